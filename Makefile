@@ -1,0 +1,58 @@
+# Every target builds what it needs in .venv; stamp files there keep a second call from reinstalling.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+ARGS ?=
+
+BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+
+# Named one by one, because pdoc passes over modules that their package does not export.
+MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench mutants docs clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: .venv/.core ## Run the quick start
+	$(BIN)/counterpoise run quickstart
+
+test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: .venv/.dev ## Check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: .venv/.core ## Measure the engine against a bare torch loop
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+mutants: .venv/.dev ## Break the rules one at a time and show that the tests notice
+	$(BIN)/python tests/mutants.py $(ARGS)
+
+docs: .venv/.docs ## Build the API reference into build/docs
+	$(BIN)/python -m pdoc --output-directory build/docs $(MODULES)
+
+clean: ## Remove what the other targets made, .venv included; runs/ and data/ stay
+	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find benchmarks examples src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.made:
+	@"$(PYTHON)" -c 'import sys; sys.exit("Counterpoise needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'
+	"$(PYTHON)" -m venv --clear .venv
+	@touch $@
+
+.venv/.core: .venv/.made pyproject.toml constraints.txt
+	$(INSTALL) -e .
+	@touch $@
+
+.venv/.dev: .venv/.made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[dev]'
+	@touch .venv/.core $@
+
+.venv/.docs: .venv/.made pyproject.toml constraints.txt
+	$(INSTALL) -e '.[docs]'
+	@touch .venv/.core $@

@@ -1,0 +1,115 @@
+"""`make bench`: the engine beside a bare torch loop on the same work, in one process.
+
+LeNet-5 on 28 x 28 images, 10 clients x 120 images, batch 20, 3 epochs, SGD with momentum. Both arms
+train the same clients on the same batches; the loop is what one would write without a library. Arms
+take turns, and a ratio is the median over turns of the two times of one turn, because this and most
+machines are noisy. Also: how long a population of 100,000 clients takes to start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch.nn import functional as F
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+
+CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
+
+
+def data() -> cp.Federation:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(CLIENTS * IMAGES, 1, 28, 28, generator=generator)
+    y = torch.randint(0, 10, (CLIENTS * IMAGES,), generator=generator)
+    return cp.Federation.from_arrays(x, y, partition=cp.iid(CLIENTS), heldout=0.0)
+
+
+def bare_loop(federation: cp.Federation) -> Callable[[], None]:
+    """One client after the other, with torch.optim and a mean of state dictionaries."""
+    model = cp.models.lenet5()
+    x, y = federation.base.inputs, federation.base.targets
+    rows = federation.train.rows(torch.arange(CLIENTS))
+
+    def run() -> None:
+        start = {k: v.clone() for k, v in model.state_dict().items()}
+        total = {k: torch.zeros_like(v) for k, v in start.items()}
+        for client in range(CLIENTS):
+            model.load_state_dict(start)
+            optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+            for _ in range(EPOCHS):
+                for batch in rows[client][torch.randperm(IMAGES)].split(BATCH):
+                    optimizer.zero_grad()
+                    F.cross_entropy(model(x[batch]), y[batch]).backward()
+                    optimizer.step()
+            for k, v in model.state_dict().items():
+                total[k] += v / CLIENTS
+        model.load_state_dict(total)
+
+    return run
+
+
+def engine(federation: cp.Federation, threads: int) -> Callable[[], None]:
+    torch.manual_seed(0)
+    local = cp.Local(epochs=EPOCHS, batch=BATCH, optimizer=cp.sgd(LR, momentum=MOMENTUM))
+    setting = cp.Engine(device="cpu", threads=threads)
+    simulation = Simulation(cp.methods.fedavg(), federation, cp.models.lenet5(), local=local, engine=setting)
+    return lambda: simulation.advance() and None
+
+
+def timed(run: Callable[[], None], threads: int) -> float:
+    torch.set_num_threads(threads)
+    begun = time.perf_counter()
+    run()
+    return time.perf_counter() - begun
+
+
+def population() -> float:
+    begun = time.perf_counter()
+    federation = cp.load("synthetic", partition=cp.draws(clients=100_000, size=20))
+    simulation = Simulation(cp.methods.fedavg(), federation, cp.models.mlp(federation.shape, 10), cohort=20)
+    simulation.advance()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="also write the raw times here")
+    arguments = parser.parse_args()
+    federation = data()
+    arms = {
+        "bare loop, 1 thread": (bare_loop(federation), 1),
+        "engine, 1 thread": (engine(federation, 1), 1),
+        "bare loop, 2 threads": (bare_loop(federation), 2),
+        "engine, 2 threads": (engine(federation, 2), 2),
+    }
+    start = population()
+    for run, threads in arms.values():
+        timed(run, threads)  # warm-up
+    times: dict[str, list[float]] = {name: [] for name in arms}
+    for _ in range(arguments.turns):
+        for name, (run, threads) in arms.items():
+            times[name].append(timed(run, threads))
+    base = times["bare loop, 1 thread"]
+    print(f"{'LeNet-5, 10 clients x 120 images, 3 epochs':44} {'ms a round':>10}  speed over the 1-thread loop")
+    for name, seconds in times.items():
+        ratio = statistics.median(b / s for b, s in zip(base, seconds, strict=True))
+        print(f"{name:44} {1000 * statistics.median(seconds):10.0f}  {ratio:.2f} x")
+    print(f"{'100,000 clients, cohort 20: set-up and a round':44} {1000 * start:8.0f}")
+    if arguments.json:
+        machine = {"processor": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+        arguments.json.write_text(
+            json.dumps({"machine": machine, "seconds": times, "population": start}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()

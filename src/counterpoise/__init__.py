@@ -1,0 +1,56 @@
+"""Federated learning for clients that differ, drift and sometimes lie.
+
+>>> import counterpoise as cp
+>>> fed = cp.load("digits", partition=cp.dirichlet(0.5, clients=10), seed=0)
+>>> run = cp.simulate(cp.methods.fedprox(mu=0.01), fed, model=cp.models.mlp, rounds=3, cohort=5, seed=0)
+>>> run
+Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
+"""
+
+from counterpoise import augment, methods, models, parts
+from counterpoise.engine import Engine, Evaluation, Limits
+from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.federation import Federation, Partition, dirichlet, draws, iid, load, shards
+from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
+from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, World
+from counterpoise.runs import Run, resume, simulate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Client",
+    "Cohort",
+    "CounterpoiseError",
+    "Diverged",
+    "Engine",
+    "Evaluation",
+    "Federation",
+    "Interrupted",
+    "Limits",
+    "Local",
+    "Method",
+    "Part",
+    "Partition",
+    "Reply",
+    "Round",
+    "Run",
+    "Step",
+    "World",
+    "adam",
+    "augment",
+    "constant",
+    "cosine",
+    "dirichlet",
+    "draws",
+    "exponential",
+    "iid",
+    "load",
+    "methods",
+    "models",
+    "parts",
+    "resume",
+    "sgd",
+    "shards",
+    "simulate",
+    "stairs",
+]

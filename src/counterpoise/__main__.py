@@ -1,0 +1,5 @@
+"""`python -m counterpoise` is `counterpoise`."""
+
+from counterpoise.cli import main
+
+main()

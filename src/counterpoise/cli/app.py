@@ -1,0 +1,174 @@
+"""Commands, and how a mistake is told: one sentence on standard error, no traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from counterpoise import __version__
+from counterpoise.cli.listing import method_blocks, method_list
+from counterpoise.cli.progress import watched
+from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.runs.build import setup
+from counterpoise.runs.config import override, parse, preset_names, read
+from counterpoise.runs.folder import Folder
+from counterpoise.runs.run import Run
+from counterpoise.runs.simulate import resume as resume_run
+from counterpoise.runs.simulate import run_setup
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Federated learning for clients that differ, drift and sometimes lie.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+    if version:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def methods(as_json: Json = False) -> None:
+    """List every method with its paper, its options and their defaults.
+
+    Example: `counterpoise methods`
+    """
+    if as_json:
+        typer.echo(json.dumps(method_list()))
+    else:
+        console = Console()
+        for block in method_blocks():
+            console.print(block)
+
+
+@app.command()
+def presets() -> None:
+    """List the ready-made experiments.
+
+    Example: `counterpoise presets`
+    """
+    for name in preset_names():
+        typer.echo(name)
+
+
+@app.command()
+def run(
+    source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given again.")
+    ] = None,
+    rounds: Rounds = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run one experiment.
+
+    Example: `counterpoise run quickstart --set method=fedprox --set method.mu=0.1 --rounds 20`
+    """
+    values, name = read(source)
+    values = override(values, settings or [])
+    values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    made = setup(parse(values, source))
+    folder = out or _free(Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-"))
+    with watched(made.method.name, made.rounds) as on_round, _stopped_politely():
+        done = run_setup(made, on_round, folder)
+    _show(done, as_json)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    rounds: Rounds = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a run that was stopped, or give a finished one more rounds.
+
+    Example: `counterpoise resume runs/quickstart-fedavg-0`
+    """
+    config = Folder.open(folder).config
+    with watched(config.method["name"], rounds or config.rounds) as on_round, _stopped_politely():
+        done = resume_run(folder, rounds=rounds, on_round=on_round)
+    _show(done, as_json)
+
+
+@contextlib.contextmanager
+def _stopped_politely() -> Iterator[None]:
+    """Say how to go on after Ctrl-C, before click makes a bare abort of it."""
+    try:
+        yield
+    except Interrupted as stop:
+        _leave(str(stop), 130)
+
+
+def _free(path: Path) -> Path:
+    """The path, or with the first number at its end that is not taken."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def _show(run: Run, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(run.summary()))
+        return
+    loss = run.last("loss")
+    found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
+    found += [] if loss is None else [f"loss {loss:.4f}"]
+    left_out = sum(len(r.outcome.excluded) for r in run.rounds)
+    lines = [
+        f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
+        f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
+        *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
+        f"kept in: {run.folder}",
+    ]
+    typer.echo("\n".join(lines))
+
+
+def _size(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+    raise SystemExit(code)
+
+
+def main() -> None:
+    """Run the command line."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    try:
+        app()
+    except Diverged as error:
+        _leave(f"Error: {error}", 1)
+    except CounterpoiseError as error:
+        _leave(f"Error: {error}", 2)
+    except BrokenPipeError:
+        raise SystemExit(0) from None

@@ -1,0 +1,113 @@
+"""What a backend does, whichever it is: train a cohort, and give the outputs of a stack of models."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from counterpoise.engine.batches import augment_keys, plan
+from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
+from counterpoise.federation.samples import Samples
+from counterpoise.local import Local
+
+__all__ = ["Backend", "Batches", "Job", "load", "select", "stack"]
+
+
+class Job(NamedTuple):
+    """The local training of a cohort in one round. Every client has at least one sample."""
+
+    shared: Shared
+    samples: Samples
+    rows: Tensor
+    """``[C, width]`` each client's samples, padded; on the samples' device."""
+    sizes: Tensor
+    """``[C]`` on the CPU."""
+    steps: Tensor
+    """``[C]`` steps per pass, on the CPU."""
+    clients: Tensor
+    """``[C]`` the clients' numbers, on the samples' device."""
+    keys: Tensor
+    """``[C]`` the clients' keys for this round, on the samples' device."""
+    state: Named
+    """What each client kept, stacked."""
+
+    def some(self, places: Tensor) -> Job:
+        """The part of the cohort at these places."""
+        there = places.to(self.rows.device)
+        sizes = self.sizes[places]
+        return Job(
+            self.shared,
+            self.samples,
+            self.rows[there][:, : int(sizes.max())],
+            sizes,
+            self.steps[places],
+            self.clients[there],
+            self.keys[there],
+            select(self.state, there),
+        )
+
+    def stakes(self, local: Local) -> Stake:
+        device = self.rows.device
+        total = (self.steps * local.passes).to(device, non_blocking=True)
+        return Stake(self.clients, self.sizes.to(device, non_blocking=True), total, self.state)
+
+
+class Backend(Protocol):
+    """Both backends; `halt` stops them between steps."""
+
+    halt: threading.Event
+
+    def train(self, job: Job) -> Sent:
+        """Every client's reply, stacked in the job's order."""
+
+    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        """The outputs of models ``[M, D]`` in evaluation mode on the same inputs."""
+
+    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+        """The output of one model in evaluation mode."""
+
+
+class Batches:
+    """One pass of a stack of clients, batch by batch."""
+
+    def __init__(self, job: Job, local: Local, epoch: int, dtype: torch.dtype) -> None:
+        self.job, self.local, self.dtype = job, local, dtype
+        self.plan = plan(job.keys, job.sizes, job.steps, local.batch, epoch)
+        self.rows = job.rows.gather(1, self.plan.places.flatten(1)).view(self.plan.places.shape)
+        real = self.plan.real.to(dtype)
+        self.share = real / real.sum(2, keepdim=True).clamp(min=1)
+        self.augment = augment_keys(job.keys, self.plan, epoch) if local.augment else None
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[1])
+
+    def pick(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """What `load` turns into the batches ``[C, B]`` of a step."""
+        keys = None if self.augment is None else self.augment[:, step]
+        return self.rows[:, step], self.share[:, step], self.plan.model_keys[:, step], keys
+
+
+def load(
+    samples: Samples, local: Local, dtype: torch.dtype, rows: Tensor, share: Tensor, key: Tensor, augment: Tensor | None
+) -> Batch:
+    """Gather, scale and augment one batch ``[B]`` or a stack of them ``[C, B]``."""
+    inputs, targets = samples.take(rows, dtype)
+    if local.augment is not None and augment is not None:
+        inputs = local.augment(inputs.flatten(0, rows.ndim - 1), augment.flatten()).view(inputs.shape)
+    return Batch(inputs, targets, share, key)
+
+
+def select(tree: Any, rows: Tensor | int) -> Any:
+    """The same rows of every tensor of a tree."""
+    return pytree.tree_map(lambda tensor: tensor[rows], tree)
+
+
+def stack(trees: Sequence[Any]) -> Any:
+    """Trees of one shape as one tree of stacked tensors."""
+    columns = zip(*(pytree.tree_leaves(tree) for tree in trees), strict=True)
+    return pytree.tree_unflatten([torch.stack(column) for column in columns], pytree.tree_structure(trees[0]))

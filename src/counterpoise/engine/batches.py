@@ -1,0 +1,62 @@
+"""Which samples a client sees at which step: a function of its key alone.
+
+The passes over a client's data are random orders, cut into batches; the last batch of a pass may be
+partial. The same plan comes out for one client or for a padded stack of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from counterpoise.randomness import counter, orders, purpose
+
+__all__ = ["Plan", "augment_keys", "client_keys", "plan"]
+
+_BATCHES, _MODEL, _AUGMENT = purpose("batches"), purpose("model"), purpose("augment")
+
+
+class Plan(NamedTuple):
+    """One pass of a stack of clients, on the keys' device."""
+
+    places: Tensor
+    """``[C, S, B]`` places in each client's own data, 0 where there is no sample."""
+    real: Tensor
+    """``[C, S, B]`` whether there is one."""
+    lap: Tensor
+    """``[C, S]`` how often the client has been through its data within the pass."""
+    model_keys: Tensor
+    """``[C, S]`` the key of each step's randomness inside the model."""
+
+
+def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
+    """One key per client and round, from which all of its randomness in the round follows."""
+    return counter(seed, purpose("client"), round, clients)
+
+
+def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int) -> Plan:
+    """The batches of one pass of ``steps[i]`` steps over ``sizes[i] >= 1`` samples.
+
+    A pass longer than the data goes through it again in a new order. `sizes` and `steps` lie on the
+    CPU, so that nothing here waits for a GPU.
+    """
+    device = keys.device
+    laps_per_step = (sizes + batch - 1) // batch
+    count, width, laps = int(steps.max()), int(sizes.max()), int(((steps - 1) // laps_per_step).max()) + 1
+    sizes, steps, laps_per_step = (t.to(device, non_blocking=True) for t in (sizes, steps, laps_per_step))
+    step = torch.arange(count, device=device)
+    lap = step[None, :] // laps_per_step[:, None]
+    slot = step[None, :] % laps_per_step[:, None]
+    place = slot[:, :, None] * batch + torch.arange(batch, device=device)
+    real = (place < sizes[:, None, None]) & (step[None, :] < steps[:, None])[:, :, None]
+    order = torch.stack([orders(counter(keys, _BATCHES, epoch, i), sizes, width) for i in range(laps)], dim=1)
+    position = (lap[:, :, None].clamp(max=laps - 1) * width + place.clamp(max=width - 1)).flatten(1)
+    places = torch.where(real, order.flatten(1).gather(1, position).view(real.shape), 0)
+    return Plan(places, real, lap, counter(keys[:, None], _MODEL, epoch, step[None, :]))
+
+
+def augment_keys(keys: Tensor, batches: Plan, epoch: int) -> Tensor:
+    """``[C, S, B]`` one key per sample seen, for its augmentation."""
+    return counter(keys[:, None, None], _AUGMENT, epoch, batches.lap[:, :, None], batches.places)

@@ -1,0 +1,90 @@
+"""One trial pass before any training: do the model, the loss, the metrics and the data fit?"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
+
+from counterpoise.engine.evaluation import Metric, cross_entropy
+from counterpoise.engine.keyed import Keyed
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
+
+__all__ = ["Traits", "inspect_model"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a trial pass showed of a module's randomness."""
+
+    keyed: bool
+    """It draws random numbers that `Keyed` replaces."""
+    unkeyed: bool
+    """It draws others too: these repeat for a fixed backend and chunk only."""
+
+
+def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
+    """Refuse what cannot be trained, with a sentence; else say what the model draws at random."""
+    _refuse_running_statistics(model)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    if not weights:
+        raise CounterpoiseError("The model has no trainable parameters; there is nothing to learn.")
+    if not len(federation.base):
+        raise CounterpoiseError("The federation holds no samples.")
+    rows = torch.arange(min(2, len(federation.base)), device=federation.base.inputs.device)
+    inputs, targets = (t.to(weights[0].device) for t in federation.base.take(rows, weights[0].dtype))
+    trial = copy.deepcopy(model)
+    traits = _traits(trial.train(), inputs)
+    with torch.no_grad():
+        outputs = trial.eval()(inputs)
+        if metrics["loss"] is cross_entropy and outputs.shape[1:2] < (federation.classes,):
+            raise CounterpoiseError(
+                f"The model has {outputs.shape[1]} outputs, and the data has {federation.classes} classes."
+            )
+        for name, metric in metrics.items():
+            shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
+            values = _told(metric, shown, outputs, targets)
+            if tuple(values.shape) != (len(rows),):
+                raise CounterpoiseError(
+                    f"The {name} must return one value per sample, shape ({len(rows)},), not {tuple(values.shape)}; use reduction='none'."
+                )
+    return traits
+
+
+def _traits(trial: nn.Module, inputs: Tensor) -> Traits:
+    before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
+    with torch.no_grad(), torch.random.fork_rng():
+        drawn = torch.get_rng_state()
+        with Keyed(torch.zeros((), dtype=torch.int64, device=inputs.device)) as mode:
+            _told(trial, f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}", inputs)
+        unkeyed = not torch.equal(drawn, torch.get_rng_state())
+    for name, buffer in trial.named_buffers():
+        if not torch.equal(buffer, before[name]):
+            raise CounterpoiseError(
+                f"The model's buffer {name!r} changes in a forward pass, which clients cannot share. "
+                "Replace the module that keeps it by one without state."
+            )
+    return Traits(keyed=mode.calls > 0, unkeyed=unkeyed)
+
+
+def _refuse_running_statistics(module: nn.Module) -> None:
+    """Running statistics are averaged by no method and would leak between clients: refuse them."""
+    for name, child in module.named_modules():
+        if isinstance(child, _NormBase) and child.running_mean is not None:
+            raise CounterpoiseError(
+                f"The model's module {name or type(child).__name__!r} ({type(child).__name__}) keeps running statistics, which "
+                "clients cannot share. Use cp.models.with_group_norm(model), or track_running_stats=False."
+            )
+
+
+def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
+    """A user's function called; its error told as a sentence."""
+    try:
+        return call(*arguments)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        raise CounterpoiseError(f"{what}: {error}") from error

@@ -1,0 +1,104 @@
+"""Broadcasts and replies as flat dictionaries of named tensors: what travels over a network.
+
+`pack_*` and `unpack_*` are inverse to each other. A reply that comes from outside is checked against
+a template before it is stacked; one that does not fit is left out with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from counterpoise.engine.client import Named, Program, Sent, Shared, Stake
+from counterpoise.method import Cohort
+
+__all__ = ["pack_broadcast", "pack_reply", "stack_replies", "template", "unpack_broadcast", "weight"]
+
+Arrays = dict[str, Tensor]
+
+
+def _flatten(prefix: str, named: Named) -> Arrays:
+    return {f"{prefix}/{part}/{name}": t for part, own in named.items() for name, t in own.items()}
+
+
+def _nest(prefix: str, arrays: Mapping[str, Tensor]) -> Named:
+    nested: Named = {}
+    for key, tensor in arrays.items():
+        head, _, rest = key.partition("/")
+        if head == prefix:
+            part, _, name = rest.partition("/")
+            nested.setdefault(part, {})[name] = tensor
+    return nested
+
+
+def pack_broadcast(shared: Shared) -> Arrays:
+    """What the server sends to a client."""
+    return {"model": shared.start, "lr": shared.lr} | _flatten("broadcast", shared.broadcast)
+
+
+def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
+    """What a client makes of it."""
+    return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
+
+
+def pack_reply(sent: Sent, examples: Tensor, steps: Tensor) -> Arrays:
+    """What a client sends back; its state is not in it."""
+    return {"update": sent.update, "examples": examples, "steps": steps} | _flatten("report", sent.reports)
+
+
+def template(program: Program, shared: Shared, state: Named) -> Arrays:
+    """A reply of the right names and shapes, made by a client that takes no step."""
+    one = torch.ones((), dtype=torch.int64, device=shared.start.device)
+    stake = Stake(torch.zeros_like(one), one, one, state)
+    with torch.no_grad():
+        return pack_reply(program.finish(shared, stake, program.begin(shared, stake)), one, one)
+
+
+def stack_replies(
+    replies: Mapping[int, Mapping[str, Tensor]], like: Mapping[str, Tensor]
+) -> tuple[Cohort, dict[int, str]]:
+    """Replies by authenticated identity, stacked in the identities' order, so that arrival does not matter."""
+    reasons: dict[int, str] = {}
+    good: list[int] = []
+    for client in sorted(replies):
+        reason = _misfit(replies[client], like)
+        if reason:
+            reasons[client] = reason
+        else:
+            good.append(client)
+    columns = {
+        name: torch.stack(
+            [
+                replies[client][name].to(like[name])
+                if name not in ("examples", "steps")
+                else replies[client][name].to(torch.float64)
+                for client in good
+            ]
+        )
+        if good
+        else tensor.new_empty((0, *tensor.shape))
+        for name, tensor in like.items()
+    }
+    cohort = Cohort(tuple(good), columns["update"], columns["examples"], columns["steps"], _nest("report", columns))
+    return cohort, reasons
+
+
+def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
+    missing, extra = like.keys() - reply.keys(), reply.keys() - like.keys()
+    if missing:
+        return f"its reply lacks {min(missing)}"
+    if extra:
+        return f"its reply holds {min(extra)}, which was not asked for"
+    for name, tensor in like.items():
+        if reply[name].shape != tensor.shape:
+            return f"{name} has shape {list(reply[name].shape)} and should have {list(tensor.shape)}"
+        if reply[name].dtype == torch.bool or reply[name].is_complex():
+            return f"{name} is not made of real numbers"
+    return ""
+
+
+def weight(arrays: Mapping[str, Tensor]) -> int:
+    """The bytes of a message's tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in arrays.values())

@@ -1,0 +1,78 @@
+"""How the work is done: backend, device, threads, chunk, precision.
+
+A setting is resolved once from what was asked, the device and the sizes of the work, never from
+load or free memory, and is written into the run: for one resolved setting a run repeats bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from counterpoise.errors import CounterpoiseError, unknown
+
+__all__ = ["Engine"]
+
+BACKENDS = ("auto", "batched", "per-client")
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_ELEMENTS = {"cpu": 2**25, "cuda": 2**29}
+"""How many numbers one copy of a chunk's models may hold by default."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a user may ask for; None and 'auto' are filled in by `resolve`."""
+
+    backend: str = "auto"
+    """'batched' (vmap; the default on a GPU) or 'per-client' (threads; the default on a CPU)."""
+    device: str = "auto"
+    """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
+    threads: int | None = None
+    """CPU threads; by default one per core this process may use."""
+    chunk: int | None = None
+    """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
+    dtype: str = "float32"
+    """'float32' or 'float64'."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise unknown("backend", self.backend, BACKENDS)
+        if self.dtype not in DTYPES:
+            raise unknown("dtype", self.dtype, DTYPES)
+        for name in ("threads", "chunk"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+                raise CounterpoiseError(f"engine: {name} must be a whole number at least 1, not {value!r}.")
+        if self.device != "auto":
+            try:
+                device = torch.device(self.device)
+            except RuntimeError as error:
+                raise CounterpoiseError(f"engine: there is no device {self.device!r}; use cpu or cuda.") from error
+            if device.type == "cuda" and not torch.cuda.is_available():
+                raise CounterpoiseError(
+                    "engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu."
+                )
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+    def resolve(self, cohort: int, parameters: int) -> Engine:
+        """This setting with every open choice made."""
+        device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        kind = torch.device(device).type
+        backend = self.backend if self.backend != "auto" else "per-client" if kind == "cpu" else "batched"
+        most = max(1, _ELEMENTS.get(kind, 2**25) // parameters)
+        return replace(
+            self,
+            backend=backend,
+            device=device,
+            threads=self.threads or _cores(),
+            chunk=self.chunk or min(max(cohort, 1), most),
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

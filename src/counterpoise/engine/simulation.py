@@ -1,0 +1,316 @@
+"""A federation simulated on one machine, round by round."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.engine.admission import Limits
+from counterpoise.engine.backend import Backend, Job
+from counterpoise.engine.batched import Batched
+from counterpoise.engine.batches import client_keys
+from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
+from counterpoise.engine.inspection import inspect_model
+from counterpoise.engine.messages import pack_broadcast, pack_reply, weight
+from counterpoise.engine.perclient import PerClient
+from counterpoise.engine.server import Outcome, Server
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.store import Store
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
+from counterpoise.federation.samples import Samples
+from counterpoise.flat import Layout
+from counterpoise.local import Local
+from counterpoise.method import Cohort, Method
+from counterpoise.randomness import integer, purpose, sample
+
+__all__ = ["Adversary", "RoundRecord", "Sampler", "Simulation"]
+
+Sampler = Callable[[int, int, int], Tensor]
+"""``(seed, round, population) -> client numbers``"""
+Adversary = Callable[[int, Cohort], Cohort]
+"""``(round, replies) -> replies``, between the clients and the server."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round showed."""
+
+    round: int
+    cohort: tuple[int, ...]
+    outcome: Outcome
+    metrics: Mapping[str, float]
+    """Of the server's new model: ``train_loss``, and where evaluated ``loss``, ``accuracy``, ..."""
+    clients: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Where evaluated, metrics of each client on its held-out part."""
+    seconds: float = 0.0
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class _World:
+    """`counterpoise.method.World` of one round in the simulator."""
+
+    def __init__(self, simulation: Simulation, round: int, shared: Shared | None) -> None:
+        self._simulation, self._shared = simulation, shared
+        self.round = round
+        self.population = simulation.federation.clients
+        self.local = simulation.program.local
+        self.layout = simulation.layout
+
+    def _probe(self) -> Samples:
+        probe = self._simulation.federation.probe
+        if probe is None:
+            raise CounterpoiseError(
+                "This method needs a probe set on the server; load the federation with probe=1 (samples per class)."
+            )
+        return probe
+
+    @property
+    def probe_targets(self) -> Tensor:
+        return self._probe().targets
+
+    def probe(self, models: Tensor) -> Tensor:
+        samples = self._probe()
+        rows = torch.arange(len(samples), device=samples.inputs.device)
+        return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
+
+    def rehearse(self, sizes: Sequence[int]) -> Cohort:
+        simulation, proxy = self._simulation, self._simulation.federation.proxy
+        if proxy is None:
+            raise CounterpoiseError(
+                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples)."
+            )
+        if max(sizes) > len(proxy):
+            raise CounterpoiseError(
+                f"The server's proxy set has {len(proxy)} samples, and {max(sizes)} are needed. Load more with proxy=."
+            )
+        assert self._shared is not None
+        imagined = -1 - torch.arange(len(sizes))
+        rows = torch.stack(
+            [
+                sample(len(proxy), max(sizes), simulation.seed, purpose("rehearse"), self.round, i)
+                for i in range(len(sizes))
+            ]
+        )
+        state = {
+            name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
+            for name, store in simulation.client_state.items()
+        }
+        job = simulation.job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
+        return simulation.cohort(imagined.tolist(), job, simulation.backend.train(job))
+
+
+class Simulation:
+    """The state of a run and the step to its next round.
+
+    `advance` changes nothing until its round has succeeded, so that a run which is stopped or fails
+    can be written down as of its last good round.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        federation: Federation,
+        model: nn.Module,
+        *,
+        cohort: int | float | Sampler | None = None,
+        local: Local | None = None,
+        loss: Loss | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+        evaluation: Evaluation | None = None,
+        limits: Limits | None = None,
+        adversary: Adversary | None = None,
+    ) -> None:
+        local = local or Local()
+        self.seed, self.adversary = seed, adversary
+        self.sampler, size = _sampler(cohort, federation.clients)
+        self.layout = Layout.of(model)
+        if loss is None and federation.classes is None:
+            raise CounterpoiseError(
+                "These targets are not class numbers; give simulate a loss that returns one value per sample."
+            )
+        loss = loss or cross_entropy
+        if metrics is None:
+            metrics = {"accuracy": accuracy} if federation.classes else {}
+        scores = {"loss": loss, **metrics}
+        self.traits = inspect_model(model, federation, scores)
+        self.engine = (engine or Engine()).resolve(size, self.layout.size)
+        if self.traits.unkeyed:
+            log.warning(
+                "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
+            )
+            if self.engine.backend == "per-client":
+                self.engine = replace(self.engine, threads=1)
+        device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
+        self.federation = federation.to(device)
+        module = copy.deepcopy(model).to(device=device, dtype=dtype)
+        batched = self.engine.backend == "batched"
+        self.program = Program(method, local, loss, by_functions if batched else by_autograd)
+        chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
+        self.backend: Backend = (
+            Batched(self.program, module, self.layout, self.traits.keyed, chunk, dtype)
+            if batched
+            else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
+        )
+        self.module = module
+        start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
+        self.server = Server(method, start, limits or Limits())
+        self.client_state = {p.name: Store(p.client_state(start)) for p in method.parts if p.client_state is not None}
+        self.round = 0
+        first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
+        trained = size * local.passes * float(first.double().mean())
+        self.evaluator = Evaluator(evaluation or Evaluation(), self.backend, self.federation, scores, dtype, trained)
+        for part in method.parts:
+            if part.check is not None:
+                part.check(_World(self, 0, None))
+
+    # ------------------------------------------------------------ one round
+
+    def advance(self, last: bool = False) -> RoundRecord:
+        """Run the next round; `last` makes sure that it is evaluated."""
+        begun = time.perf_counter()
+        round = self.round + 1
+        with self._threads(), self._seeded(round):
+            ids = sorted(self.sampler(self.seed, round, self.federation.clients).tolist())
+            shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
+            clients = torch.tensor(ids, dtype=torch.int64)
+            sizes = self.federation.train.sizes(clients)
+            absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
+            clients, sizes = clients[sizes > 0], sizes[sizes > 0]
+            present = clients.tolist()
+            world = _World(self, round, shared)
+            sent: Sent | None = None
+            up = 0
+            if present:
+                state = {name: store.gather(present) for name, store in self.client_state.items()}
+                job = self.job(
+                    shared, self.federation.base, clients, sizes, self.federation.train.rows(clients), round, state
+                )
+                sent = self.backend.train(job)
+                cohort = self.cohort(present, job, sent)
+                up = weight(pack_reply(sent, cohort.examples, cohort.steps))
+            else:
+                cohort = self._nobody()
+            if self.adversary is not None:
+                cohort = self.adversary(round, cohort)
+            outcome = self.server.receive(cohort, world, absent)
+            self._keep(present, sent)
+            self.round = round
+            metrics, each = self.evaluator.evaluate(self.server.model, round, last)
+            each |= self._personal(round, last)
+        if sent is not None:
+            metrics = {"train_loss": float(sent.loss.double().mean())} | metrics
+        for client, reason in outcome.excluded.items():
+            log.info("round %d: client %d is left out: %s", round, client, reason)
+        down = weight(pack_broadcast(shared)) * len(present)
+        return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
+
+    def job(
+        self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
+    ) -> Job:
+        device = self.server.model.device
+        steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
+        keys = client_keys(self.seed, round, clients.to(device))
+        return Job(shared, samples, rows.to(device), sizes, steps, clients.to(device), keys, state)
+
+    def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
+        """Honest replies: each client claims the count it trained on."""
+        device = self.server.model.device
+        examples, steps = job.sizes.to(device, torch.float64), (job.steps * self.program.local.passes).to(device)
+        return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
+
+    def _nobody(self) -> Cohort:
+        model = self.server.model
+        return Cohort(
+            (),
+            model.new_empty((0, len(model))),
+            model.new_empty(0, dtype=torch.float64),
+            model.new_empty(0, dtype=torch.int64),
+        )
+
+    def _keep(self, ids: Sequence[int], sent: Sent | None) -> None:
+        """What clients keep for their next round, unless it is not finite."""
+        for name, store in self.client_state.items() if sent is not None else ():
+            rows = sent.state[name]  # type: ignore[union-attr]
+            good = torch.stack(
+                [v.flatten(1).isfinite().all(1) if v.ndim > 1 else v.isfinite() for v in rows.values()]
+            ).all(0)
+            places = good.nonzero().squeeze(1)
+            store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def _lr(self, round: int) -> Tensor:
+        return torch.tensor(
+            self.program.local.lr(round), dtype=self.engine.torch_dtype, device=self.server.model.device
+        )
+
+    def _personal(self, round: int, last: bool) -> dict[str, dict[int, float]]:
+        """Metrics of each client's own model, where a part makes one and the client has been seen."""
+        each: dict[str, dict[int, float]] = {}
+        for part in self.program.method.parts:
+            store = self.client_state.get(part.name)
+            if part.personal is not None and store is not None:
+                own = {client: part.personal(self.server.model, store[client]) for client in store}
+                each |= self.evaluator.evaluate_personal(own, round, last)
+        return each
+
+    # ------------------------------------------------------------ state
+
+    def trained(self) -> nn.Module:
+        """The server's model as a module of its own."""
+        module = copy.deepcopy(self.module)
+        with torch.no_grad():
+            trainable = [p for p in module.parameters() if p.requires_grad]
+            for parameter, value in zip(trainable, self.layout.unflatten(self.server.model), strict=True):
+                parameter.copy_(value)
+        return module
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.engine.threads or before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    @contextlib.contextmanager
+    def _seeded(self, round: int) -> Iterator[None]:
+        if not self.traits.unkeyed:
+            yield
+            return
+        with torch.random.fork_rng():
+            torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
+            yield
+
+
+def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sampler, int]:
+    """Who takes part in a round, and how many that is."""
+    if callable(cohort):
+        return cohort, len(cohort(0, 1, clients))
+    if cohort is None:
+        return lambda seed, round, population: torch.arange(population), clients
+    if isinstance(cohort, bool) or not isinstance(cohort, int | float):
+        raise CounterpoiseError(
+            f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
+        )
+    if isinstance(cohort, float) and not cohort.is_integer():
+        if not 0 < cohort < 1:
+            raise CounterpoiseError(f"cohort as a fraction must be above 0 and below 1, not {cohort!r}.")
+        cohort = max(1, round(cohort * clients))
+    count = int(cohort)
+    if not 0 <= count <= clients:
+        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {cohort!r}.")
+    return lambda seed, round, population: sample(population, count, seed, purpose("cohort"), round), count

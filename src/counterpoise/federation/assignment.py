@@ -1,0 +1,107 @@
+"""Who holds which rows of the shared arrays: stored as a table, or computed from a client's number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from counterpoise.randomness import counter, purpose
+
+__all__ = ["Assignment", "Drawn", "Table"]
+
+
+class Assignment(Protocol):
+    """Rows of each client, for any number of clients."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+
+    def sizes(self, ids: Tensor) -> Tensor:
+        """``[C]`` how many rows each client holds."""
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """``[C, width]`` the clients' rows, padded with row 0 to the largest of them."""
+
+    def split(self, fraction: float, seed: int) -> tuple[Assignment, Assignment]:
+        """Each client's rows in two: those it trains on and a held-out `fraction`."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Client i holds ``flat[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: Tensor
+    flat: Tensor
+
+    @property
+    def clients(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def of(cls, owners: Tensor, rows: Tensor, clients: int) -> Table:
+        """The table in which ``rows[k]`` belongs to client ``owners[k]``, order kept within a client."""
+        order = owners.argsort(stable=True)
+        counts = torch.bincount(owners, minlength=clients)
+        return cls(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), rows[order])
+
+    @property
+    def owners(self) -> Tensor:
+        return torch.repeat_interleave(torch.arange(self.clients), self.offsets.diff())
+
+    def sizes(self, ids: Tensor) -> Tensor:
+        return self.offsets[ids + 1] - self.offsets[ids]
+
+    def rows(self, ids: Tensor) -> Tensor:
+        sizes = self.sizes(ids)
+        places = torch.arange(int(sizes.max()) if len(sizes) else 0)
+        there = self.offsets[ids][:, None] + places
+        real = places < sizes[:, None]
+        if not len(self.flat):
+            return torch.zeros_like(there)
+        return torch.where(real, self.flat[torch.where(real, there, 0)], 0)
+
+    def split(self, fraction: float, seed: int) -> tuple[Table, Table]:
+        """At least one row stays for training; a client of two or more rows holds one out."""
+        sizes, owners = self.offsets.diff(), self.owners
+        held = (sizes * fraction).round().long()
+        if fraction > 0:
+            held = held.clamp(min=1)
+        held = torch.minimum(held, (sizes - 1).clamp(min=0))
+        # A random order within each client: sort by hash, then stably by owner.
+        by_hash = counter(seed, purpose("held-out"), self.flat).argsort(stable=True)
+        order = by_hash[owners[by_hash].argsort(stable=True)]
+        rank = torch.arange(len(self.flat)) - self.offsets[owners]
+        out = rank < held[owners]
+        rows = self.flat[order]
+        return Table.of(owners[~out], rows[~out], self.clients), Table.of(owners[out], rows[out], self.clients)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Each client draws `size` of `base` rows by a hash of its number: nothing is stored, so a
+    million clients cost nothing. Clients overlap.
+    """
+
+    clients: int
+    size: int
+    base: int
+    key: int
+
+    def sizes(self, ids: Tensor) -> Tensor:
+        return torch.full_like(ids, self.size)
+
+    def rows(self, ids: Tensor) -> Tensor:
+        bits = counter(self.key, ids[:, None], torch.arange(self.size)[None, :])
+        return (bits & ((1 << 62) - 1)) % self.base
+
+    def split(self, fraction: float, seed: int) -> tuple[Drawn, Drawn]:
+        held = min(self.size - 1, max(1, round(self.size * fraction))) if fraction > 0 else 0
+        other = int(counter(self.key, purpose("held-out"), seed))
+        return (
+            Drawn(self.clients, self.size - held, self.base, self.key),
+            Drawn(self.clients, held, self.base, other),
+        )

@@ -1,0 +1,203 @@
+"""A federation: who holds what, and what the server holds."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.partition import Partition
+from counterpoise.federation.samples import Samples
+from counterpoise.randomness import counter, purpose
+
+__all__ = ["Federation"]
+
+Array = np.ndarray | Tensor
+
+
+@dataclass(frozen=True)
+class Federation:
+    """Clients' data as rows of shared arrays, and the server's own sets, apart from all clients."""
+
+    base: Samples
+    """The arrays that clients' rows point into."""
+    train: Assignment
+    heldout: Assignment
+    """A part of each client's data that it does not train on, for its own accuracy."""
+    test: Samples | None = None
+    probe: Samples | None = None
+    """A few samples per class on the server (FedA4)."""
+    proxy: Samples | None = None
+    """Public samples on which the server can train (FedDua)."""
+    classes: int | None = None
+    source: dict[str, Any] | None = field(default=None, compare=False)
+    """How to load it again, if it came from `counterpoise.load`."""
+
+    @property
+    def clients(self) -> int:
+        return self.train.clients
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample."""
+        return tuple(self.base.inputs.shape[1:])
+
+    def __repr__(self) -> str:
+        sets = [f"{name} {len(s)}" for name in ("test", "probe", "proxy") if (s := getattr(self, name)) is not None]
+        return (
+            f"Federation({self.clients} clients, samples of shape {self.shape}, {', '.join(sets) or 'no server sets'})"
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of every sample and who holds it, by which a resumed run knows its data."""
+        digest = hashlib.sha256()
+        for samples in (self.base, self.test, self.probe, self.proxy):
+            for tensor in () if samples is None else (samples.inputs, samples.targets):
+                digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+                digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        for held in (self.train, self.heldout):
+            if isinstance(held, Table):
+                digest.update(held.offsets.numpy().tobytes() + held.flat.numpy().tobytes())
+            else:
+                digest.update(repr(held).encode())
+        return digest.hexdigest()[:16]
+
+    def to(self, device: torch.device | str) -> Federation:
+        """The same federation with its samples on a device."""
+        moved = {
+            name: None if (samples := getattr(self, name)) is None else samples.to(device)
+            for name in ("base", "test", "probe", "proxy")
+        }
+        return replace(self, **moved)  # type: ignore[arg-type]
+
+    @classmethod
+    def from_arrays(
+        cls,
+        inputs: Array,
+        targets: Array,
+        *,
+        partition: Partition | Array | Sequence[Array],
+        test: tuple[Array, Array] | None = None,
+        heldout: float = 0.2,
+        probe: int = 0,
+        proxy: int = 0,
+        seed: int = 0,
+        scale: Tensor | float = 1.0 / 255,
+        shift: Tensor | float = 0.0,
+    ) -> Federation:
+        """A federation of your own arrays.
+
+        `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample,
+        or one array of rows per client. `heldout` is the fraction of each client's data kept for
+        its own accuracy; `probe` samples per class and `proxy` samples go to the server before the
+        rest is dealt. Byte inputs become ``inputs * scale + shift`` in a batch.
+
+        >>> import numpy as np
+        >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
+        >>> fed.clients, fed.train.sizes(torch.tensor([0, 1])).tolist()
+        (2, [2, 2])
+        """
+        base = Samples.of(inputs, targets, scale, shift)
+        if not 0 <= heldout < 1:
+            raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
+        tests = None
+        if test is not None:
+            tests = Samples.of(*test, scale, shift, where="the test set")
+            if tests.inputs.shape[1:] != base.inputs.shape[1:]:
+                raise CounterpoiseError(
+                    f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, the clients' {tuple(base.inputs.shape[1:])}."
+                )
+        classes = _classes(base.targets, None if tests is None else tests.targets)
+        kept, probes, proxies = _reserve(base.targets, classes, probe, proxy, seed)
+        held = _assign(partition, base.targets, kept, seed)
+        train, out = held.split(heldout, seed)
+        return cls(
+            base,
+            train,
+            out,
+            tests,
+            base.rows(probes) if probe else None,
+            base.rows(proxies) if proxy else None,
+            classes,
+        )
+
+    @classmethod
+    def from_clients(cls, clients: Sequence[tuple[Array, Array]], **settings: Any) -> Federation:
+        """A federation of one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
+        if not clients:
+            raise CounterpoiseError("A federation needs at least one client.")
+        each = [Samples.of(x, y, where=f"client {i}") for i, (x, y) in enumerate(clients)]
+        shapes = {tuple(s.inputs.shape[1:]) for s in each}
+        if len(shapes) > 1:
+            raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
+        owners = torch.repeat_interleave(torch.arange(len(each)), torch.tensor([len(s) for s in each]))
+        inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
+        return cls.from_arrays(inputs, targets, partition=owners, **settings)
+
+
+def _classes(*targets: Tensor | None) -> int | None:
+    """The number of classes, where targets are class numbers."""
+    present = [t for t in targets if t is not None and len(t)]
+    if not present or any(t.is_floating_point() or t.ndim != 1 for t in present):
+        return None
+    if any(int(t.min()) < 0 for t in present):
+        raise CounterpoiseError("Class numbers must not be negative; count them from 0.")
+    return max(int(t.max()) for t in present) + 1
+
+
+def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows left for clients, rows of the probe set, rows of the proxy set; no row is in two."""
+    order = counter(seed, purpose("reserve"), torch.arange(len(targets))).argsort(stable=True)
+    probes = order[:0]
+    if probe:
+        if classes is None:
+            raise CounterpoiseError("A probe set is drawn per class; these targets are not class numbers.")
+        shuffled = targets[order]
+        picks = [order[shuffled == label][:probe] for label in range(classes)]
+        short = [label for label, pick in enumerate(picks) if len(pick) < probe]
+        if short:
+            raise CounterpoiseError(f"Class {short[0]} has fewer than {probe} samples for the probe set.")
+        probes = torch.cat(picks)
+        order = order[~torch.isin(order, probes)]
+    if proxy > len(order):
+        raise CounterpoiseError(f"A proxy set of {proxy} samples was asked for, and {len(order)} are there.")
+    return order[proxy:].sort().values, probes, order[:proxy]
+
+
+def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kept: Tensor, seed: int) -> Assignment:
+    if isinstance(partition, Partition):
+        if targets.is_floating_point() or targets.ndim != 1:
+            targets = torch.zeros(len(targets), dtype=torch.int64)  # no labels: one class
+        held = partition.assign(targets[kept], seed)
+        if isinstance(held, Table):
+            return Table(held.offsets, kept[held.flat])
+        if len(kept) < len(targets):
+            raise CounterpoiseError(
+                "Clients that draw from a shared base leave no samples apart for a probe or proxy set."
+            )
+        return held
+    if isinstance(partition, np.ndarray | Tensor):
+        owners = torch.as_tensor(partition)
+        if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or int(owners.min()) < 0:
+            raise CounterpoiseError(
+                f"partition must give one client number, from 0, to each of the {len(targets)} samples."
+            )
+        return Table.of(owners.long()[kept], kept, int(owners.max()) + 1)
+    rows = [torch.as_tensor(r, dtype=torch.int64) for r in partition]
+    if not rows:
+        raise CounterpoiseError("A federation needs at least one client.")
+    flat = torch.cat(rows)
+    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):
+        raise CounterpoiseError(f"partition names a sample outside 0 to {len(targets) - 1}.")
+    owners = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
+    there = torch.isin(flat, kept)
+    return Table.of(owners[there], flat[there], len(rows))

@@ -1,0 +1,82 @@
+"""Arrays of samples: raw until the batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["Samples"]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs and targets, one row a sample. Bytes stay bytes until a batch is taken.
+
+    A batch of byte inputs becomes ``inputs * scale + shift``; both broadcast over one sample.
+    """
+
+    inputs: Tensor
+    targets: Tensor
+    scale: Tensor | float = 1.0 / 255
+    shift: Tensor | float = 0.0
+
+    def __len__(self) -> int:
+        return int(self.targets.shape[0])
+
+    @classmethod
+    def of(
+        cls,
+        inputs: np.ndarray | Tensor,
+        targets: np.ndarray | Tensor,
+        scale: Tensor | float = 1.0 / 255,
+        shift: Tensor | float = 0.0,
+        where: str = "the data",
+    ) -> Samples:
+        """Samples of arrays or tensors, checked: as many targets as inputs, and finite numbers."""
+        x, y = _tensor(inputs, "inputs", where), _tensor(targets, "targets", where)
+        if x.ndim == 0 or y.ndim == 0 or x.shape[0] != y.shape[0]:
+            raise CounterpoiseError(
+                f"{where}: inputs of shape {tuple(x.shape)} and targets of shape {tuple(y.shape)} do not hold the same "
+                "number of samples along their first axis."
+            )
+        if not y.is_floating_point():
+            y = y.to(torch.int64)
+            if y.ndim == 2 and y.shape[1] == 1:
+                y = y.squeeze(1)
+        return cls(x, y, scale, shift)
+
+    def to(self, device: torch.device | str) -> Samples:
+        scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
+        return Samples(self.inputs.to(device), self.targets.to(device), scale, shift)
+
+    def rows(self, rows: Tensor) -> Samples:
+        return Samples(self.inputs[rows], self.targets[rows], self.scale, self.shift)
+
+    def take(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Inputs and targets of some rows, ready for a model; `rows` may have any shape."""
+        inputs, targets = self.inputs[rows], self.targets[rows]
+        if inputs.dtype == torch.uint8:
+            inputs = inputs.to(dtype) * _as(self.scale, dtype) + _as(self.shift, dtype)
+        elif inputs.is_floating_point():
+            inputs = inputs.to(dtype)
+        return inputs, targets.to(dtype) if targets.is_floating_point() else targets
+
+
+def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
+    return value.to(dtype) if isinstance(value, Tensor) else value
+
+
+def _tensor(array: np.ndarray | Tensor, what: str, where: str) -> Tensor:
+    if not isinstance(array, Tensor):
+        array = np.asarray(array)
+        if array.dtype == object or array.dtype.kind not in "buif":
+            raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row a sample.")
+        array = torch.from_numpy(np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64)))
+    if array.is_floating_point() and not bool(array.isfinite().all()):
+        raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")
+    return array

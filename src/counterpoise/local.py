@@ -1,0 +1,202 @@
+"""How a client trains: epochs, batch size, optimiser, learning-rate schedule, augmentation.
+
+Optimisers are pure ``init`` / ``update`` pairs on the flat vector of one client, so they run under
+`vmap`, on threads and inside a CUDA graph alike. Their state starts anew each round.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.registry import Option, Registry, Spec
+
+__all__ = [
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "Local",
+    "Optimizer",
+    "Schedule",
+    "adam",
+    "constant",
+    "cosine",
+    "exponential",
+    "sgd",
+    "stairs",
+]
+
+State = dict[str, Tensor]
+Augment = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Optimizer:
+    """A local optimiser. ``update(gradient, state, lr) -> (step, state)``; the step is *subtracted*."""
+
+    lr: float
+    init: Callable[[Tensor], State]
+    update: Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
+    weight_decay: float = 0.0
+    spec: Spec = field(default_factory=Spec)
+
+
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
+
+
+@OPTIMIZERS.register("sgd")
+def sgd(
+    lr: Annotated[float, Option("learning rate", above=0)],
+    momentum: Annotated[float, Option("momentum coefficient", low=0, below=1)] = 0.0,
+    nesterov: Annotated[bool, Option("Nesterov's look-ahead form of the momentum")] = False,
+    weight_decay: Annotated[float, Option("L2 decay added to the gradient", low=0)] = 0.0,
+) -> Optimizer:
+    """Stochastic gradient descent with optional momentum, as torch.optim.SGD.
+
+    ``b <- momentum b + g``, step ``lr b`` (Nesterov: ``lr (g + momentum b)``).
+    """
+    if nesterov and momentum == 0:
+        raise CounterpoiseError("optimizer sgd: nesterov needs a momentum above 0.")
+
+    def init(w: Tensor) -> State:
+        return {"buffer": torch.zeros_like(w)} if momentum else {}
+
+    def update(g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        if not momentum:
+            return lr * g, state
+        buffer = momentum * state["buffer"] + g
+        return lr * (g + momentum * buffer if nesterov else buffer), {"buffer": buffer}
+
+    return Optimizer(lr, init, update, weight_decay)
+
+
+@OPTIMIZERS.register("adam")
+def adam(
+    lr: Annotated[float, Option("learning rate", above=0)],
+    beta1: Annotated[float, Option("decay of the mean", low=0, below=1)] = 0.9,
+    beta2: Annotated[float, Option("decay of the square", low=0, below=1)] = 0.999,
+    eps: Annotated[float, Option("added to the root", above=0)] = 1e-8,
+    weight_decay: Annotated[float, Option("L2 decay added to the gradient", low=0)] = 0.0,
+) -> Optimizer:
+    """Adam with bias correction, as torch.optim.Adam.
+
+    ``m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
+    """
+
+    def init(w: Tensor) -> State:
+        return {"mean": torch.zeros_like(w), "square": torch.zeros_like(w), "count": w.new_zeros(())}
+
+    def update(g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        count = state["count"] + 1
+        mean = beta1 * state["mean"] + (1 - beta1) * g
+        square = beta2 * state["square"] + (1 - beta2) * g * g
+        root = (square / (1 - beta2**count)).sqrt() + eps
+        return lr / (1 - beta1**count) * mean / root, {"mean": mean, "square": square, "count": count}
+
+    return Optimizer(lr, init, update, weight_decay)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor on the learning rate for each round, counted from 1."""
+
+    factor: Callable[[int], float]
+    spec: Spec = field(default_factory=Spec)
+
+
+SCHEDULES: Registry[Schedule] = Registry("schedule")
+
+
+@SCHEDULES.register("constant")
+def constant() -> Schedule:
+    """The same learning rate in every round."""
+    return Schedule(lambda round: 1.0)
+
+
+@SCHEDULES.register("exponential")
+def exponential(
+    decay: Annotated[float, Option("factor per round", above=0, high=1)] = 0.99,
+) -> Schedule:
+    """Multiply by a factor after every round.
+
+    >>> exponential(0.5).factor(3)
+    0.25
+    """
+    return Schedule(lambda round: decay ** (round - 1))
+
+
+@SCHEDULES.register("stairs")
+def stairs(
+    every: Annotated[int, Option("rounds between two drops", low=1)],
+    decay: Annotated[float, Option("factor per drop", above=0, high=1)] = 0.1,
+) -> Schedule:
+    """Multiply by a factor after every so many rounds."""
+    return Schedule(lambda round: decay ** ((round - 1) // every))
+
+
+@SCHEDULES.register("cosine")
+def cosine(
+    rounds: Annotated[int, Option("rounds until the lowest factor", low=1)],
+    floor: Annotated[float, Option("lowest factor", low=0, high=1)] = 0.0,
+) -> Schedule:
+    """Fall along half a cosine over a number of rounds, then stay."""
+
+    def factor(round: int) -> float:
+        done = min((round - 1) / rounds, 1.0)
+        return floor + (1 - floor) * (1 + math.cos(math.pi * done)) / 2
+
+    return Schedule(factor)
+
+
+@dataclass(frozen=True)
+class Local:
+    """Local training: `epochs` passes over a client's data, or `steps` batches if given.
+
+    `steps` is one number for all clients or one per client. `augment(inputs, keys)` changes a stack
+    of samples ``[S, ...]`` given one int64 key per sample (see `counterpoise.augment`).
+    """
+
+    epochs: int = 1
+    batch: int = 32
+    optimizer: Optimizer = field(default_factory=lambda: sgd(0.1))
+    schedule: Schedule = field(default_factory=constant)
+    steps: int | Sequence[int] | None = None
+    augment: Augment | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch"):
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise CounterpoiseError(f"local: {name} must be a whole number at least 1, not {value!r}.")
+        if self.steps is not None:
+            steps = [self.steps] if isinstance(self.steps, int) else list(self.steps)
+            if not steps or any(type(k) is not int or k < 1 for k in steps):
+                raise CounterpoiseError(
+                    "local: steps must be a whole number at least 1, or one such number per client."
+                )
+        if not isinstance(self.optimizer, Optimizer):
+            raise CounterpoiseError("local: optimizer must be made by cp.sgd(...) or cp.adam(...).")
+
+    @property
+    def passes(self) -> int:
+        """How often the end of an epoch is seen; a run counted in steps has one."""
+        return self.epochs if self.steps is None else 1
+
+    def lr(self, round: int) -> float:
+        """The learning rate of a round."""
+        return self.optimizer.lr * self.schedule.factor(round)
+
+    def steps_of(self, clients: Tensor, sizes: Tensor) -> Tensor:
+        """Steps per pass of each client, ``[C]``: ``ceil(n / batch)``, or `steps` if that was set."""
+        if self.steps is None:
+            return (sizes + self.batch - 1) // self.batch
+        if isinstance(self.steps, int):
+            steps = torch.full_like(sizes, self.steps)
+        else:
+            steps = torch.as_tensor(self.steps, device=sizes.device)[clients]
+        return torch.where(sizes > 0, steps, 0)

@@ -1,0 +1,326 @@
+"""A method is a frozen value of six slots, each a chain of parts; a part is a bundle of hooks.
+
+**Client hooks are written for one client; server hooks for one stacked cohort.** The simulator adds
+the client axis with `torch.func.vmap` or a loop on threads, the Flower adapter by stacking replies.
+Nothing here knows which.
+
+Hooks are pure functions over tensors. State lives in three homes, each declared by a function of
+the initial model vector that returns one named row:
+
+- ``server_state``: the part's own on the server (momentum, a control variate);
+- ``client_record``: what the server keeps of each client (a history, a stored update), keyed by the
+  authenticated identity and allocated when the client is first seen;
+- ``client_state``: what a client keeps for itself (a variate, a personal model). A real device can
+  lose it: ``when_lost`` says what then happens.
+
+A slot fixes the order in which parts act, not which hooks they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.flat import Layout
+from counterpoise.local import Local
+from counterpoise.registry import Spec
+
+__all__ = ["SLOTS", "Client", "Cohort", "Method", "Part", "Reply", "Round", "Step", "World"]
+
+Tensors = Mapping[str, Tensor]
+SLOTS = ("local", "upload", "trust", "weigh", "combine", "update")
+
+
+# ---------------------------------------------------------------- what a client hook sees
+
+
+@dataclass(frozen=True)
+class Client:
+    """One client in one round, as one part sees it. All tensors are this client's alone."""
+
+    start: Tensor
+    """The server's model at the start of the round, ``[D]``."""
+    broadcast: Tensors
+    """What this part's server half sent."""
+    shared: Mapping[str, Tensors]
+    """What the parts named in ``reads`` sent."""
+    state: Tensors
+    """This part's own state on this client, from the last round it took part in."""
+    memo: Tensors
+    """This part's notes within the round: what ``begin`` and the later hooks returned."""
+    index: Tensor
+    """The client's number in the federation."""
+    examples: Tensor
+    """How many samples it trains on."""
+    steps: Tensor
+    """How many steps it takes in the round."""
+    lr: Tensor
+    """The round's learning rate."""
+    local: Local
+    """How the client trains."""
+
+
+class Step(Protocol):
+    """One local step, and what a hook may ask of its batch."""
+
+    @property
+    def w(self) -> Tensor:
+        """The client's model, ``[D]``: before the step in ``loss`` and ``gradient``, after it in ``after_step``."""
+
+    @property
+    def gradient(self) -> Tensor:
+        """In ``after_step``: what entered the optimiser, every term and the decay included."""
+
+    @property
+    def count(self) -> Tensor:
+        """How many steps the client has taken."""
+
+    def loss_at(self, w: Tensor) -> Tensor:
+        """The task's mean loss on this batch at any model."""
+
+    def gradient_at(self, w: Tensor) -> Tensor:
+        """The task's gradient on this batch at any model."""
+
+    def output_at(self, w: Tensor, call: str = "forward") -> Tensor:
+        """What the model gives for this batch, through `forward` or another method of it."""
+
+    def mean(self, per_sample: Tensor) -> Tensor:
+        """The mean over the batch's real samples; padding does not count."""
+
+    def curvature(self, direction: Tensor) -> Tensor:
+        """The Hessian of the local loss times a vector; only for parts with ``second_order``."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a client sends, and what it keeps, as one part sees it."""
+
+    update: Tensor
+    """``w_i - w``, to be added to the server's model."""
+    reports: Tensors = field(default_factory=dict)
+    """This part's named scalars and vectors for the server."""
+    state: Tensors = field(default_factory=dict)
+    """This part's state, to stay on the client."""
+
+
+# ---------------------------------------------------------------- what a server hook sees
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The stacked replies of a round, ordered by identity."""
+
+    ids: tuple[int, ...]
+    """Authenticated identities; in the simulator, clients' numbers."""
+    updates: Tensor
+    """``[C, D]``"""
+    examples: Tensor
+    """Claimed data counts, ``[C]``."""
+    steps: Tensor
+    """Local steps taken, ``[C]``."""
+    reports: Mapping[str, Tensors] = field(default_factory=dict)
+    """By part, then by name: ``[C, ...]``."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def keep(self, mask: Tensor) -> Cohort:
+        """The rows where the mask holds."""
+        if bool(mask.all()):
+            return self
+        rows = mask.nonzero().squeeze(1)
+        return Cohort(
+            tuple(self.ids[i] for i in rows.tolist()),
+            self.updates[rows],
+            self.examples[rows],
+            self.steps[rows],
+            {part: {k: v[rows] for k, v in named.items()} for part, named in self.reports.items()},
+        )
+
+
+class World(Protocol):
+    """All that a server hook may ask of the outside. Every runtime provides it."""
+
+    round: int
+    population: int
+    local: Local
+    layout: Layout
+
+    @property
+    def probe_targets(self) -> Tensor:
+        """The probe set's targets."""
+
+    def probe(self, models: Tensor) -> Tensor:
+        """The outputs of a stack of models ``[M, D]`` on the probe set: ``[M, P, ...]``."""
+
+    def rehearse(self, sizes: Sequence[int]) -> Cohort:
+        """Replies of imagined clients that train on so many samples of the server's proxy set."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round on the server, as one part sees it; ``apply`` returns it changed.
+
+    ``records`` are stacked in the cohort's order; what comes back is written to the clients' rows.
+    A client named in ``excluded`` is left out of everything that follows.
+    """
+
+    cohort: Cohort
+    model: Tensor
+    world: World
+    weights: Tensor | None = None
+    """``[C]``, or ``[C, layers]``; None for a rule that has none (a median)."""
+    combined: Tensor | None = None
+    """One update ``[D]``; None until the cohort was combined."""
+    skipped: str = ""
+    """Why this round leaves the model as it is; empty when it does not."""
+    state: Tensors = field(default_factory=dict)
+    records: Tensors = field(default_factory=dict)
+    reports: Tensors = field(default_factory=dict)
+    shared: Mapping[str, Tensors] = field(default_factory=dict)
+    excluded: Mapping[int, str] = field(default_factory=dict)
+    notes: Tensors = field(default_factory=dict)
+    """Named numbers ``[C]`` for the run's record (a score, a reliability)."""
+
+    def but(self, **changes: Any) -> Round:
+        """This round with some fields changed."""
+        return replace(self, **changes)
+
+    def skip(self, reason: str) -> Round:
+        """Leave the model as it is, and say why."""
+        return replace(self, skipped=reason)
+
+
+# ---------------------------------------------------------------- parts and methods
+
+Init = Callable[[Tensor], dict[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A bundle of optional hooks. A hook that is not there costs nothing."""
+
+    name: str
+    reads: tuple[str, ...] = ()
+    """Names of parts whose server state and broadcast this one reads."""
+
+    server_state: Init | None = None
+    client_record: Init | None = None
+    client_state: Init | None = None
+    when_lost: str = ""
+
+    begin: Callable[[Client], dict[str, Tensor]] | None = None
+    """The memo at the start of the round."""
+    loss: Callable[[Client, Step, Tensor], Tensor] | None = None
+    """A scalar added to the task's loss, differentiated with it in its last argument."""
+    gradient: Callable[[Client, Step, Tensor], Tensor] | None = None
+    """The gradient changed before it enters the optimiser."""
+    after_step: Callable[[Client, Step], dict[str, Tensor]] | None = None
+    """The memo after a step."""
+    after_epoch: Callable[[Client, Tensor], dict[str, Tensor]] | None = None
+    """The memo after a pass over the data, given the model."""
+    finish: Callable[[Client, Reply], Reply] | None = None
+    """The reply changed: the update, reports, state to keep."""
+    personal: Callable[[Tensor, Tensors], Tensor] | None = None
+    """The model a client itself would use, given the server's model and the client's state."""
+    second_order: bool = False
+    """Whether ``gradient`` asks for `Step.curvature`."""
+
+    broadcast: Callable[[Tensors], dict[str, Tensor]] | None = None
+    """What of the server state is sent to every client."""
+    apply: Callable[[Round], Round] | None = None
+    """This part's turn on the server."""
+
+    check: Callable[[World], None] | None = None
+    """Raise an error, before the first round, where the part cannot do its work."""
+
+    @property
+    def on_client(self) -> bool:
+        hooks = (self.begin, self.loss, self.gradient, self.after_step, self.after_epoch, self.finish)
+        return any(hook is not None for hook in hooks)
+
+
+Chain = tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Method:
+    """Six slots, each a chain of parts that act in order.
+
+    >>> from counterpoise import methods
+    >>> method = methods.fedprox(mu=0.1)
+    >>> [part.name for part in method.parts]
+    ['proximal', 'by-data', 'mean', 'server-step']
+    """
+
+    name: str
+    local: Chain = ()
+    """What a client adds to its training."""
+    upload: Chain = ()
+    """What it does to its update before sending it."""
+    trust: Chain = ()
+    """What the server believes of what a client claims."""
+    weigh: Chain = ()
+    """The cohort's weights."""
+    combine: Chain = ()
+    """One update out of many."""
+    update: Chain = ()
+    """The server's new model."""
+    spec: Spec = field(default_factory=Spec, compare=False)
+
+    def __post_init__(self) -> None:
+        names = [part.name for part in self.parts]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise CounterpoiseError(
+                f"method {self.name} has two parts named {twice[0]!r}; each part's name keys its state."
+            )
+        for part in self.parts:
+            for other in part.reads:
+                if other not in names:
+                    raise unknown("part", other, names, f"in {self.name} for {part.name} to read")
+            if part.client_state is not None and not part.when_lost:
+                raise CounterpoiseError(
+                    f"part {part.name} keeps state on clients and must say, in when_lost, what happens when it is gone."
+                )
+
+    @property
+    def parts(self) -> Chain:
+        """All parts, in the order in which they act."""
+        return tuple(part for slot in SLOTS for part in getattr(self, slot))
+
+    def part(self, name: str) -> Part:
+        for part in self.parts:
+            if part.name == name:
+                return part
+        raise unknown("part", name, [part.name for part in self.parts], f"in {self.name}")
+
+    def adding(self, name: str = "", **slots: Part) -> Method:
+        """This method with a part appended to the chains named: how a method is wrapped.
+
+        >>> from counterpoise import methods, parts
+        >>> [p.name for p in methods.fedavgm().adding(local=parts.proximal(0.1)).local]
+        ['proximal']
+        """
+        longer = {slot: (*getattr(self, _slot(slot)), part) for slot, part in slots.items()}
+        return replace(self, name=name or self.name, spec=Spec(), **longer)
+
+    def replacing(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:
+        """This method with whole chains replaced.
+
+        >>> from counterpoise import methods, parts
+        >>> [p.name for p in methods.fedavgm().replacing(weigh=parts.uniform()).weigh]
+        ['uniform']
+        """
+        chains = {_slot(slot): (chain,) if isinstance(chain, Part) else tuple(chain) for slot, chain in slots.items()}
+        return replace(self, name=name or self.name, spec=Spec(), **chains)
+
+
+def _slot(name: str) -> str:
+    if name not in SLOTS:
+        raise unknown("slot", name, SLOTS, "in a method")
+    return name

@@ -1,0 +1,10 @@
+"""The registry of methods, and the groups in which they are listed."""
+
+from __future__ import annotations
+
+from counterpoise.method import Method
+from counterpoise.registry import Registry
+
+__all__ = ["METHODS"]
+
+METHODS: Registry[Method] = Registry("method")

@@ -1,0 +1,40 @@
+"""Group norm in place of batch norm, whose running statistics clients cannot share."""
+
+from __future__ import annotations
+
+import copy
+from math import gcd
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+__all__ = ["with_group_norm"]
+
+
+def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
+    """A copy of the model in which every batch norm is a group norm with the same scale and shift.
+
+    A layer whose channels `groups` does not divide gets the largest number of groups that does.
+
+    >>> with_group_norm(nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)))[1].num_groups
+    2
+    """
+    model = copy.deepcopy(model)
+    if isinstance(model, _BatchNorm):
+        return _group_norm(model, groups)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, _BatchNorm):
+                setattr(parent, name, _group_norm(child, groups))
+    return model
+
+
+def _group_norm(norm: _BatchNorm, groups: int) -> nn.GroupNorm:
+    channels = norm.num_features
+    new = nn.GroupNorm(gcd(groups, channels), channels, eps=norm.eps, affine=norm.affine)
+    if norm.affine:
+        with torch.no_grad():
+            new.weight.copy_(norm.weight)
+            new.bias.copy_(norm.bias)
+    return new.to(norm.weight.device) if norm.affine else new

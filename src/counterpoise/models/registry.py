@@ -1,0 +1,28 @@
+"""The registry of models, and what their factories share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.registry import Registry
+
+__all__ = ["MODELS", "image"]
+
+MODELS: Registry[nn.Module] = Registry("model")
+
+
+def image(name: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:
+    """Channels, height and width of an image model's samples, or why it cannot take them."""
+    if len(shape) == 2:
+        shape = (1, *shape)
+    if len(shape) != 3:
+        raise CounterpoiseError(f"model {name} takes images; these samples have shape {tuple(shape)}.")
+    channels, height, width = shape
+    if min(height, width) < least:
+        raise CounterpoiseError(
+            f"model {name} takes images of at least {least} x {least} pixels; these are {height} x {width}."
+        )
+    return channels, height, width

@@ -1,0 +1,60 @@
+"""ResNet-18 for small images, with group instead of batch normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from counterpoise.models.registry import MODELS, image
+from counterpoise.registry import Option
+
+__all__ = ["resnet18"]
+
+
+class _Block(nn.Module):
+    """Two 3 x 3 convolutions and a short cut (He et al. 2016, figure 5, left)."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.norm1 = nn.GroupNorm(groups, outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.norm2 = nn.GroupNorm(groups, outputs)
+        self.short: nn.Module = nn.Identity()
+        if stride != 1 or inputs != outputs:
+            self.short = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.GroupNorm(groups, outputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = F.relu(self.norm1(self.conv1(inputs)))
+        return F.relu(self.norm2(self.conv2(hidden)) + self.short(inputs))
+
+
+@MODELS.register("resnet18")
+def resnet18(
+    shape: Sequence[int] = (3, 32, 32),
+    classes: int = 10,
+    groups: Annotated[int, Option("groups of each normalisation; divides 64", low=1, high=64)] = 32,
+) -> nn.Module:
+    """ResNet-18 with group norm and a 3 x 3 stem for small images (FedOAED, FedA4).
+
+    >>> sum(p.numel() for p in resnet18().parameters())
+    11173962
+    """
+    channels, _, _ = image("resnet18", shape, 8)
+    blocks: list[nn.Module] = []
+    width = 64
+    for outputs in (64, 128, 256, 512):
+        blocks += [_Block(width, outputs, 1 if outputs == 64 else 2, groups), _Block(outputs, outputs, 1, groups)]
+        width = outputs
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
+        nn.GroupNorm(groups, 64),
+        nn.ReLU(),
+        *blocks,
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(512, classes),
+    )

@@ -1,0 +1,27 @@
+"""Cohort to weights that sum to one."""
+
+from __future__ import annotations
+
+import torch
+
+from counterpoise.method import Part, Round
+
+__all__ = ["by_data", "uniform"]
+
+
+def by_data() -> Part:
+    """``n_i / sum_j n_j``: FedAvg's weights (McMahan et al. 2017, Algorithm 1)."""
+
+    def apply(round: Round) -> Round:
+        return round.but(weights=round.cohort.examples / round.cohort.examples.sum())
+
+    return Part("by-data", apply=apply)
+
+
+def uniform() -> Part:
+    """``1 / |S|``, whatever a client claims."""
+
+    def apply(round: Round) -> Round:
+        return round.but(weights=torch.full_like(round.cohort.examples, 1 / len(round.cohort)))
+
+    return Part("uniform", apply=apply)

@@ -1,0 +1,104 @@
+"""One integer counter hash for every random choice, the same on every device and in every runtime.
+
+A draw is a pure function of what it is for: ``counter(seed, purpose("batches"), round, client)``.
+Nothing depends on the order of calls, so cohorts, batches, initial weights and dropout do not
+change with chunks, workers, devices or the method under test.
+
+The mixer is SplitMix64's finaliser (Steele, Lea, Flood 2014) on 64-bit words that wrap around.
+Torch has no unsigned 64-bit arithmetic, so words are int64 and right shifts are masked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+__all__ = ["counter", "integer", "normal", "orders", "purpose", "sample", "uniform"]
+
+_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
+_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
+_SECOND = 0x94D049BB133111EB - (1 << 64)
+_LAST = (1 << 63) - 1
+
+
+def _shift(word: Tensor, bits: int) -> Tensor:
+    return (word >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(word: Tensor) -> Tensor:
+    word = (word ^ _shift(word, 30)) * _FIRST
+    word = (word ^ _shift(word, 27)) * _SECOND
+    return word ^ _shift(word, 31)
+
+
+def purpose(name: str) -> int:
+    """A fixed 63-bit number for a purpose's name, so that two purposes never share a stream."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
+
+
+def counter(*words: int | Tensor, device: torch.device | str | None = None) -> Tensor:
+    """Hash integers, or int64 tensors that broadcast against each other, to int64.
+
+    >>> bool(counter(0, 1, 2) == counter(0, 1, 2)), bool(counter(0, 1, 2) == counter(0, 2, 1))
+    (True, False)
+    """
+    if device is None:
+        device = next((word.device for word in words if isinstance(word, Tensor)), torch.device("cpu"))
+    state = torch.zeros((), dtype=torch.int64, device=device)
+    for word in words:
+        state = _mix((state ^ word) + _GOLDEN)
+    return state
+
+
+def integer(*words: int) -> int:
+    """The hash of plain integers as a non-negative 63-bit integer, for seeding other generators."""
+    return int(counter(*words)) & _LAST
+
+
+def uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Hashed words as numbers in [0, 1), with as many bits as the type can hold."""
+    if dtype == torch.float64:
+        return _shift(bits, 11).to(dtype) * 2.0**-53
+    return (_shift(bits, 40).to(torch.float32) * 2.0**-24).to(dtype)
+
+
+def normal(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Hashed words as standard normal numbers (Box and Muller, from two halves of a rehash)."""
+    radius = uniform(bits, dtype).neg().log1p().mul(-2).sqrt()
+    return radius * torch.cos(2 * torch.pi * uniform(_mix(bits + _GOLDEN), dtype))
+
+
+def orders(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
+    """A random order of ``0 .. sizes[i]-1`` for every key: ``[C, width]``, real places first.
+
+    Row i is a function of ``keys[i]`` and ``sizes[i]`` alone; places from ``sizes[i]`` on are
+    padding and hold numbers a caller must not use.
+    """
+    places = torch.arange(width, device=keys.device)
+    ranks = counter(keys[:, None], places[None, :])
+    ranks = torch.where(places[None, :] < sizes[:, None], ranks, _LAST)
+    return ranks.argsort(dim=1, stable=True)
+
+
+def sample(population: int, count: int, *words: int) -> Tensor:
+    """`count` distinct numbers below `population`, in time that grows with `count` alone.
+
+    Small cohorts are drawn one number at a time and repeats passed over; a cohort of more than
+    half the population is the head of one random order.
+    """
+    if count > population:
+        raise ValueError(f"cannot draw {count} of {population}")
+    key = counter(*words)
+    if 2 * count > population:
+        return orders(key[None], torch.tensor([population]), population)[0, :count]
+    chosen: dict[int, None] = {}
+    start = 0
+    while len(chosen) < count:
+        draws = counter(key, torch.arange(start, start + count)) & _LAST
+        for draw in (draws % population).tolist():
+            if len(chosen) < count:
+                chosen[draw] = None
+        start += count
+    return torch.tensor(list(chosen), dtype=torch.int64)

@@ -1,0 +1,240 @@
+"""Named things a user can choose: methods, models, partitions, optimisers, schedules.
+
+A factory is registered once, with a sentence about it and an `Option` on each parameter. From that
+one place come the listing, the documentation, the checks on every call and the description that a
+run's folder keeps.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union
+
+from counterpoise.errors import CounterpoiseError, unknown
+
+__all__ = ["Entry", "Option", "Paper", "Registry", "Spec"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Paper:
+    """Where a method was published."""
+
+    title: str
+    authors: str
+    year: int
+    link: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.authors}, {self.title} ({self.year})"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a parameter means and which numbers it takes; `above` and `below` exclude the bound."""
+
+    meaning: str
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+    def range(self) -> str:
+        """The range in words, empty when every number is allowed.
+
+        >>> Option("momentum", low=0, below=1).range()
+        'at least 0 and below 1'
+        """
+        bounds = [("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below)]
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
+
+    def allows(self, value: float) -> bool:
+        return (
+            math.isfinite(value)
+            and (self.low is None or value >= self.low)
+            and (self.above is None or value > self.above)
+            and (self.high is None or value <= self.high)
+            and (self.below is None or value < self.below)
+        )
+
+
+@dataclass(frozen=True)
+class Spec:
+    """How a value was made: the factory's name and the options it was given, defaults filled in."""
+
+    name: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def plain(self) -> dict[str, Any]:
+        """As a plain dictionary for a configuration file; options that are None are left out."""
+        return {"name": self.name} | {k: v for k, v in self.options.items() if v is not None}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One option of an entry, as its factory declares it."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+    def kind(self) -> str:
+        """What the option takes, in words: 'a number at least 0', 'one of clip, soft'."""
+        return _kind(self.type, self.option)
+
+    def check(self, value: Any, owner: str) -> Any:
+        checked = _coerce(self.type, value, self.option)
+        if checked is _REFUSED:
+            raise CounterpoiseError(f"{owner}: option {self.name} must be {self.kind()}, not {value!r}.")
+        return checked
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """A registered factory and what is known about it."""
+
+    name: str
+    summary: str
+    factory: Callable[..., T]
+    parameters: Mapping[str, Parameter]
+    group: str = ""
+    paper: Paper | None = None
+
+    def check(self, owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Every option checked and defaults filled in, or an error that names the option."""
+        for name in options:
+            if name not in self.parameters:
+                if not self.parameters:
+                    raise CounterpoiseError(f"{owner} takes no options, but was given {name}.")
+                raise unknown("option", name, self.parameters, f"of {owner}")
+        missing = [p.name for p in self.parameters.values() if p.required and p.name not in options]
+        if missing:
+            raise CounterpoiseError(
+                f"{owner} needs the option {missing[0]}: {self.parameters[missing[0]].option.meaning}."
+            )
+        return {
+            p.name: p.check(options[p.name], owner) if p.name in options else p.default
+            for p in self.parameters.values()
+        }
+
+
+class Registry(Generic[T]):
+    """The named factories of one kind."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, Entry[T]] = {}
+
+    def register(
+        self, name: str, *, group: str = "", paper: Paper | None = None
+    ) -> Callable[[Callable[P, T]], Callable[P, T]]:
+        """Enter a factory. The first line of its docstring is its summary, and its parameters that
+        carry an `Option` are its options.
+        """
+
+        def enter(factory: Callable[P, T]) -> Callable[P, T]:
+            hints = typing.get_type_hints(factory, include_extras=True)
+            signature = inspect.signature(factory)
+            parameters = {}
+            for parameter in signature.parameters.values():
+                hint = hints[parameter.name]
+                option = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Option)), None)
+                if option is not None:
+                    bare = typing.get_args(hint)[0]
+                    parameters[parameter.name] = Parameter(parameter.name, bare, parameter.default, option)
+
+            @functools.wraps(factory)
+            def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+                given = signature.bind_partial(*args).arguments | kwargs
+                facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
+                options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
+                return _remember(factory(**facts, **options), Spec(name, options))  # type: ignore[arg-type, call-arg]
+
+            summary = (inspect.getdoc(factory) or "").partition("\n")[0]
+            entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper)
+            return checked
+
+        return enter
+
+    def __iter__(self) -> Iterator[Entry[T]]:
+        return iter(self._entries.values())
+
+    def __getitem__(self, name: str) -> Entry[T]:
+        if name not in self._entries:
+            raise unknown(self.kind, name, self._entries)
+        return self._entries[name]
+
+    def make(self, name: str, /, **options: Any) -> T:
+        """Make the thing called `name`.
+
+        >>> from counterpoise.methods import METHODS
+        >>> METHODS.make("fedprox", mu=-1)
+        Traceback (most recent call last):
+        ...
+        counterpoise.errors.CounterpoiseError: method fedprox: option mu must be a number at least 0, not -1.
+        """
+        return self[name].factory(**options)
+
+
+def _remember(value: T, spec: Spec) -> T:
+    """Keep the spec on values that have a place for it; a function always has."""
+    if hasattr(value, "spec") or isinstance(value, types.FunctionType):
+        object.__setattr__(value, "spec", spec)
+    return value
+
+
+_REFUSED = object()
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _kind(kind: Any, option: Option) -> str:
+    words = []
+    for member in _members(kind):
+        if typing.get_origin(member) is Literal:
+            words.append("one of " + ", ".join(map(str, typing.get_args(member))))
+        elif member is bool:
+            words.append("true or false")
+        elif member in (int, float):
+            noun = "a whole number" if member is int else "a number"
+            words.append(f"{noun} {option.range()}".strip())
+        elif member is type(None):
+            words.append("nothing")
+        else:
+            words.append(getattr(member, "__name__", str(member)))
+    return " or ".join(words)
+
+
+def _coerce(kind: Any, value: Any, option: Option) -> Any:
+    for member in _members(kind):
+        if member is type(None) and value is None:
+            return None
+        if typing.get_origin(member) is Literal and value in typing.get_args(member):
+            return value
+        if member is bool and isinstance(value, bool):
+            return value
+        if member in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+            if member is int and value != int(value if math.isfinite(value) else 0):
+                continue
+            if option.allows(value):
+                return member(value)
+        if member is str and isinstance(value, str):
+            return value
+        if isinstance(member, type) and member not in (bool, int, float, str) and isinstance(value, member):
+            return value
+    return _REFUSED

@@ -1,0 +1,166 @@
+"""From a configuration to the objects it names, and from objects to a configuration."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from counterpoise.augment import AUGMENTS
+from counterpoise.engine.admission import Limits
+from counterpoise.engine.evaluation import Evaluation
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.simulation import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import PARTITIONS, load
+from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
+from counterpoise.methods import METHODS
+from counterpoise.models import MODELS
+from counterpoise.registry import Registry
+from counterpoise.runs.config import OWN, Config, parse
+from counterpoise.runs.setup import Model, Setup
+
+__all__ = ["describe", "setup"]
+
+# ---------------------------------------------------------------- configuration to objects
+
+
+def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice's options, checked, with defaults filled in."""
+    name = choice["name"]
+    return registry[name].check(f"{registry.kind} {name}", {k: v for k, v in choice.items() if k != "name"})
+
+
+def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
+    return registry.make(choice["name"], **_options(registry, choice))
+
+
+def setup(config: Config, **own: Any) -> Setup:
+    """The objects a configuration names; a user's own are taken from the arguments."""
+    data = config.data
+    if own.get("federation") is not None:
+        federation = own["federation"]
+    elif data.name == OWN:
+        raise _give("federation")
+    else:
+        if data.partition is None:
+            raise CounterpoiseError("The setting data.partition is missing: say how the samples are dealt to clients.")
+        federation = load(
+            data.name,
+            partition=_make(PARTITIONS, data.partition),
+            heldout=data.heldout,
+            probe=data.probe,
+            proxy=data.proxy,
+            seed=config.seed if data.seed is None else data.seed,
+        )
+    if data.fingerprint is not None and data.fingerprint != federation.fingerprint:
+        raise CounterpoiseError(
+            "The federation given is not the one this run was made with: their fingerprints differ."
+        )
+    method = own.get("method")
+    if method is None:
+        if config.method["name"] == OWN:
+            raise _give("method")
+        method = _make(METHODS, config.method)
+    model = own.get("model")
+    if model is None:
+        if config.model["name"] == OWN:
+            raise _give("model")
+        model = functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model))
+    for name in config.own:
+        if own.get(name) is None:
+            raise _give(name)
+    local = config.local
+    augment = own.get("augment") or (_make(AUGMENTS, local.augment) if local.augment else None)
+    return Setup(
+        method=method,
+        federation=federation,
+        model=model,
+        rounds=config.rounds,
+        cohort=own.get("cohort") or config.cohort,  # type: ignore[arg-type]
+        local=Local(
+            local.epochs,
+            local.batch,
+            _make(OPTIMIZERS, local.optimizer),
+            _make(SCHEDULES, local.schedule),
+            local.steps,
+            augment,
+        ),
+        seed=config.seed,
+        engine=Engine(**dict(config.engine)),
+        evaluation=Evaluation(**dict(config.evaluation)),
+        limits=Limits(**dict(config.limits)),
+        loss=own.get("loss"),
+        metrics=own.get("metrics"),
+        adversary=own.get("adversary"),
+    )
+
+
+def _give(name: str) -> CounterpoiseError:
+    return CounterpoiseError(
+        f"This run was made with a {name} of your own. Give it again: cp.resume(folder, {name}=...)."
+    )
+
+
+# ---------------------------------------------------------------- objects to configuration
+
+
+def describe(made: Setup, simulation: Simulation) -> Config:
+    """The complete configuration of a set-up, with what its simulation resolved."""
+    own = {
+        name: getattr(value, "__qualname__", type(value).__qualname__)
+        for name, value in (("loss", made.loss), ("metrics", made.metrics), ("adversary", made.adversary))
+        if value is not None
+    }
+    local: dict[str, Any] = {
+        "epochs": made.local.epochs,
+        "batch": made.local.batch,
+        "steps": made.local.steps
+        if made.local.steps is None or isinstance(made.local.steps, int)
+        else list(made.local.steps),
+        "optimizer": made.local.optimizer.spec.plain(),
+        "schedule": made.local.schedule.spec.plain(),
+    }
+    spec = getattr(made.local.augment, "spec", None)
+    if made.local.augment is not None and spec is None:
+        own["augment"] = getattr(made.local.augment, "__qualname__", "augment")
+    elif spec is not None:
+        local["augment"] = spec.plain()
+    if callable(made.cohort):
+        own["cohort"] = getattr(made.cohort, "__qualname__", "cohort")
+    federation = made.federation
+    source = federation.source if federation.source and federation.source["partition"].get("name") else {"name": OWN}
+    method = made.method.spec
+    values = {
+        "rounds": made.rounds,
+        "cohort": None if callable(made.cohort) else made.cohort,
+        "seed": made.seed,
+        "data": {**source, "fingerprint": federation.fingerprint},
+        "model": _model_choice(made.model, simulation.module),
+        "method": method.plain() if method.name else {"name": OWN, "called": made.method.name},
+        "local": local,
+        "engine": asdict(simulation.engine),
+        "evaluation": asdict(simulation.evaluator.setting),
+        "limits": asdict(made.limits),
+        "own": own,
+    }
+    return parse(values, "the run")
+
+
+def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if isinstance(model, functools.partial):
+        options, model = dict(model.keywords), model.func
+    for entry in MODELS:
+        if model == entry.name or model is entry.factory:
+            return {"name": entry.name, **_options(MODELS, {"name": entry.name, **options})}
+    digest = hashlib.sha256()
+    for name, parameter in module.named_parameters():
+        digest.update(f"{name} {tuple(parameter.shape)}".encode())
+        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return {"name": OWN, "fingerprint": digest.hexdigest()[:16]}

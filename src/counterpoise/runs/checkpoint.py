@@ -1,0 +1,159 @@
+"""A run's state on disk: safetensors for tensors, JSON for the rest, no pickle.
+
+A checkpoint folder holds ``checkpoint.json``, the ``state-R.safetensors`` it names, and files
+``rows-R.safetensors`` of per-client rows. A save writes only the rows touched since the last one;
+of two rows of a client the later counts, and a file none of whose rows counts any more is removed.
+Every file's digest is in the index, so a torn or foreign one is seen.
+Replacing ``checkpoint.json`` is what makes a save happen: before it, the old checkpoint is whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from counterpoise.engine.simulation import Simulation
+from counterpoise.engine.store import Store
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.files import replace_file, replace_text
+
+__all__ = ["SCHEMA", "Checkpoint", "read_index"]
+
+SCHEMA = 1
+
+
+class Checkpoint:
+    """The checkpoint folder of one run, whose configuration has the given fingerprint."""
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self.folder, self.fingerprint = folder, fingerprint
+        self._newest: dict[tuple[str, int], int] = {}
+        """For each store and client, the round of the file that holds its row."""
+        self._digests: dict[int, str] = {}
+        """For each rows file in use, by its round, what it must contain."""
+
+    def save(self, simulation: Simulation, status: str) -> None:
+        """Write the state as of the simulation's last round."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        round = simulation.round
+        stores = _stores(simulation)
+        rows: dict[str, Tensor] = {}
+        for name, store in stores.items():
+            touched = sorted(store.touched)
+            if touched:
+                rows[f"{name}/"] = torch.tensor(touched)
+                rows |= {f"{name}/{key}": t.contiguous() for key, t in store.gather(touched).items()}
+        newest = self._newest | {(name, client): round for name, store in stores.items() for client in store.touched}
+        if rows:
+            replace_file(self._rows(round), lambda path: save_file(rows, path))
+            self._digests[round] = _digest(self._rows(round))
+        live = set(newest.values())
+        state = {"model": simulation.server.model}
+        for part, named in simulation.server.state.items():
+            state |= {f"{part}/{name}": tensor for name, tensor in named.items()}
+        held = {key: tensor.contiguous() for key, tensor in state.items()}
+        replace_file(self._state(round), lambda path: save_file(held, path))
+        index = {
+            "schema": SCHEMA,
+            "run": self.fingerprint,
+            "round": round,
+            "status": status,
+            "state": _digest(self._state(round)),
+            "rows": {str(saved): digest for saved, digest in self._digests.items() if saved in live},
+        }
+        replace_text(self.folder / "checkpoint.json", json.dumps(index, indent=1) + "\n")
+        for store in stores.values():
+            store.touched.clear()
+        self._newest = newest
+        self._clean(round)
+
+    def load(self, simulation: Simulation) -> dict[str, Any]:
+        """Bring a fresh simulation to the state saved; returns the index."""
+        index = read_index(self.folder)
+        if index["run"] != self.fingerprint:
+            raise CounterpoiseError(
+                f"The checkpoint in {self.folder} belongs to another run: its configuration is not this one's."
+            )
+        device = simulation.server.model.device
+        state = self._read(self._state(int(index["round"])), index["state"], device)
+        server = simulation.server
+        fresh = {"model": server.model} | {f"{p}/{n}": t for p, named in server.state.items() for n, t in named.items()}
+        if {k: t.shape for k, t in fresh.items()} != {k: t.shape for k, t in state.items()}:
+            raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
+        server.model = state["model"]
+        server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
+        simulation.round = int(index["round"])
+        stores = _stores(simulation)
+        self._digests = {int(saved): digest for saved, digest in index["rows"].items()}
+        for saved in sorted(self._digests):
+            rows = self._read(self._rows(saved), self._digests[saved], device)
+            for name, store in stores.items():
+                for place, client in enumerate(rows[f"{name}/"].tolist() if f"{name}/" in rows else ()):
+                    store.put(client, {key: rows[f"{name}/{key}"][place].clone() for key in store.initial})
+                    self._newest[name, client] = saved
+        for store in stores.values():
+            store.touched.clear()
+        self._clean(simulation.round)
+        return index
+
+    def _clean(self, round: int) -> None:
+        """Remove what the checkpoint does not need: other states, and rows that are all superseded."""
+        self._digests = {saved: self._digests[saved] for saved in set(self._newest.values())}
+        needed = {self._state(round), *map(self._rows, self._digests)}
+        for path in self.folder.glob("*.safetensors"):
+            if path not in needed:
+                path.unlink()
+
+    def _read(self, path: Path, digest: str, device: torch.device) -> dict[str, Tensor]:
+        try:
+            if _digest(path) == digest:
+                return load_file(path, device=str(device))
+        except (SafetensorError, OSError):
+            pass
+        raise CounterpoiseError(
+            f"The checkpoint is damaged: {path} is missing or is not what was written. Start the run anew."
+        )
+
+    def _state(self, round: int) -> Path:
+        return self.folder / f"state-{round}.safetensors"
+
+    def _rows(self, round: int) -> Path:
+        return self.folder / f"rows-{round}.safetensors"
+
+
+def read_index(folder: Path) -> dict[str, Any]:
+    """The checkpoint's own description, checked."""
+    path = folder / "checkpoint.json"
+    try:
+        index = json.loads(path.read_text(encoding="utf-8"))
+        complete = {"schema", "run", "round", "status", "state", "rows"} <= index.keys()
+    except FileNotFoundError:
+        raise CounterpoiseError(
+            f"There is no checkpoint in {folder}: the run was stopped before its first round, or is not one."
+        ) from None
+    except (OSError, ValueError, AttributeError):
+        complete = False
+    if not complete:
+        raise CounterpoiseError(f"{path} is damaged or was not written by counterpoise. Start the run anew.")
+    if index["schema"] != SCHEMA:
+        raise CounterpoiseError(
+            f"{path} has schema {index['schema']}, and this version of counterpoise reads {SCHEMA}."
+        )
+    return index  # type: ignore[no-any-return]
+
+
+def _stores(simulation: Simulation) -> dict[str, Store]:
+    records = {f"record/{name}": store for name, store in simulation.server.records.items()}
+    return records | {f"client/{name}": store for name, store in simulation.client_state.items()}
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

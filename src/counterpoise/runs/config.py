@@ -1,0 +1,198 @@
+"""What a run is made of, as a file: read, checked, overridden, written.
+
+A configuration is complete: with the seed in it, it says everything that decides a run's numbers.
+A user's own objects (a module, arrays, a loss) cannot be written down; they stand in it as
+``name = "own"`` with a fingerprint, and must be given again to go on.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from counterpoise.errors import CounterpoiseError, unknown
+
+__all__ = ["SCHEMA", "Config", "override", "parse", "preset_names", "read"]
+
+SCHEMA = 1
+OWN = "own"
+
+
+def _choice(value: Any) -> Any:
+    """A named choice with options: ``"fedprox"`` or ``{name = "fedprox", mu = 0.1}``."""
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        return dict(value)
+    raise ValueError('give a name, or a table with a name: { name = "...", option = ... }')
+
+
+Choice = Annotated[dict[str, Any], BeforeValidator(_choice)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class DataConfig(_Table):
+    name: str
+    partition: Choice | None = None
+    heldout: float = 0.2
+    probe: int = Field(0, ge=0)
+    proxy: int = Field(0, ge=0)
+    seed: int | None = None
+    """Of the partition; by default the run's."""
+    fingerprint: str | None = None
+
+
+class LocalConfig(_Table):
+    epochs: int = 1
+    batch: int = 32
+    steps: int | list[int] | None = None
+    optimizer: Choice = {"name": "sgd", "lr": 0.1}
+    schedule: Choice = {"name": "constant"}
+    augment: Choice | None = None
+
+
+class EngineConfig(_Table):
+    backend: str = "auto"
+    device: str = "auto"
+    threads: int | None = None
+    chunk: int | None = None
+    dtype: str = "float32"
+
+
+class EvaluationConfig(_Table):
+    every: int | None = None
+    clients_every: int | None = None
+    batch: int = 500
+
+
+class LimitsConfig(_Table):
+    norm_ratio: float = 1000.0
+    max_examples: int | None = None
+
+
+class Config(_Table):
+    """The whole of a run."""
+
+    schema_: int = Field(SCHEMA, alias="schema")
+    rounds: int = Field(ge=1)
+    cohort: int | float | str | None = None
+    seed: int = Field(0, ge=0, lt=2**63)
+    data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
+    model: Choice
+    method: Choice
+    local: LocalConfig = LocalConfig()
+    engine: EngineConfig = EngineConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    limits: LimitsConfig = LimitsConfig()
+    own: dict[str, str] = {}
+    """Arguments of a user's own that must be given again to resume, and what they were called."""
+
+    def plain(self) -> dict[str, Any]:
+        """As plain values for TOML; what is None is left out."""
+        dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=None if self.own else {"own"})
+        # Simple values before tables, as TOML wants them.
+        return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))
+
+
+def parse(values: Mapping[str, Any], where: str) -> Config:
+    """Check a configuration; the first mistake is told in one sentence that names the place."""
+    try:
+        config = Config.model_validate(dict(values))
+    except ValidationError as error:
+        raise _sentence(error, where) from None
+    if config.schema_ > SCHEMA:
+        raise CounterpoiseError(
+            f"{where} has schema {config.schema_}, and this version of counterpoise knows {SCHEMA}. Upgrade counterpoise."
+        )
+    return config
+
+
+def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
+    first = error.errors(include_url=False)[0]
+    path = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    name = ".".join(path)
+    if first["type"] == "extra_forbidden":
+        table: Any = Config
+        for part in path[:-1]:
+            table = table.model_fields[part].annotation
+        known = [field.alias or key for key, field in table.model_fields.items()]
+        return unknown("setting", name, [".".join([*path[:-1], k]) for k in known], f"in {where}")
+    if first["type"] == "missing":
+        return CounterpoiseError(f"{where}: the setting {name} is missing.")
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return CounterpoiseError(f"{where}: {name} {message}, not {first['input']!r}.")
+
+
+def preset_names() -> list[str]:
+    """The presets that come with the package."""
+    folder = resources.files("counterpoise.presets")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def read(source: str) -> tuple[dict[str, Any], str]:
+    """The values of a preset or a TOML file, and a name for it."""
+    path = Path(source)
+    if source.endswith(".toml") or path.is_file():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            raise CounterpoiseError(f"There is no file {source}.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise CounterpoiseError(f"{source} cannot be read: {error}.") from None
+        name = path.stem
+    elif source in preset_names():
+        text = resources.files("counterpoise.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
+        name = source
+    else:
+        raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
+    try:
+        return tomllib.loads(text), name
+    except tomllib.TOMLDecodeError as error:
+        raise CounterpoiseError(f"{source} is not valid TOML: {error}.") from None
+
+
+def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """Values with ``key=value`` settings applied; dots reach into tables.
+
+    A named choice given by its name alone loses the options of the one it replaces.
+
+    >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavg", "local.epochs=3"])
+    {'method': {'name': 'fedavg'}, 'local': {'epochs': 3}}
+    """
+    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        path = [part.strip() for part in key.split(".")]
+        if not equals or not all(path):
+            raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {setting!r}.")
+        table = result
+        for part in path[:-1]:
+            inner = table.get(part, {})
+            table[part] = (
+                {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
+            )
+            table = table[part]
+        value = _value(text.strip())
+        before = table.get(path[-1])
+        named = isinstance(value, str) and isinstance(before, Mapping) and "name" in before
+        if named and path == ["data"]:
+            table[path[-1]] = {**before, "name": value}  # type: ignore[dict-item]
+        else:
+            table[path[-1]] = {"name": value} if named else value
+    return result
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or else the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

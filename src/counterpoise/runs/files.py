@@ -1,0 +1,60 @@
+"""Writing that survives a kill and a full disk: a file is either the old one or the new one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["append_line", "read_lines", "replace_file", "replace_text"]
+
+
+def replace_file(path: Path, write: Callable[[Path], None]) -> None:
+    """Write beside the file, push it to the disk, then move it into place."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        write(partial)
+        with open(partial, "rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise CounterpoiseError(
+            f"{path} could not be written: {error.strerror or error}. What was there before is untouched."
+        ) from error
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a text file."""
+
+    def write(partial: Path) -> None:
+        partial.write_text(text, encoding="utf-8")
+
+    replace_file(path, write)
+
+
+def append_line(path: Path, value: Any) -> None:
+    """One line of JSON at the end of a file."""
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(value, separators=(",", ":")) + "\n")
+    except OSError as error:
+        raise CounterpoiseError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The lines of a file; a torn one at the end is passed over."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise CounterpoiseError(f"{path} is missing.") from None
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            if number < len(lines):
+                raise CounterpoiseError(f"{path}: line {number} is not JSON.") from None

@@ -1,0 +1,179 @@
+"""A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl`` and the checkpoint.
+
+Both ``.jsonl`` files begin with a line that holds their schema and then have one line a round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from counterpoise.engine.server import Outcome
+from counterpoise.engine.simulation import RoundRecord, Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.checkpoint import Checkpoint
+from counterpoise.runs.config import Config, parse
+from counterpoise.runs.files import append_line, read_lines, replace_text
+
+__all__ = ["SCHEMA", "Folder"]
+
+SCHEMA = 1
+
+
+class Folder:
+    """Where a run is kept."""
+
+    def __init__(self, path: Path, config: Config) -> None:
+        self.path, self.config = path, config
+        self.checkpoint = Checkpoint(path / "checkpoint", _fingerprint(config))
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> Folder:
+        """A new folder for a run; one that already holds a run is left alone."""
+        if (path / "config.toml").exists():
+            raise CounterpoiseError(
+                f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CounterpoiseError(f"The folder {path} cannot be made: {error.strerror or error}.") from error
+        folder = cls(path, config)
+        for file in (folder.metrics, folder.clients):
+            _rewrite(file, ())
+        folder.write_config()
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> Folder:
+        """The folder of an earlier run."""
+        try:
+            values = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):
+            raise CounterpoiseError(f"{path} holds no run: there is no config.toml in it.") from None
+        except (OSError, ValueError) as error:
+            raise CounterpoiseError(f"{path / 'config.toml'} cannot be read: {error}.") from None
+        return cls(path, parse(values, str(path / "config.toml")))
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def clients(self) -> Path:
+        return self.path / "clients.jsonl"
+
+    def write_config(self) -> None:
+        replace_text(self.path / "config.toml", tomli_w.dumps(self.config.plain()))
+
+    def extend(self, rounds: int) -> None:
+        """Ask for another number of rounds; everything else stays what it was."""
+        self.config = self.config.model_copy(update={"rounds": rounds})
+        self.write_config()
+
+    def append(self, record: RoundRecord) -> None:
+        append_line(self.metrics, _metrics_line(record))
+        append_line(self.clients, _clients_line(record))
+
+    def save(self, simulation: Simulation, status: str) -> None:
+        self.checkpoint.save(simulation, status)
+
+    def restore(self, simulation: Simulation) -> tuple[list[RoundRecord], str]:
+        """Bring a simulation and both files back to the checkpoint; lines written after it are dropped.
+
+        A run that was killed before its first checkpoint goes back to its beginning.
+        """
+        status = "running"
+        if (self.checkpoint.folder / "checkpoint.json").exists():
+            status = self.checkpoint.load(simulation)["status"]
+        records = [record for record in self.records() if record.round <= simulation.round]
+        if [record.round for record in records] != list(range(1, simulation.round + 1)):
+            raise CounterpoiseError(
+                f"{self.path} has lost rounds that its checkpoint counts; its metrics.jsonl or clients.jsonl is not whole."
+            )
+        _rewrite(self.metrics, map(_metrics_line, records))
+        _rewrite(self.clients, map(_clients_line, records))
+        return records, status
+
+    def records(self) -> Iterator[RoundRecord]:
+        """Every round that both files hold whole."""
+        for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
+            yield _record(metrics, clients)
+
+
+def _fingerprint(config: Config) -> str:
+    """What a checkpoint must share with its configuration: everything but the number of rounds."""
+    identity = {key: value for key, value in config.plain().items() if key != "rounds"}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _body(path: Path) -> Iterator[Any]:
+    lines = read_lines(path)
+    header: Any = next(lines, None)
+    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+        raise CounterpoiseError(
+            f"{path} does not begin with schema {SCHEMA}; it was not written by this version of counterpoise."
+        )
+    yield from lines
+
+
+def _rewrite(path: Path, lines: Iterable[Any]) -> None:
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in ({"schema": SCHEMA}, *lines))
+    replace_text(path, text)
+
+
+def _metrics_line(record: RoundRecord) -> dict[str, Any]:
+    return {
+        "round": record.round,
+        **record.metrics,
+        "seconds": round(record.seconds, 6),
+        "bytes_up": record.bytes_up,
+        "bytes_down": record.bytes_down,
+        **({"skipped": record.outcome.skipped} if record.outcome.skipped else {}),
+    }
+
+
+def _clients_line(record: RoundRecord) -> dict[str, Any]:
+    outcome = record.outcome
+    return {
+        "round": record.round,
+        "cohort": record.cohort,
+        "claims": outcome.claims,
+        "weights": outcome.weights,
+        "excluded": outcome.excluded,
+        "notes": outcome.notes,
+        "metrics": record.clients,
+    }
+
+
+_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "skipped")
+
+
+def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
+    def by_client(values: dict[str, Any]) -> dict[int, Any]:
+        return {int(client): value for client, value in values.items()}
+
+    weights = clients["weights"]
+    outcome = Outcome(
+        by_client(clients["claims"]),
+        None if weights is None else by_client(weights),
+        by_client(clients["excluded"]),
+        metrics.get("skipped", ""),
+        {name: by_client(values) for name, values in clients["notes"].items()},
+    )
+    return RoundRecord(
+        metrics["round"],
+        tuple(clients["cohort"]),
+        outcome,
+        {name: value for name, value in metrics.items() if name not in _COSTS},
+        {name: by_client(values) for name, values in clients["metrics"].items()},
+        metrics["seconds"],
+        metrics["bytes_up"],
+        metrics["bytes_down"],
+    )

@@ -1,0 +1,82 @@
+"""What a simulation gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from counterpoise.engine.simulation import RoundRecord
+
+__all__ = ["Run"]
+
+
+@dataclass
+class Run:
+    """The record of a run, round by round, and the model it ended with."""
+
+    method: str
+    seed: int
+    model: nn.Module
+    """The server's model after the last round."""
+    rounds: list[RoundRecord] = field(default_factory=list)
+    status: str = "running"
+    """finished, stopped, or diverged"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The complete, resolved configuration."""
+    folder: Path | None = None
+
+    def __repr__(self) -> str:
+        shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
+        return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds, {self.status}{shown})"
+
+    def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
+        """``(round, value)`` of every round in which the metric was measured on the test set."""
+        return [(r.round, r.metrics[metric]) for r in self.rounds if metric in r.metrics]
+
+    def last(self, metric: str) -> float | None:
+        """The metric's value in the last round that measured it."""
+        curve = self.curve(metric)
+        return curve[-1][1] if curve else None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy of the last round that measured it."""
+        return self.last("accuracy")
+
+    @property
+    def weights(self) -> list[Mapping[int, float] | None]:
+        """For each round, the weight of every client that was heard; None for a rule without weights."""
+        return [r.outcome.weights for r in self.rounds]
+
+    @property
+    def seconds(self) -> float:
+        return sum(r.seconds for r in self.rounds)
+
+    @property
+    def bytes_up(self) -> int:
+        return sum(r.bytes_up for r in self.rounds)
+
+    @property
+    def bytes_down(self) -> int:
+        return sum(r.bytes_down for r in self.rounds)
+
+    def summary(self) -> dict[str, Any]:
+        """The run in a few plain values."""
+        left_out = sum(len(r.outcome.excluded) for r in self.rounds)
+        return {
+            "method": self.method,
+            "seed": self.seed,
+            "status": self.status,
+            "rounds": len(self.rounds),
+            "accuracy": self.accuracy,
+            "loss": self.last("loss"),
+            "seconds": round(self.seconds, 3),
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "excluded": left_out,
+            "out": None if self.folder is None else str(self.folder),
+        }

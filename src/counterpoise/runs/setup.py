@@ -1,0 +1,90 @@
+"""What a run is made of, as objects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from counterpoise.engine.admission import Limits
+from counterpoise.engine.client import Loss
+from counterpoise.engine.evaluation import Evaluation, Metric
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.simulation import Adversary, Sampler, Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.local import Local
+from counterpoise.method import Method
+from counterpoise.models import MODELS
+from counterpoise.randomness import integer, purpose
+
+__all__ = ["Model", "Setup", "build_model"]
+
+Model = nn.Module | Callable[..., nn.Module] | str
+"""A module, a factory (called with `shape` and `classes` if it takes them), or a model's name."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything `Simulation` is made of."""
+
+    method: Method
+    federation: Federation
+    model: Model
+    rounds: int
+    cohort: int | float | Sampler | None
+    local: Local
+    seed: int
+    engine: Engine
+    evaluation: Evaluation
+    limits: Limits
+    loss: Loss | None = None
+    metrics: Mapping[str, Metric] | None = None
+    adversary: Adversary | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.rounds) is not int or self.rounds < 1:
+            raise CounterpoiseError(f"rounds must be a whole number at least 1, not {self.rounds!r}.")
+
+    def simulation(self) -> Simulation:
+        """A simulation at its beginning."""
+        return Simulation(
+            self.method,
+            self.federation,
+            build_model(self.model, self.federation, self.seed),
+            cohort=self.cohort,
+            local=self.local,
+            loss=self.loss,
+            metrics=self.metrics,
+            seed=self.seed,
+            engine=self.engine,
+            evaluation=self.evaluation,
+            limits=self.limits,
+            adversary=self.adversary,
+        )
+
+
+def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
+    """The initial module. A factory's random weights are a function of the seed alone."""
+    if isinstance(model, nn.Module):
+        return model
+    if isinstance(model, str):
+        model = MODELS[model].factory
+    if not callable(model):
+        raise CounterpoiseError(f"model must be a module, a factory of one or a name, not {model!r}.")
+    facts = {"shape": federation.shape, "classes": federation.classes}
+    parameters = inspect.signature(model).parameters
+    given = {name: fact for name, fact in facts.items() if name in parameters}
+    if given.get("classes", 0) is None:
+        raise CounterpoiseError(
+            "This model's factory asks for the number of classes, and these targets are not class numbers."
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(integer(seed, purpose("initial weights")))
+        module = model(**given)
+    if not isinstance(module, nn.Module):
+        raise CounterpoiseError(f"The model's factory returned {type(module).__name__}, not an nn.Module.")
+    return module

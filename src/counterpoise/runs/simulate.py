@@ -1,0 +1,195 @@
+"""`simulate` and `resume`: a whole run, kept in a folder if one is named."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from counterpoise.engine.admission import Limits
+from counterpoise.engine.client import Loss
+from counterpoise.engine.evaluation import Evaluation, Metric
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.simulation import Adversary, RoundRecord, Sampler, Simulation
+from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.federation import Federation
+from counterpoise.local import Local
+from counterpoise.method import Method
+from counterpoise.methods import METHODS
+from counterpoise.runs.run import Run
+from counterpoise.runs.setup import Model, Setup
+
+if TYPE_CHECKING:
+    from counterpoise.runs.folder import Folder
+
+__all__ = ["resume", "run_setup", "simulate"]
+
+OnRound = Callable[[RoundRecord], object]
+"""Called after every round; returning True ends the run."""
+
+_SECONDS_BETWEEN_SAVES = 5.0
+
+
+def simulate(
+    method: Method | str,
+    federation: Federation,
+    *,
+    model: Model,
+    rounds: int,
+    cohort: int | float | Sampler | None = None,
+    local: Local | None = None,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    seed: int = 0,
+    engine: Engine | None = None,
+    evaluation: Evaluation | None = None,
+    limits: Limits | None = None,
+    adversary: Adversary | None = None,
+    on_round: OnRound | None = None,
+    out: str | Path | None = None,
+) -> Run:
+    """Run a method on a federation for a number of rounds.
+
+    `model` is an ``nn.Module``, a factory of one, or a name; `cohort` a number of clients a round, a
+    fraction of them, or None for all; `loss` and each metric give one value per sample. With `out`
+    the run is kept in that folder and can be resumed.
+
+    >>> import counterpoise as cp
+    >>> fed = cp.load("digits", partition=cp.iid(clients=5))
+    >>> run = cp.simulate("fedavg", fed, model=cp.models.linear, rounds=2, local=cp.Local(batch=16))
+    >>> len(run.rounds), run.status, run.accuracy > 0.5
+    (2, 'finished', True)
+    """
+    if isinstance(method, str):
+        method = METHODS.make(method)
+    made = Setup(
+        method,
+        federation,
+        model,
+        rounds,
+        cohort,
+        local or Local(),
+        seed,
+        engine or Engine(),
+        evaluation or Evaluation(),
+        limits or Limits(),
+        loss,
+        metrics,
+        adversary,
+    )
+    return run_setup(made, on_round, None if out is None else Path(out))
+
+
+# What keeps a run in a folder needs more packages than torch and numpy, so it is imported only for
+# runs that are kept: a simulation alone works on a machine where nothing can be installed.
+
+
+def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None) -> Run:
+    """A new run of a set-up."""
+    simulation = made.simulation()
+    run = Run(made.method.name, made.seed, simulation.module)
+    if out is None:
+        return _go(simulation, run, made.rounds, on_round, None)
+    from counterpoise.runs.build import describe
+    from counterpoise.runs.folder import Folder
+
+    folder = Folder.create(out, describe(made, simulation))
+    run.settings, run.folder = folder.config.plain(), out
+    return _go(simulation, run, made.rounds, on_round, folder)
+
+
+def resume(folder: str | Path, *, rounds: int | None = None, on_round: OnRound | None = None, **own: Any) -> Run:
+    """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.
+
+    A run of your own objects needs them again: ``resume(dir, model=..., federation=..., loss=...)``.
+    The result is, bit for bit, that of a run which was never stopped.
+    """
+    from counterpoise.runs.build import describe, setup
+    from counterpoise.runs.folder import Folder
+
+    kept = Folder.open(Path(folder))
+    made = setup(kept.config, **own)
+    simulation = made.simulation()
+    if describe(made, simulation).model != kept.config.model:
+        raise CounterpoiseError(
+            "The model given is not the one this run was made with: its layers or initial weights differ."
+        )
+    run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
+    run.rounds, run.status = kept.restore(simulation)
+    if run.status == "diverged":
+        raise CounterpoiseError(
+            f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
+        )
+    if rounds is not None:
+        if rounds < simulation.round:
+            raise CounterpoiseError(
+                f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
+            )
+        kept.extend(rounds)
+    return _go(simulation, run, kept.config.rounds, on_round, kept)
+
+
+def _go(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
+    """Rounds until the last, each kept as soon as it is over."""
+    reason: Diverged | Interrupted | None = None
+    with _stoppable(simulation):
+        try:
+            status = _rounds(simulation, run, rounds, on_round, folder)
+        except Diverged as error:
+            status = "diverged"
+            kept = "" if folder is None else f" Rounds 1 to {simulation.round} are kept in {folder.path}."
+            reason = Diverged(
+                f"{error} This was in round {simulation.round + 1}; the model is as it was before it.{kept}"
+            )
+        except Interrupted:
+            status = "stopped"
+            how = "" if folder is None else f" Continue with: counterpoise resume {folder.path}"
+            reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
+        run.status = status
+        run.model = simulation.trained()
+        if folder is not None:
+            folder.save(simulation, status)
+    if reason is not None:
+        reason.run = run
+        raise reason
+    return run
+
+
+def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> str:
+    saved = time.monotonic()
+    while simulation.round < rounds:
+        record = simulation.advance(last=simulation.round + 1 == rounds)
+        run.rounds.append(record)
+        if folder is not None:
+            folder.append(record)
+            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+                folder.save(simulation, "running")
+                saved = time.monotonic()
+        if on_round is not None and on_round(record) is True:
+            return "stopped"
+        if simulation.backend.halt.is_set():
+            raise Interrupted
+    return "finished"
+
+
+@contextlib.contextmanager
+def _stoppable(simulation: Simulation) -> Iterator[None]:
+    """Ctrl-C and a polite kill end the run between two steps instead of anywhere."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        simulation.backend.halt.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,212 @@
+"""The command line as a user meets it: output, sentences, Ctrl-C and kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from counterpoise.cli import main
+from counterpoise.methods import METHODS
+
+LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
+
+
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    """Run a command in this process: exit code, standard output, standard error."""
+    monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    out, err = capsys.readouterr()
+    return int(left.value.code or 0), out, err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *words: call(capsys, monkeypatch, *words)
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "counterpoise", *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_round(folder: Path, round: int) -> None:
+    metrics = folder / "run" / "metrics.jsonl"
+    for _ in range(1200):
+        if metrics.exists() and len(metrics.read_text().splitlines()) > round:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the run did not get going")
+
+
+def metrics(folder: Path) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
+    code, out, _ = cli("methods")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for entry in METHODS:
+        assert re.search(rf"^ +{entry.name}  ", out, re.M)
+        assert all(f"{p.name} = {p.default}" in out for p in entry.parameters.values())
+    code, out, _ = cli("methods", "--json")
+    listed = json.loads(out)
+    assert [m["name"] for m in listed] == [entry.name for entry in METHODS]
+    prox = next(m for m in listed if m["name"] == "fedprox")
+    assert prox["options"][0] == {
+        "name": "mu",
+        "takes": "a number at least 0",
+        "default": 0.01,
+        "meaning": "strength of the pull",
+    }
+    assert prox["paper"]["year"] == 2020
+
+
+def test_run_ends_with_one_json_object_on_the_last_line(cli) -> None:
+    code, out, err = cli("run", "quickstart", "--set", "method=fedprox", "--rounds", "3", "--seed", "5", "--json")
+    found = json.loads(out.splitlines()[-1])
+    assert (code, err) == (0, "")
+    assert (found["method"], found["rounds"], found["seed"], found["status"]) == ("fedprox", 3, 5, "finished")
+    assert 0 <= found["accuracy"] <= 1
+    assert found["seconds"] > 0
+    assert Path(found["out"], "config.toml").exists()
+
+
+def test_run_tells_a_person_what_it_found_and_where_it_is(cli) -> None:
+    code, out, err = cli("run", "quickstart", "--rounds", "2")
+    assert (code, err) == (0, "")
+    assert re.match(r"fedavg: accuracy [\d.]+%, loss [\d.]+ after 2 rounds in [\d.]+ s\n", out)
+    assert "kept in: runs/quickstart-fedavg-0" in out
+    assert cli("run", "quickstart", "--rounds", "1")[1].endswith("kept in: runs/quickstart-fedavg-0-2\n")
+
+
+def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
+    first = json.loads(cli("run", "quickstart", "--rounds", "2", "--out", "a", "--json")[1])
+    second = json.loads(cli("run", "a/config.toml", "--out", "b", "--json")[1])
+    assert second["accuracy"] == first["accuracy"]
+    assert metrics(tmp_path / "a") == metrics(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["run", "quickstart", "--set", "method=fedpox"], 2, "There is no method 'fedpox'. Did you mean 'fedprox'?"),
+        (["run", "quickstart", "--set", "method.mu=1"], 2, "There is no option 'mu' of method fedavg. Known: lr."),
+        (
+            ["run", "quickstart", "--set", "method=fedprox", "--set", "method.mu=-1"],
+            2,
+            "option mu must be a number at least 0, not -1",
+        ),
+        (
+            ["run", "quickstart", "--set", "local.optimizer.nesterov=False"],
+            2,
+            "option nesterov must be true or false, not 'False'",
+        ),
+        (["run", "quickstart", "--set", "data=mnst"], 2, "There is no data set 'mnst'."),
+        (
+            ["run", "quickstart", "--set", "data.partition.clients=5000"],
+            2,
+            "partition dirichlet cannot give each of 5000 clients 2 samples",
+        ),
+        (
+            ["run", "quickstart", "--set", "model=lenet5"],
+            2,
+            "model lenet5 takes images of at least 12 x 12 pixels; these are 8 x 8",
+        ),
+        (
+            ["run", "quickstart", "--set", "cohort=50"],
+            2,
+            "cohort must be between 0 and the 20 clients there are, not 50",
+        ),
+        (["run", "quickstart", "--set", "engine.device=cuda:99x"], 2, "there is no device 'cuda:99x'"),
+        (["run", "quickstart", "--set", "local.optimizer.lr=1e30"], 1, "Training diverged"),
+        (
+            ["run", "quikstart"],
+            2,
+            "There is no preset 'quikstart' (a file's name ends in .toml). Did you mean 'quickstart'?",
+        ),
+        (["run", "missing.toml"], 2, "There is no file missing.toml."),
+        (["run", "empty.toml"], 2, "empty.toml: the setting rounds is missing."),
+        (["run", "broken.toml"], 2, "broken.toml is not valid TOML"),
+        (["run", "binary.toml"], 2, "binary.toml cannot be read"),
+        (["resume", "nowhere"], 2, "nowhere holds no run: there is no config.toml in it."),
+        (["run", "quickstart", "--out", "file"], 2, "file cannot be made"),
+    ],
+)
+def test_a_mistake_gets_one_sentence_and_no_traceback(
+    cli, tmp_path: Path, words: list[str], code: int, sentence: str
+) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    (tmp_path / "broken.toml").write_text("rounds = = 3")
+    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "file").write_text("")
+    left, out, err = cli(*words)
+    assert left == code
+    assert out == ""
+    assert err.startswith("Error: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_end(cli, tmp_path: Path) -> None:
+    process = start(tmp_path, "run", "quickstart", *LONG)
+    wait_for_round(tmp_path, 3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert out == ""
+    assert re.fullmatch(r"Stopped after round \d+ of 30. Continue with: counterpoise resume run\n", err)
+    code, out, _ = cli("resume", "run", "--json")
+    assert code == 0
+    assert json.loads(out)["rounds"] == 30
+    cli("run", "quickstart", *LONG[:-1], "whole")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes_to_the_same_end(cli, tmp_path: Path) -> None:
+    process = start(tmp_path, "run", "quickstart", *LONG)
+    wait_for_round(tmp_path, 5)
+    process.kill()
+    process.communicate(timeout=60)
+    assert json.loads(cli("resume", "run", "--json")[1])["status"] == "finished"
+    cli("run", "quickstart", *LONG[:-1], "whole")
+    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "counterpoise", "run", "quickstart", "--rounds", "30", "--json"]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment)
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            some = os.read(ours, 4096)
+        except OSError:
+            break
+        if not some:
+            break
+        shown += some
+    out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode())
+    assert re.search(r"fedavg .*\d+/30 accuracy [\d.]+% \d\d:\d\d", text)
+    assert len(out.splitlines()) == 1
+    assert json.loads(out)["rounds"] == 30

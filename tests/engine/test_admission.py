@@ -1,0 +1,296 @@
+"""What a server does with replies it cannot use: left out, with a reason, and the model stays finite."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import BACKENDS, H, M, Point, blobs, descend, double, flat, half_square, points, quadratics, run, small
+
+from counterpoise.engine import Limits, Simulation
+from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.federation import Federation
+from counterpoise.local import Local, sgd
+from counterpoise.method import Cohort, Part
+from counterpoise.methods import METHODS, avg, fedavg, fedavgm
+
+
+def pushed(adversary=None, method=None, counts=(1, 2, 3, 4, 5), limits=None, **settings):
+    """Five clients that each move by its number plus one: +1, +2, ... +5."""
+    n = len(counts)
+    federation = quadratics([1.0] * n, [float(i + 1) for i in range(n)], counts=list(counts))
+    return Simulation(
+        method or fedavg(),
+        federation,
+        Point(0.0),
+        loss=half_square,
+        local=Local(batch=100, steps=1, optimizer=sgd(1.0)),
+        adversary=adversary,
+        limits=limits,
+        engine=double(),
+        **settings,
+    )
+
+
+def changing(place, *, update=None, claim=None, report=None):
+    """An adversary that is one client of the cohort."""
+
+    def adversary(round, cohort):
+        updates, examples = cohort.updates.clone(), cohort.examples.clone()
+        if update is not None:
+            updates[place] = update
+        if claim is not None:
+            examples[place] = claim
+        reports = cohort.reports
+        if report is not None:
+            reports = {part: {k: v.clone() for k, v in named.items()} for part, named in reports.items()}
+            for named in reports.values():
+                for value in named.values():
+                    value[place] = report
+        return Cohort(cohort.ids, updates, examples, cohort.steps, reports)
+
+    return adversary
+
+
+def mean_without(*left_out, counts=(1, 2, 3, 4, 5)):
+    n = np.array([0.0 if i in left_out else c for i, c in enumerate(counts)])
+    return float((n * (np.arange(len(n)) + 1)).sum() / n.sum())
+
+
+BAD = [
+    ({"update": math.nan}, "its update holds NaN or infinity"),
+    ({"update": math.inf}, "its update holds NaN or infinity"),
+    ({"update": -math.inf}, "its update holds NaN or infinity"),
+    ({"update": 1e9}, "its update is over 1000 times as long as the cohort's median"),
+    ({"claim": 0.0}, "it claims no data"),
+    ({"claim": -3.0}, "it claims no data"),
+    ({"claim": 2.5}, "the data count it claims is not whole"),
+    ({"claim": math.nan}, "the data count it claims is not a number"),
+    ({"claim": math.inf}, "the data count it claims is not a number"),
+]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in METHODS])
+@pytest.mark.parametrize(("lie", "reason"), BAD)
+def test_a_bad_reply_is_left_out_and_the_others_weigh_on(lie, reason, name):
+    simulation = pushed(changing(1, **lie), method=METHODS.make(name))
+    honest = pushed(method=METHODS.make(name), cohort=lambda seed, round, n: torch.tensor([0, 2, 3, 4]))
+    for _ in range(2):
+        record, expected = simulation.advance(), honest.advance()
+        assert record.outcome.excluded == {1: reason}
+        assert record.outcome.weights == expected.outcome.weights
+        assert 1 in record.outcome.claims
+        assert torch.equal(simulation.server.model, honest.server.model)
+        assert bool(simulation.server.model.isfinite().all())
+
+
+def test_the_mean_is_over_those_that_are_left():
+    simulation = pushed(changing(1, update=math.nan))
+    simulation.advance()
+    assert float(simulation.server.model) == pytest.approx(mean_without(1), abs=1e-13)
+
+
+def test_a_claim_over_the_maximum_is_left_out_where_one_is_set():
+    record = pushed(changing(3, claim=6.0), limits=Limits(max_examples=5)).advance()
+    assert record.outcome.excluded == {3: "it claims more than the 5 samples allowed"}
+    record = pushed(changing(3, claim=1e6)).advance()
+    assert record.outcome.excluded == {}
+    assert record.outcome.claims[3] == 1_000_000
+
+
+@pytest.mark.parametrize(("ratio", "excluded"), [(1000.0, False), (10.0, True), (math.inf, False)])
+def test_the_limit_on_the_norm_can_be_set_or_turned_off(ratio, excluded):
+    """The median of 1, 2, 3, 4 and 300 is 3: a hundredfold."""
+    simulation = pushed(changing(4, update=300.0), limits=Limits(norm_ratio=ratio))
+    record = simulation.advance()
+    assert (4 in record.outcome.excluded) == excluded
+    if excluded:
+        assert record.outcome.excluded[4] == "its update is over 10 times as long as the cohort's median"
+    simulation = pushed(changing(4, update=1e9), limits=Limits(norm_ratio=math.inf))
+    assert simulation.advance().outcome.excluded == {}
+
+
+def test_the_limit_lies_where_it_says():
+    for factor, excluded in ((999.9, False), (1000.1, True)):
+        record = pushed(changing(4, update=3.0 * factor)).advance()
+        assert (4 in record.outcome.excluded) == excluded
+
+
+def test_a_report_that_is_not_finite_leaves_its_client_out():
+    part = Part(
+        "tells",
+        finish=lambda client, reply: type(reply)(reply.update, {"x": client.lr, "v": reply.update}, reply.state),
+    )
+    record = pushed(changing(2, report=math.nan), method=fedavg().adding(local=part)).advance()
+    assert list(record.outcome.excluded) == [2]
+    assert record.outcome.excluded[2] in {"its report tells/x is not finite", "its report tells/v is not finite"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "sentence"),
+    [
+        ({"norm_ratio": 1.0}, "limits: norm_ratio must be above 1, not 1.0"),
+        ({"norm_ratio": math.nan}, "limits: norm_ratio must be above 1, not nan"),
+        ({"norm_ratio": "big"}, "limits: norm_ratio must be"),
+        ({"max_examples": 0}, "limits: max_examples must be at least 1, not 0"),
+        ({"max_examples": "many"}, "limits: max_examples must be"),
+    ],
+)
+def test_bad_limits_are_refused_with_a_sentence(limits, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Limits(**limits)
+
+
+# ---------------------------------------------------------------- divergence
+
+
+def test_when_most_updates_are_not_finite_the_run_has_diverged_and_nothing_changes():
+    def adversary(round, cohort):
+        updates = cohort.updates.clone()
+        if round == 2:
+            updates[:3] = math.nan
+        return Cohort(cohort.ids, updates, cohort.examples, cohort.steps)
+
+    simulation = pushed(adversary, method=fedavgm())
+    simulation.advance()
+    model = simulation.server.model.clone()
+    velocity = simulation.server.state["server-momentum"]["velocity"].clone()
+    with pytest.raises(
+        Diverged, match=r"Training diverged: the updates of 3 of 5 clients are not finite\. Lower the learning rate"
+    ):
+        simulation.advance()
+    assert torch.equal(simulation.server.model, model)
+    assert torch.equal(simulation.server.state["server-momentum"]["velocity"], velocity)
+    assert simulation.round == 1
+
+
+def test_half_of_the_updates_is_not_most():
+    def adversary(round, cohort):
+        updates = cohort.updates.clone()
+        updates[:2] = math.inf
+        return Cohort(cohort.ids, updates, cohort.examples, cohort.steps)
+
+    simulation = pushed(adversary, counts=(1, 1, 1, 1))
+    assert set(simulation.advance().outcome.excluded) == {0, 1}
+    assert float(simulation.server.model) == 3.5
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_learning_rate_that_is_too_high_is_told(backend):
+    simulation = descend(avg(), (10.0, 10.0), (4.0, -1.0), 160, lr=10.0, start=1.0, backend=backend)
+    with pytest.raises(Diverged, match="Lower the learning rate"):
+        run(simulation, 3)
+    assert bool(simulation.server.model.isfinite().all())
+
+
+def test_a_server_model_that_overflows_has_diverged_and_the_old_one_stays():
+    limits = Limits(norm_ratio=math.inf)
+    simulation = pushed(changing(0, update=1e300), method=avg(lr=1e10), limits=limits)
+    with pytest.raises(Diverged, match="the server's new model is not finite"):
+        simulation.advance()
+    assert float(simulation.server.model) == 0.0
+    assert simulation.round == 0
+
+
+def test_a_diverged_round_keeps_the_clients_old_state():
+    part = Part(
+        "counts",
+        client_state=lambda start: {"n": start.new_zeros(())},
+        client_record=lambda start: {"m": start.new_zeros(())},
+        when_lost="starts at 0",
+        finish=lambda client, reply: type(reply)(reply.update, {}, {"n": client.state["n"] + 1}),
+        apply=lambda round: round.but(records={"m": round.records["m"] + 1}),
+    )
+
+    def adversary(round, cohort):
+        return Cohort(cohort.ids, cohort.updates * (math.nan if round == 2 else 1), cohort.examples, cohort.steps)
+
+    simulation = pushed(adversary, method=fedavg().adding(local=part))
+    simulation.advance()
+    with pytest.raises(Diverged):
+        simulation.advance()
+    assert {float(simulation.client_state["counts"][i]["n"]) for i in range(5)} == {1.0}
+    assert {float(simulation.server.records["counts"][i]["m"]) for i in range(5)} == {1.0}
+
+
+# ---------------------------------------------------------------- rounds that leave the model as it is
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in METHODS])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_empty_cohort_leaves_model_and_state_as_they_are(name, backend):
+    calls = [[0, 1], [0, 1], []]
+    simulation = descend(
+        METHODS.make(name),
+        H,
+        M,
+        [3, 3],
+        start=2.0,
+        backend=backend,
+        cohort=lambda seed, round, n: torch.tensor(calls[round - 1], dtype=torch.int64),
+    )
+    points(simulation, 2)
+    model, state = simulation.server.model, simulation.server.state
+    record = simulation.advance()
+    assert simulation.server.model is model
+    assert simulation.server.state is state
+    assert record.outcome.skipped == "no client could be heard"
+    assert record.outcome.weights == {}
+    assert record.cohort == ()
+    assert (record.bytes_up, record.bytes_down) == (0, 0)
+    assert simulation.round == 3
+
+
+def test_a_cohort_of_nobody_can_be_asked_for():
+    simulation = pushed(cohort=0)
+    record = simulation.advance()
+    assert record.outcome.skipped == "no client could be heard"
+    assert float(simulation.server.model) == 0.0
+
+
+@pytest.mark.parametrize("value", [0.0, math.nan])
+def test_weights_that_are_all_nothing_skip_the_round_with_a_reason(value):
+    nothing = Part(
+        "nothing", apply=lambda round: round.but(weights=torch.full((len(round.cohort),), value, dtype=torch.float64))
+    )
+    simulation = pushed(method=fedavgm().replacing(weigh=nothing))
+    record = simulation.advance()
+    assert "weights" in record.outcome.skipped
+    assert float(simulation.server.model) == 0.0
+    assert float(simulation.server.state["server-momentum"]["velocity"]) == 0.0
+    assert record.outcome.weights == {}
+
+
+def test_weights_need_not_sum_to_one():
+    loose = Part("loose", apply=lambda round: round.but(weights=round.cohort.examples * 10))
+    simulation = pushed(method=fedavg().replacing(weigh=loose))
+    record = simulation.advance()
+    assert float(simulation.server.model) == pytest.approx(mean_without(), abs=1e-13)
+    assert sum(record.outcome.weights.values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_without_data_is_left_out(backend):
+    federation = blobs([4, 6, 5])
+    rows = [federation.train.rows(torch.tensor([i]))[0].tolist() for i in range(3)]
+    holed = Federation.from_arrays(
+        federation.base.inputs, federation.base.targets, partition=[rows[0], [], rows[2]], heldout=0
+    )
+    simulation = Simulation(fedavg(), holed, small(), local=Local(batch=4), engine=double(backend=backend))
+    record = simulation.advance()
+    assert record.outcome.excluded == {1: "it has no data"}
+    assert record.outcome.weights == pytest.approx({0: 4 / 9, 2: 5 / 9})
+    assert record.cohort == (0, 1, 2)
+    assert not torch.equal(simulation.server.model, flat(small()))
+
+
+def test_a_round_in_which_nobody_has_data_is_skipped():
+    federation = blobs([4, 6])
+    holed = Federation.from_arrays(
+        federation.base.inputs, federation.base.targets, partition=[[], range(10), []], heldout=0
+    )
+    record = Simulation(
+        fedavg(), holed, small(), cohort=lambda s, r, n: torch.tensor([0, 2]), engine=double()
+    ).advance()
+    assert record.outcome.excluded == {0: "it has no data", 2: "it has no data"}
+    assert record.outcome.skipped == "no client could be heard"

@@ -1,0 +1,96 @@
+"""The same code on a GPU: a step with every hook, captured as a CUDA graph, against the CPU."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.method import Client, Part, Reply, Step
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
+
+
+def every_hook() -> Part:
+    """A part with every client hook, a second derivative and state of its own."""
+
+    def begin(client: Client) -> dict[str, Tensor]:
+        return {"sum": torch.zeros_like(client.start), "epochs": client.start.new_zeros(())}
+
+    def loss(client: Client, step: Step, w: Tensor) -> Tensor:
+        return 1e-3 * (w - client.start).square().sum() + step.mean(1e-3 * step.output_at(w).square().mean(1))
+
+    def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
+        return g + 1e-2 * step.curvature(g) + 1e-3 * step.gradient_at(client.start) + client.state["kept"]
+
+    def after_step(client: Client, step: Step) -> dict[str, Tensor]:
+        return {**client.memo, "sum": client.memo["sum"] + step.gradient}
+
+    def after_epoch(client: Client, w: Tensor) -> dict[str, Tensor]:
+        return {**client.memo, "epochs": client.memo["epochs"] + 1}
+
+    def finish(client: Client, reply: Reply) -> Reply:
+        reports = {"epochs": client.memo["epochs"], "norm": client.memo["sum"].norm()}
+        return Reply(0.9 * reply.update, reports, {"kept": 1e-3 * reply.update})
+
+    return Part(
+        "every-hook",
+        client_state=lambda start: {"kept": torch.zeros_like(start)},
+        when_lost="it starts again at zero",
+        begin=begin,
+        loss=loss,
+        gradient=gradient,
+        after_step=after_step,
+        after_epoch=after_epoch,
+        finish=finish,
+        second_order=True,
+    )
+
+
+def network(shape: tuple[int, ...], classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.Dropout(0.25),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, classes),
+    )
+
+
+OPTIMIZERS = {"momentum": cp.sgd(0.05, momentum=0.9, weight_decay=1e-4), "adam": cp.adam(1e-2)}
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12))
+    models = {}
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        simulation = Simulation(
+            cp.methods.fedprox(mu=0.1).adding(local=every_hook()),
+            federation,
+            network(federation.shape, 10),
+            cohort=7,
+            local=cp.Local(epochs=2, batch=10, optimizer=OPTIMIZERS[optimizer], augment=cp.augment.flip_and_crop(1)),
+            engine=cp.Engine(device=device, dtype="float64", chunk=3),
+        )
+        for _ in range(3):
+            simulation.advance()
+        models[device] = simulation.server.model.cpu()
+        if device == "cuda":
+            assert simulation.engine.backend == "batched"
+            assert all(captured.recorded for captured in simulation.backend._captured.values())
+    assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
+
+
+def test_a_run_on_the_gpu_repeats_bit_for_bit() -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12))
+    runs = [
+        cp.simulate("fedavgm", federation, model=cp.models.mlp, rounds=4, cohort=5, engine=cp.Engine(device="cuda"))
+        for _ in range(2)
+    ]
+    assert all(torch.equal(a, b) for a, b in zip(*(r.model.parameters() for r in runs), strict=True))

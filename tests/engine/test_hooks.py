@@ -1,0 +1,554 @@
+"""What each hook of a part sees and does, with toy parts whose effect can be worked out by hand."""
+
+import pytest
+import torch
+from helpers import (
+    BACKENDS,
+    H,
+    Point,
+    Spy,
+    assert_close,
+    blobs,
+    descend,
+    double,
+    flat,
+    gradient,
+    half_square,
+    quadratics,
+    run,
+    small,
+)
+from torch.nn import functional as F
+
+from counterpoise.engine import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.local import Local, sgd
+from counterpoise.method import Part, Reply
+from counterpoise.methods import avg, fedavg
+
+both = pytest.mark.parametrize("backend", BACKENDS)
+SIZES = [3, 5]
+
+
+def one_step(part, backend, *, lr=0.3, decay=0.0, method=None, spy=None):
+    """One step on each client's all: two clients of unequal size, so that one batch is padded."""
+    federation = blobs(SIZES)
+    method = (method or avg()).adding(local=part)
+    local = Local(batch=5, optimizer=sgd(lr, weight_decay=decay))
+    simulation = Simulation(method, federation, small(), local=local, adversary=spy, engine=double(backend=backend))
+    simulation.advance()
+    return simulation
+
+
+def batch(client):
+    federation = blobs(SIZES)
+    rows = slice(0, SIZES[0]) if client == 0 else slice(SIZES[0], None)
+    return federation.base.inputs[rows], federation.base.targets[rows]
+
+
+def moved(vector):
+    """The small model with a vector added to its parameters."""
+    model = small()
+    torch.nn.utils.vector_to_parameters(flat(model) + vector, model.parameters())
+    return model
+
+
+def direction():
+    return torch.linspace(-1, 1, len(flat(small())), dtype=torch.float64)
+
+
+# ---------------------------------------------------------------- what a step can be asked
+
+
+@both
+def test_curvature_is_the_hessian_times_a_vector(backend):
+    spy, v, eps = Spy(), direction(), 1e-5
+    part = Part("bend", gradient=lambda client, step, g: g + step.curvature(v), second_order=True)
+    one_step(part, backend, spy=spy)
+    for client, update in enumerate(spy.cohorts[0].updates):
+        ahead, behind = (gradient(moved(sign * eps * v), *batch(client)) for sign in (1, -1))
+        product = (ahead - behind) / (2 * eps)
+        assert product.norm() > 0.05
+        assert_close(update, -0.3 * (gradient(small(), *batch(client)) + product), 0.3 * product, 1e-7)
+
+
+@both
+def test_curvature_counts_the_parts_own_losses(backend):
+    spy, v = Spy(), direction()
+    bend = Part("bend", gradient=lambda client, step, g: step.curvature(v), second_order=True)
+    ridge = Part("ridge", loss=lambda client, step, w: 2.5 * (w * w).sum())
+    bare = Spy()
+    one_step(bend, backend, spy=bare)
+    one_step(ridge, backend, spy=spy, method=avg().adding(local=bend))
+    difference = spy.cohorts[0].updates - bare.cohorts[0].updates
+    assert torch.allclose(difference, -0.3 * 5.0 * v.expand(2, -1), rtol=0, atol=1e-12)
+
+
+@both
+def test_curvature_may_be_asked_twice(backend):
+    spy, once, v = Spy(), Spy(), direction()
+    one_step(Part("bend", gradient=lambda c, step, g: step.curvature(v), second_order=True), backend, spy=once)
+    twice = Part("bend", gradient=lambda c, step, g: step.curvature(step.curvature(v)), second_order=True)
+    one_step(twice, backend, spy=spy)
+    for client in range(2):
+        first = once.cohorts[0].updates[client] / -0.3
+        eps = 1e-5
+        product = (gradient(moved(eps * first), *batch(client)) - gradient(moved(-eps * first), *batch(client))) / (
+            2 * eps
+        )
+        assert_close(spy.cohorts[0].updates[client], -0.3 * product, 0.3 * product, 1e-6)
+
+
+@both
+def test_the_curvature_of_a_linear_loss_is_nothing(backend):
+    part = Part("bend", gradient=lambda client, step, g: g + step.curvature(torch.ones_like(g)), second_order=True)
+    simulation = Simulation(
+        avg().adding(local=part),
+        quadratics([1.0, 1.0], [0.0, 0.0]),
+        Point(),
+        loss=lambda outputs, targets: -outputs,
+        local=Local(optimizer=sgd(1.0)),
+        engine=double(backend=backend),
+    )
+    simulation.advance()
+    assert float(simulation.server.model) == pytest.approx(1.0, abs=1e-15)
+
+
+@both
+def test_the_gradient_can_be_taken_at_another_model(backend):
+    spy, v = Spy(), direction()
+    part = Part("elsewhere", gradient=lambda client, step, g: step.gradient_at(step.w + v))
+    one_step(part, backend, spy=spy)
+    for client, update in enumerate(spy.cohorts[0].updates):
+        expected = -0.3 * gradient(moved(v), *batch(client))
+        assert_close(update, expected, expected, 1e-12)
+
+
+@both
+def test_loss_output_and_mean_leave_padding_out(backend):
+    spy, v = Spy(), direction()
+
+    def after_step(client, step):
+        output = step.output_at(client.start)
+        return {
+            "loss": step.loss_at(client.start + v),
+            "mean": step.mean(output.square().sum(1)),
+            "last": step.loss_at(step.w),
+        }
+
+    part = Part(
+        "asks",
+        begin=lambda client: {name: client.start.new_zeros(()) for name in ("loss", "mean", "last")},
+        after_step=after_step,
+        finish=lambda client, reply: Reply(reply.update, dict(client.memo), reply.state),
+    )
+    one_step(part, backend, spy=spy)
+    cohort = spy.cohorts[0]
+    for client in range(2):
+        x, y = batch(client)
+        told = {name: float(value[client]) for name, value in cohort.reports["asks"].items()}
+        with torch.no_grad():
+            assert told["loss"] == pytest.approx(float(F.cross_entropy(moved(v)(x), y)), rel=1e-12)
+            assert told["mean"] == pytest.approx(float(small()(x).square().sum(1).mean()), rel=1e-12)
+            assert told["last"] == pytest.approx(float(F.cross_entropy(moved(cohort.updates[client])(x), y)), rel=1e-12)
+
+
+@both
+def test_another_method_of_the_model_can_be_called(backend):
+    class Two(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.full((1,), 3.0, dtype=torch.float64))
+
+        def forward(self, inputs):
+            return self.w.expand(len(inputs))
+
+        def features(self, inputs):
+            return 2 * self.w + inputs[:, 0]
+
+    spy = Spy()
+    part = Part(
+        "features",
+        begin=lambda client: {"seen": client.start.new_zeros(())},
+        after_step=lambda client, step: {"seen": step.mean(step.output_at(client.start, "features"))},
+        finish=lambda client, reply: Reply(reply.update, dict(client.memo), reply.state),
+    )
+    simulation = Simulation(
+        fedavg().adding(local=part),
+        quadratics([1.0, 1.0], [0.0, 0.0], counts=[2, 3]),
+        Two(),
+        loss=half_square,
+        local=Local(optimizer=sgd(0.1)),
+        adversary=spy,
+        engine=double(backend=backend),
+    )
+    simulation.advance()
+    assert spy.cohorts[0].reports["features"]["seen"].tolist() == pytest.approx([6.0, 6.0])
+
+
+@both
+def test_a_loss_hook_adds_its_gradient(backend):
+    spy = Spy()
+    part = Part("ridge", loss=lambda client, step, w: 0.5 * ((w - client.start + 1) ** 2).sum())
+    one_step(part, backend, spy=spy)
+    for client, update in enumerate(spy.cohorts[0].updates):
+        expected = -0.3 * (gradient(small(), *batch(client)) + 1)
+        assert_close(update, expected, expected, 1e-12)
+
+
+@both
+def test_gradient_hooks_act_in_order_and_decay_comes_last(backend):
+    spy = Spy()
+    double_it = Part("double", gradient=lambda client, step, g: 2 * g)
+    seen = Part(
+        "seen",
+        begin=lambda client: {"entered": torch.zeros_like(client.start)},
+        after_step=lambda client, step: {"entered": step.gradient},
+        finish=lambda client, reply: Reply(reply.update, dict(client.memo), reply.state),
+    )
+    add_one = Part("add", gradient=lambda client, step, g: g + 1)
+    one_step(add_one, backend, decay=0.1, spy=spy, method=avg().adding(local=double_it).adding(trust=seen))
+    for client, update in enumerate(spy.cohorts[0].updates):
+        entered = 2 * gradient(small(), *batch(client)) + 1 + 0.1 * flat(small())
+        assert_close(update, -0.3 * entered, update, 1e-12)
+        assert_close(spy.cohorts[0].reports["seen"]["entered"][client], entered, entered, 1e-12)
+
+
+# ---------------------------------------------------------------- the memo, round by round
+
+STEPS, LR, M = [2, 7], 0.02, (4.0, -1.0)
+
+
+def path(client, start, steps=None):
+    """The client's models after each of its steps from a start."""
+    return [M[client] + (1 - LR * H[client]) ** k * (start - M[client]) for k in range(1, (steps or STEPS[client]) + 1)]
+
+
+def diary():
+    """A part that uses every client hook and keeps count of everything."""
+
+    def begin(client):
+        return {
+            "sum": client.broadcast["base"].clone(),
+            "count": client.start.new_zeros(()),
+            "passes": client.start.new_zeros(()),
+        }
+
+    def after_step(client, step):
+        return client.memo | {"sum": client.memo["sum"] + step.w, "count": step.count * 1.0}
+
+    def after_epoch(client, w):
+        return client.memo | {"passes": client.memo["passes"] + 1, "sum": client.memo["sum"] + 100 * w}
+
+    def finish(client, reply):
+        told = client.memo | {
+            "facts": torch.stack([client.index, client.examples, client.steps]) * 1.0,
+            "lr": client.lr,
+            "before": client.state["rounds"],
+        }
+        return Reply(
+            3 * reply.update, told, {"rounds": client.state["rounds"] + 1, "offset": client.state["offset"] - 0.5}
+        )
+
+    def apply(round):
+        assert round.reports["passes"].shape == (len(round.cohort),)
+        seen = round.records["seen"] + 1
+        return round.but(
+            state={"base": round.state["base"] + 10},
+            records={"seen": seen, "last": round.cohort.updates.squeeze(1)},
+            notes={"times": seen},
+        )
+
+    return Part(
+        "diary",
+        server_state=lambda start: {"base": start.new_zeros(1), "secret": start.new_ones(1)},
+        client_record=lambda start: {"seen": start.new_zeros(()), "last": start.new_zeros(())},
+        client_state=lambda start: {"rounds": start.new_zeros(()), "offset": start.new_zeros(())},
+        when_lost="it counts from 0 again",
+        begin=begin,
+        after_step=after_step,
+        after_epoch=after_epoch,
+        finish=finish,
+        personal=lambda model, state: model + state["offset"],
+        broadcast=lambda state: {"base": state["base"]},
+        apply=apply,
+    )
+
+
+@both
+def test_every_hook_is_called_when_and_with_what_it_should_be(backend):
+    spy = Spy()
+    simulation = descend(
+        avg().adding(upload=diary()), H, M, STEPS, counts=[2, 3], start=2.0, backend=backend, adversary=spy
+    )
+    w, base = 2.0, 0.0
+    for round in range(3):
+        record = simulation.advance()
+        cohort = spy.cohorts[round]
+        told = cohort.reports["diary"]
+        updates = []
+        for client in range(2):
+            way = path(client, w)
+            updates.append(3 * (way[-1] - w))
+            assert float(told["sum"][client]) == pytest.approx(base + sum(way) + 100 * way[-1], abs=1e-10)
+            assert float(told["count"][client]) == STEPS[client]
+            assert float(told["passes"][client]) == 1
+            assert told["facts"][client].tolist() == [client, [2, 3][client], STEPS[client]]
+            assert float(told["lr"][client]) == LR
+            assert float(told["before"][client]) == round
+            assert float(cohort.updates[client]) == pytest.approx(updates[-1], abs=1e-12)
+            assert float(simulation.client_state["diary"][client]["rounds"]) == round + 1
+            assert float(simulation.server.records["diary"][client]["seen"]) == round + 1
+            assert float(simulation.server.records["diary"][client]["last"]) == pytest.approx(updates[-1], abs=1e-12)
+        w += sum(updates) / 2
+        base += 10
+        assert float(simulation.server.model) == pytest.approx(w, abs=1e-11)
+        assert float(simulation.server.state["diary"]["base"]) == base
+        assert record.outcome.notes == {"times": {0: round + 1, 1: round + 1}}
+        assert cohort.steps.tolist() == STEPS
+        assert cohort.examples.tolist() == [2, 3]
+
+
+@both
+def test_a_memo_runs_on_over_epochs(backend):
+    spy = Spy()
+    federation = quadratics(H, M, counts=[2, 5])
+    simulation = Simulation(
+        avg().adding(upload=diary()),
+        federation,
+        Point(2.0),
+        loss=half_square,
+        local=Local(epochs=3, batch=2, optimizer=sgd(LR)),
+        adversary=spy,
+        engine=double(backend=backend),
+    )
+    simulation.advance()
+    told = spy.cohorts[0].reports["diary"]
+    for client, per_epoch in enumerate((1, 3)):
+        way = path(client, 2.0, 3 * per_epoch)
+        expected = sum(way) + 100 * sum(way[per_epoch - 1 :: per_epoch])
+        assert float(told["sum"][client]) == pytest.approx(expected, abs=1e-9)
+        assert float(told["passes"][client]) == 3
+        assert float(told["count"][client]) == 3 * per_epoch
+
+
+@both
+def test_a_memo_may_begin_with_the_first_step(backend):
+    """A part without `begin` whose clients take different numbers of steps."""
+    spy = Spy()
+    part = Part(
+        "late",
+        after_step=lambda client, step: {"w": step.w},
+        finish=lambda client, reply: Reply(reply.update, dict(client.memo), reply.state),
+    )
+    descend(avg().adding(local=part), H, M, STEPS, start=2.0, backend=backend, adversary=spy).advance()
+    expected = [path(client, 2.0)[-1] for client in range(2)]
+    assert spy.cohorts[0].reports["late"]["w"].squeeze(1).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@both
+def test_one_part_reads_what_another_sends_and_keeps(backend):
+    seen = []
+
+    def apply(round):
+        seen.append(float(round.shared["diary"]["base"]))
+        return round
+
+    reader = Part(
+        "reader",
+        reads=("diary",),
+        finish=lambda client, reply: Reply(reply.update + client.shared["diary"]["base"]),
+        apply=apply,
+    )
+    method = avg().adding(upload=diary()).adding(trust=reader)
+    spy = Spy()
+    simulation = descend(method, H, M, STEPS, start=2.0, backend=backend, adversary=spy)
+    simulation.advance()
+    w = float(simulation.server.model)
+    simulation.advance()
+    assert seen == [10.0, 20.0]  # the diary acts first and is read after its turn
+    expected = [3 * (path(client, w)[-1] - w) + 10.0 for client in range(2)]  # what was broadcast before the round
+    assert spy.cohorts[1].updates.squeeze(1).tolist() == pytest.approx(expected, abs=1e-10)
+    assert simulation.server.broadcast() == {"diary": {"base": simulation.server.state["diary"]["base"]}}
+
+
+def test_a_clients_state_waits_until_it_is_drawn_again():
+    simulation = descend(avg().adding(upload=diary()), H * 4, M * 4, 2, cohort=3)
+    times = {}
+    for _ in range(6):
+        for client in simulation.advance().cohort:
+            times[client] = times.get(client, 0) + 1
+    assert {c: float(simulation.client_state["diary"][c]["rounds"]) for c in simulation.client_state["diary"]} == times
+    assert {
+        c: float(simulation.server.records["diary"][c]["seen"]) for c in simulation.server.records["diary"]
+    } == times
+    assert len(set(times.values())) > 1
+
+
+@both
+def test_a_personal_model_is_measured_on_the_clients_held_out_part(backend):
+    federation = quadratics(H, M, counts=[5, 5])
+    train, heldout = federation.train.split(0.4, seed=0)
+    federation = type(federation)(federation.base, train, heldout)
+    simulation = Simulation(
+        avg().adding(upload=diary()),
+        federation,
+        Point(2.0),
+        loss=half_square,
+        local=Local(steps=STEPS, optimizer=sgd(LR)),
+        engine=double(backend=backend),
+    )
+    record = simulation.advance(last=True)
+    w = float(simulation.server.model)
+    assert record.clients["loss"] == pytest.approx({c: H[c] / 2 * (w - M[c]) ** 2 for c in range(2)})
+    assert record.clients["personal_loss"] == pytest.approx({c: H[c] / 2 * (w - 0.5 - M[c]) ** 2 for c in range(2)})
+
+
+def test_a_client_keeps_no_state_that_is_not_finite():
+    def finish(client, reply):
+        bad = client.index == 1
+        return Reply(reply.update, {}, {"x": torch.where(bad, torch.nan, client.state["x"] + 1)})
+
+    part = Part("frail", client_state=lambda start: {"x": start.new_zeros(())}, when_lost="starts anew", finish=finish)
+    simulation = descend(avg().adding(local=part), H, M, STEPS)
+    run(simulation, 2)
+    assert float(simulation.client_state["frail"][0]["x"]) == 2
+    assert float(simulation.client_state["frail"][1]["x"]) == 0
+
+
+# ---------------------------------------------------------------- the server's side
+
+
+def test_a_client_excluded_by_a_part_is_left_out_of_all_that_follows():
+    first = Part("judge", apply=lambda round: round.but(excluded={round.cohort.ids[0]: "it was first"}))
+    simulation = descend(avg().adding(trust=first), H, M, STEPS, start=2.0)
+    record = simulation.advance()
+    assert record.outcome.excluded == {0: "it was first"}
+    assert record.outcome.weights == {1: 1.0}
+    assert float(simulation.server.model) == pytest.approx(path(1, 2.0)[-1], abs=1e-13)
+
+
+def test_a_client_excluded_after_weighing_takes_its_weight_along():
+    late = Part("judge", apply=lambda round: round.but(excluded={round.cohort.ids[0]: "too late"}))
+    simulation = descend(avg().adding(weigh=late), H, M, STEPS, start=2.0)
+    record = simulation.advance()
+    assert record.outcome.excluded == {0: "too late"}
+    assert record.outcome.weights == {1: 1.0}
+    assert float(simulation.server.model) == pytest.approx(path(1, 2.0)[-1], abs=1e-13)
+
+
+def test_a_round_in_which_all_are_excluded_changes_nothing():
+    nobody = Part(
+        "judge",
+        server_state=lambda start: {"n": start.new_zeros(())},
+        apply=lambda round: round.but(
+            excluded=dict.fromkeys(round.cohort.ids, "no"), state={"n": round.state["n"] + 1}
+        ),
+    )
+    simulation = descend(avg().adding(trust=nobody), H, M, STEPS, start=2.0)
+    record = simulation.advance()
+    assert record.outcome.skipped == "no client could be trusted"
+    assert float(simulation.server.model) == 2.0
+    assert float(simulation.server.state["judge"]["n"]) == 0
+
+
+def test_a_rule_without_weights_records_none():
+    median = Part("median", apply=lambda round: round.but(weights=None, combined=round.cohort.updates.median(0).values))
+    simulation = descend(
+        avg().replacing("median", weigh=(), combine=median), (1.0,) * 3, (1.0, 2.0, 9.0), 1, start=0.0, lr=0.5
+    )
+    assert simulation.advance().outcome.weights is None
+    assert float(simulation.server.model) == pytest.approx(1.0)
+
+
+def test_a_weight_per_layer_is_recorded_by_the_layers_sizes():
+    def apply(round):
+        weights = torch.tensor([[0.25, 0.75], [0.75, 0.25]], dtype=torch.float64)
+        return round.but(
+            weights=weights, combined=(weights[:, round.world.layout.layers] * round.cohort.updates).sum(0)
+        )
+
+    layered = Part("layered", apply=apply)
+    spy = Spy()
+    simulation = Simulation(
+        avg().replacing("layered", weigh=(), combine=layered), blobs(SIZES), small(), adversary=spy, engine=double()
+    )
+    start = simulation.server.model
+    record = simulation.advance()
+    first, last = 6 * 5 + 5, 5 * 3 + 3
+    share = first / (first + last)
+    assert record.outcome.weights == pytest.approx(
+        {0: 0.25 * share + 0.75 * (1 - share), 1: 0.75 * share + 0.25 * (1 - share)}
+    )
+    a, b = spy.cohorts[0].updates
+    expected = start + torch.cat([0.25 * a[:first] + 0.75 * b[:first], 0.75 * a[first:] + 0.25 * b[first:]])
+    assert torch.allclose(simulation.server.model, expected, rtol=0, atol=1e-13)
+
+
+# ---------------------------------------------------------------- the world
+
+
+@both
+def test_the_server_can_probe_models(backend):
+    seen = {}
+
+    def apply(round):
+        models = round.model + round.cohort.updates
+        seen["outputs"], seen["targets"], seen["models"] = round.world.probe(models), round.world.probe_targets, models
+        return round
+
+    federation = blobs([8, 9, 10], probe=2)
+    method = avg().adding(trust=Part("look", apply=apply))
+    Simulation(method, federation, small(), local=Local(batch=4), engine=double(backend=backend, chunk=2)).advance()
+    assert seen["targets"].bincount().tolist() == [2, 2, 2]
+    for model, outputs in zip(seen["models"], seen["outputs"], strict=True):
+        with torch.no_grad():
+            assert torch.allclose(outputs, moved(model - flat(small()))(federation.probe.inputs), rtol=0, atol=1e-12)
+
+
+@both
+def test_the_server_can_rehearse_on_its_proxy_set(backend):
+    seen = []
+
+    def apply(round):
+        seen.append((round.world.rehearse([7, 2, 7]), round.world))
+        return round
+
+    federation = blobs([8, 9], proxy=7)
+    method = avg().adding(trust=Part("rehearse", apply=apply))
+    local = Local(batch=7, optimizer=sgd(0.2))
+    Simulation(method, federation, small(), local=local, engine=double(backend=backend)).advance()
+    cohort, world = seen[0]
+    assert cohort.examples.tolist() == [7, 2, 7]
+    assert cohort.steps.tolist() == [1, 1, 1]
+    expected = -0.2 * gradient(small(), federation.proxy.inputs, federation.proxy.targets)
+    for place in (0, 2):  # both see the whole set in one batch
+        assert_close(cohort.updates[place], expected, expected, 1e-12)
+    assert (cohort.updates[1] - expected).norm() > 1e-3
+    assert (world.round, world.population, world.local) == (1, 2, local)
+
+
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (
+            lambda world: world.probe(torch.zeros(1, 53)),
+            "needs a probe set on the server; load the federation with probe=1",
+        ),
+        (lambda world: world.probe_targets, "needs a probe set"),
+        (lambda world: world.rehearse([3]), "needs a proxy set on the server; load the federation with proxy=1000"),
+    ],
+)
+def test_a_server_set_that_is_not_there_is_asked_for_in_a_sentence(ask, sentence):
+    part = Part("asks", check=lambda world: ask(world) and None)
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Simulation(avg().adding(trust=part), blobs(SIZES), small(), engine=double())
+
+
+def test_a_rehearsal_larger_than_the_proxy_set_is_refused():
+    def apply(round):
+        round.world.rehearse([8])
+        return round
+
+    with pytest.raises(CounterpoiseError, match="proxy set has 7 samples, and 8 are needed"):
+        Simulation(avg().adding(trust=Part("r", apply=apply)), blobs([9], proxy=7), small(), engine=double()).advance()

@@ -1,0 +1,39 @@
+"""A population of any size costs what its cohorts cost."""
+
+import time
+
+import torch
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.local import Local
+from counterpoise.method import Part
+from counterpoise.methods import fedavg
+
+
+def test_a_hundred_thousand_clients_cost_only_those_that_were_seen():
+    begun = time.perf_counter()
+    keeps = Part(
+        "keeps",
+        client_record=lambda start: {"seen": torch.zeros_like(start)},
+        client_state=lambda start: {"own": torch.zeros_like(start)},
+        when_lost="it starts anew",
+        finish=lambda client, reply: reply,
+        apply=lambda round: round.but(records={"seen": round.records["seen"] + 1}),
+    )
+    federation = cp.load("synthetic", partition=cp.draws(100_000, size=20))
+    simulation = Simulation(
+        fedavg().adding(trust=keeps),
+        federation,
+        cp.models.linear(federation.shape, 10),
+        cohort=20,
+        local=Local(batch=10),
+    )
+    seen = set()
+    for _ in range(3):
+        record = simulation.advance()
+        assert len(set(record.cohort)) == 20
+        seen |= set(record.cohort)
+    assert max(seen) > 50_000
+    assert set(simulation.client_state["keeps"]) == set(simulation.server.records["keeps"]) == seen
+    assert time.perf_counter() - begun < 10

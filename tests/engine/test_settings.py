@@ -1,0 +1,242 @@
+"""What a simulation refuses before it begins, and when it evaluates."""
+
+import numpy as np
+import pytest
+import torch
+from helpers import blobs, digits, double, flat, net, small
+from torch import nn
+from torch.nn import functional as F
+
+import counterpoise as cp
+from counterpoise.engine import Engine, Evaluation, Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.local import Local
+from counterpoise.methods import fedavg
+
+
+def started(model=None, federation=None, **settings):
+    settings = {"engine": double()} | settings
+    return Simulation(fedavg(), federation or blobs([4, 5, 6]), model or small(), **settings)
+
+
+class Counting(nn.Module):
+    """A model with a state of its own that every pass changes."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.register_buffer("passes", torch.zeros(()))
+
+    def forward(self, inputs):
+        self.passes += 1
+        return self.layer(inputs)
+
+
+class Flat(nn.Module):
+    """One number a sample instead of one per class."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 1)
+
+    def forward(self, inputs):
+        return self.layer(inputs).squeeze(1)
+
+
+def frozen():
+    return small().requires_grad_(False)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (net(nn.Linear(7, 3)), r"The model cannot take this federation's samples of shape \(6,\): "),
+        (net(nn.Conv2d(1, 2, 3), nn.Flatten()), r"The model cannot take this federation's samples of shape \(6,\): "),
+        (net(nn.Linear(6, 2)), "The model has 2 outputs, and the data has 3 classes"),
+        (frozen(), "The model has no trainable parameters; there is nothing to learn"),
+        (nn.Flatten(), "The model has no trainable parameters"),
+        (Counting(), "The model's buffer 'passes' changes in a forward pass, which clients cannot share"),
+        (Flat(), "output"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused_with_a_sentence(model, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        started(model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"loss": F.cross_entropy},
+            r"The loss must return one value per sample, shape \(2,\), not \(\); use reduction='none'",
+        ),
+        (
+            {"loss": lambda o, t: (o - F.one_hot(t, 3)) ** 2},
+            r"The loss must return one value per sample, shape \(2,\), not \(2, 3\)",
+        ),
+        ({"loss": lambda o, t: (o - torch.zeros(2, 7)).sum(1)}, "The loss cannot take the model's output of shape"),
+        (
+            {"metrics": {"error": lambda o, t: (o.argmax(1) != t).double().mean()}},
+            r"The error must return one value per sample",
+        ),
+        ({"cohort": 4}, "cohort must be between 0 and the 3 clients there are, not 4"),
+        ({"cohort": -1}, "cohort must be between 0 and the 3 clients there are, not -1"),
+        ({"cohort": 1.5}, "cohort as a fraction must be above 0 and below 1, not 1.5"),
+        ({"cohort": float("nan")}, "cohort as a fraction must be above 0 and below 1, not nan"),
+        ({"cohort": "all"}, r"cohort must be a number of clients, a fraction of them or nothing \(all\), not 'all'"),
+        ({"cohort": True}, "cohort must be a number of clients"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": 2**64}, "seed"),
+    ],
+)
+def test_bad_settings_are_refused_with_a_sentence(settings, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        started(**settings).advance()
+
+
+@pytest.mark.parametrize(("ids", "sentence"), [([0, 7], "7"), ([-1], "-1"), ([1, 1], "1")])
+def test_a_sampler_that_names_who_is_not_there_or_one_twice_is_refused(ids, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        started(cohort=lambda seed, round, population: torch.tensor(ids)).advance()
+
+
+def test_targets_that_are_not_classes_need_a_loss():
+    federation = Federation.from_arrays(np.zeros((6, 6)), np.zeros((6, 3)), partition=cp.iid(2))
+    with pytest.raises(CounterpoiseError, match="These targets are not class numbers; give simulate a loss"):
+        started(federation=federation)
+    squares = lambda outputs, targets: (outputs - targets).square().sum(1)  # noqa: E731
+    record = started(federation=federation, loss=squares).advance()
+    assert set(record.metrics) == {"train_loss"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"backend": "batch"}, r"There is no backend 'batch'\. Did you mean 'batched'"),
+        ({"dtype": "float16"}, r"There is no dtype 'float16'\. Did you mean 'float"),
+        ({"threads": 0}, "engine: threads must be a whole number at least 1, not 0"),
+        ({"threads": True}, "engine: threads must be a whole number at least 1"),
+        ({"chunk": 2.0}, "engine: chunk must be a whole number at least 1, not 2.0"),
+        ({"device": "gpu"}, r"engine: there is no device 'gpu'; use cpu or cuda"),
+        ({"device": "meta"}, "device"),
+    ],
+)
+def test_bad_engine_settings_are_refused_with_a_sentence(settings, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Engine(**settings)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_told():
+    with pytest.raises(CounterpoiseError, match=r"torch finds no GPU here\. Use device=cpu"):
+        Engine(device="cuda")
+
+
+def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
+    resolved = Engine(device="cpu").resolve(10, 1000)
+    assert (resolved.backend, resolved.device, resolved.chunk) == ("per-client", "cpu", 10)
+    assert resolved.threads >= 1
+    assert resolved.resolve(99, 5) == resolved  # what is settled stays
+    assert Engine(device="cpu", backend="batched").resolve(10**6, 2**24).chunk == 2
+    assert Engine(device="cpu", chunk=3).resolve(10, 1000).chunk == 3
+    assert Engine(device="cpu").resolve(0, 1000).chunk == 1
+
+
+@pytest.mark.parametrize(
+    ("cohort", "count"),
+    [(None, 3), (2, 2), (3.0, 3), (0.5, 2), (0.01, 1), (0, 0), (lambda s, r, n: torch.tensor([2]), 1)],
+)
+def test_a_cohort_is_a_count_a_fraction_or_all(cohort, count):
+    assert len(started(cohort=cohort).advance().cohort) == count
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+def evaluated(every, clients_every, rounds=4, **settings):
+    federation = digits(4)
+    simulation = Simulation(
+        fedavg(),
+        federation,
+        cp.models.linear(federation.shape, 10),
+        local=Local(batch=50),
+        evaluation=Evaluation(every, clients_every, batch=77),
+        engine=double(),
+        **settings,
+    )
+    return simulation, [simulation.advance(last=round == rounds) for round in range(1, rounds + 1)]
+
+
+def test_metrics_are_the_means_over_the_samples():
+    simulation, records = evaluated(1, 1, rounds=2)
+    federation, model = simulation.federation, simulation.trained()
+    assert torch.equal(flat(model), simulation.server.model)
+
+    def measure(samples, rows):
+        inputs, targets = samples.take(rows, torch.float64)
+        with torch.no_grad():
+            outputs = model(inputs)
+        return float(F.cross_entropy(outputs, targets)), float((outputs.argmax(1) == targets).double().mean())
+
+    loss, accuracy = measure(federation.test, torch.arange(len(federation.test)))
+    assert records[-1].metrics["loss"] == pytest.approx(loss, rel=1e-12)
+    assert records[-1].metrics["accuracy"] == pytest.approx(accuracy, rel=1e-12)
+    assert accuracy > 0.4
+    for client in range(4):
+        ids = torch.tensor([client])
+        rows = federation.heldout.rows(ids)[0][: int(federation.heldout.sizes(ids))]
+        loss, accuracy = measure(federation.base, rows)
+        assert records[-1].clients["loss"][client] == pytest.approx(loss, rel=1e-12)
+        assert records[-1].clients["accuracy"][client] == pytest.approx(accuracy, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("every", "clients_every", "rounds", "clients"),
+    [(1, 2, {1, 2, 3, 4}, {2, 4}), (3, 3, {3, 4}, {3, 4}), (0, 0, set(), set()), (2, 0, {2, 4}, set())],
+)
+def test_evaluation_comes_as_often_as_asked_and_in_the_last_round(every, clients_every, rounds, clients):
+    _, records = evaluated(every, clients_every)
+    assert {r.round for r in records if "accuracy" in r.metrics} == rounds
+    assert {r.round for r in records if r.clients} == clients
+    assert all("train_loss" in r.metrics for r in records)
+
+
+def test_evaluation_takes_at_most_a_quarter_of_the_work_by_default():
+    """Training costs three evaluations a sample: every third of `trained` may go to each kind."""
+    for trained, test, heldout in ((1000, 359, 100), (10, 359, 1000), (7, 7, 7)):
+        setting = Evaluation().resolve(trained, test, heldout)
+        assert test / setting.every <= 0.5 * 3 * trained
+        assert heldout / setting.clients_every <= 0.5 * 3 * trained
+        assert setting.every >= 1
+    assert Evaluation().resolve(10, 0, 0) == Evaluation(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"every": -1}, "evaluation: every must be a whole number at least 0, not -1"),
+        ({"clients_every": 1.5}, "evaluation: clients_every must be a whole number at least 0, not 1.5"),
+        ({"batch": 0}, "evaluation: batch must be a whole number at least 1, not 0"),
+    ],
+)
+def test_bad_evaluation_settings_are_refused_with_a_sentence(settings, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Evaluation(**settings)
+
+
+def test_metrics_of_the_users_own_are_measured():
+    worst = lambda outputs, targets: -outputs.gather(1, targets[:, None]).squeeze(1)  # noqa: E731
+    _, records = evaluated(1, 1, rounds=1, metrics={"worst": worst})
+    assert set(records[0].metrics) == {"train_loss", "loss", "worst"}
+    assert set(records[0].clients) == {"loss", "worst"}
+
+
+def test_bytes_are_those_of_the_tensors_sent():
+    federation = blobs([4, 5, 6])
+    record = Simulation(fedavg(), federation, small(), local=Local(batch=4), cohort=2, engine=double()).advance()
+    size = len(flat(small()))
+    assert record.bytes_up == 2 * (8 * size + 8 + 8)  # the update, the count and the steps
+    assert record.bytes_down == 2 * (8 * size + 8)  # the model and the learning rate
+    assert record.seconds > 0

@@ -1,0 +1,166 @@
+"""What many tests need: small federations, small models, and a run in float64."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import counterpoise as cp
+from counterpoise.engine import Engine, Simulation
+from counterpoise.federation import Federation
+from counterpoise.local import Local, sgd
+from counterpoise.methods import METHODS
+
+BACKENDS = ("batched", "per-client")
+ENGINES = [{"backend": "batched", "chunk": chunk} for chunk in (1, 2, 3, 4, 5, 9)] + [
+    {"backend": "per-client", "threads": threads} for threads in (1, 2)
+]
+ALL_METHODS = [entry.name for entry in METHODS]
+
+
+def double(**engine) -> Engine:
+    """An engine in float64, on one thread of the CPU unless told otherwise."""
+    return Engine(**{"dtype": "float64", "device": "cpu", "threads": 1} | engine)
+
+
+# ---------------------------------------------------------------- quadratics
+
+H, M = (1.0, 10.0), (4.0, -1.0)
+
+
+class Point(nn.Module):
+    """A model that is one number, whatever its input."""
+
+    def __init__(self, start: float = 0.0) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([start], dtype=torch.float64))
+
+    def forward(self, inputs):
+        return self.w.expand(len(inputs))
+
+
+def half_square(outputs, targets):
+    """h/2 (w - m)^2 for targets (h, m)."""
+    h, m = targets.unbind(1)
+    return h / 2 * (outputs - m) ** 2
+
+
+def push(outputs, targets):
+    """A loss whose gradient is -1 everywhere: a step of lr 1 moves a `Point` by +1."""
+    return -outputs
+
+
+def quadratics(h, m, counts=None) -> Federation:
+    """Client i holds counts[i] samples, each with the loss h_i/2 (w - m_i)^2."""
+    counts = counts or [1] * len(h)
+    clients = [(np.zeros((n, 1)), np.tile([float(a), float(b)], (n, 1))) for a, b, n in zip(h, m, counts, strict=True)]
+    return Federation.from_clients(clients, heldout=0)
+
+
+def descend(method, h, m, steps, *, counts=None, start=0.0, lr=0.02, backend="per-client", **settings) -> Simulation:
+    """A simulation of quadratics with steps[i] plain gradient steps on client i."""
+    return Simulation(
+        method,
+        quadratics(h, m, counts),
+        Point(start),
+        loss=half_square,
+        local=Local(batch=1000, steps=steps, optimizer=sgd(lr)),
+        engine=double(backend=backend),
+        **settings,
+    )
+
+
+def points(simulation: Simulation, rounds: int) -> list[float]:
+    """The one-number model after each of some rounds."""
+    values = []
+    for _ in range(rounds):
+        simulation.advance()
+        values.append(float(simulation.server.model[0]))
+    return values
+
+
+# ---------------------------------------------------------------- small real data and models
+
+
+def blobs(sizes, *, shape=(6,), classes=3, seed=0, **settings) -> Federation:
+    """Clients of the given sizes with normal inputs and class targets; nothing is held out."""
+    rng = np.random.default_rng(seed)
+    clients = [(rng.standard_normal((n, *shape)), rng.integers(0, classes, n)) for n in sizes]
+    clients[0][1][0] = classes - 1
+    return Federation.from_clients(clients, **{"heldout": 0} | settings)
+
+
+def net(*layers: nn.Module, seed: int = 0) -> nn.Module:
+    """The layers in a row, initialised from a seed, whatever was drawn before."""
+    return fresh(nn.Sequential(*layers), seed)
+
+
+def fresh(module: nn.Module, seed: int = 0) -> nn.Module:
+    """The module in float64 with normal weights drawn from a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    module = module.double()
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(0.4 * torch.randn(p.shape, generator=generator, dtype=torch.float64))
+    return module
+
+
+def small(inputs: int = 6, classes: int = 3) -> nn.Module:
+    """A smooth network of one hidden layer."""
+    return net(nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, classes))
+
+
+def digits(clients: int = 5, **settings) -> Federation:
+    return cp.load("digits", partition=cp.iid(clients=clients), **settings)
+
+
+def run(simulation: Simulation, rounds: int = 2) -> torch.Tensor:
+    """The server's model after some rounds."""
+    for _ in range(rounds):
+        simulation.advance()
+    return simulation.server.model
+
+
+def flat(module: nn.Module) -> torch.Tensor:
+    """A module's trainable parameters as one vector, without our own code."""
+    return torch.cat([p.detach().flatten() for p in module.parameters() if p.requires_grad])
+
+
+def gradient(module: nn.Module, inputs, targets, loss=F.cross_entropy) -> torch.Tensor:
+    """The gradient of a mean loss by torch alone."""
+    module.zero_grad()
+    loss(module(inputs), targets).backward()
+    return torch.cat([p.grad.flatten() for p in module.parameters() if p.requires_grad])
+
+
+def data_of(federation: Federation, client: int, dtype=torch.float64):
+    """A client's training samples, in their stored order."""
+    ids = torch.tensor([client])
+    rows = federation.train.rows(ids)[0][: int(federation.train.sizes(ids))]
+    return federation.base.take(rows, dtype)
+
+
+def joined(lists) -> list:
+    """Lists as one list."""
+    return list(chain.from_iterable(lists))
+
+
+def assert_close(a, b, scale, tolerance: float = 1e-10) -> None:
+    """a and b differ by at most `tolerance` of the norm of `scale`."""
+    assert scale.norm() > 0, "nothing moved: the comparison would be empty"
+    assert (a - b).norm() <= tolerance * scale.norm(), float((a - b).norm() / scale.norm())
+
+
+class Spy:
+    """An adversary that changes nothing and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.cohorts = []
+
+    def __call__(self, round, cohort):
+        self.cohorts.append(cohort)
+        return cohort

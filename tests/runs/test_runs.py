@@ -1,0 +1,362 @@
+"""A run kept in a folder: complete, repeatable, stopped and resumed, and never half written."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.method import Client, Part, Reply, Round
+from counterpoise.methods import METHODS
+from counterpoise.runs.checkpoint import Checkpoint
+from counterpoise.runs.config import override, parse, read
+
+
+def federation(**settings: Any) -> cp.Federation:
+    return cp.load("digits", partition=cp.dirichlet(0.5, clients=12), **settings)
+
+
+def remembering() -> Part:
+    """A part with state in all three homes, each a running sum."""
+
+    def finish(client: Client, reply: Reply) -> Reply:
+        kept = client.state["sum"] + reply.update
+        return Reply(reply.update - 0.01 * kept, {"kept": kept}, {"sum": kept})
+
+    def apply(round: Round) -> Round:
+        records = {"seen": round.records["seen"] + 1, "sum": round.records["sum"] + round.reports["kept"]}
+        total = round.state["total"] + round.cohort.updates.sum(0)
+        return round.but(records=records, state={"total": total}, model=round.model + 1e-3 * records["sum"].mean(0))
+
+    return Part(
+        "remembering",
+        server_state=lambda start: {"total": torch.zeros_like(start)},
+        client_record=lambda start: {"seen": torch.zeros((), dtype=torch.int64), "sum": torch.zeros_like(start)},
+        client_state=lambda start: {"sum": torch.zeros_like(start)},
+        when_lost="the sum starts again at zero",
+        finish=finish,
+        apply=apply,
+    )
+
+
+def state(simulation: Simulation) -> dict[str, Tensor]:
+    """Everything a simulation remembers."""
+    server = simulation.server
+    found = {"model": server.model}
+    found |= {f"state {p} {n}": t for p, named in server.state.items() for n, t in named.items()}
+    for kind, stores in (("record", server.records), ("client", simulation.client_state)):
+        for part, store in stores.items():
+            found |= {f"{kind} {part} {c} {n}": t for c in store for n, t in store[c].items()}
+    return found
+
+
+def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def weights(run: cp.Run) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in run.model.parameters()])
+
+
+SETTINGS: dict[str, Any] = {"model": cp.models.mlp, "rounds": 7, "cohort": 4, "seed": 3}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in METHODS])
+@pytest.mark.parametrize("stop", [1, 4])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
+    fed = federation()
+    whole = cp.simulate(name, fed, out=tmp_path / "whole", **SETTINGS)
+    cp.simulate(name, fed, out=tmp_path / "part", on_round=lambda record: record.round == stop, **SETTINGS)
+    resumed = cp.resume(tmp_path / "part")
+    assert torch.equal(weights(whole), weights(resumed))
+    assert resumed.status == "finished"
+    for a, b in zip(whole.rounds, resumed.rounds, strict=True):
+        assert (a.cohort, a.outcome, a.metrics, a.clients, a.bytes_up) == (
+            b.cohort,
+            b.outcome,
+            b.metrics,
+            b.clients,
+            b.bytes_up,
+        )
+
+
+def test_state_in_all_three_homes_survives_a_checkpoint_at_every_round(tmp_path: Path) -> None:
+    method = cp.methods.fedavgm().adding(upload=remembering())
+    torch.manual_seed(0)
+    fed, module = federation(), cp.models.mlp((1, 8, 8), 10)
+
+    def fresh() -> Simulation:
+        return Simulation(method, fed, module, cohort=4, seed=1)
+
+    whole = fresh()
+    for _ in range(6):
+        whole.advance()
+    going = fresh()
+    for _ in range(6):
+        going.advance()
+        keeper = Checkpoint(tmp_path, "x")
+        if going.round > 1:
+            keeper.load(fresh())  # learns which rows are on disk, as a resumed run does
+        keeper.save(going, "running")
+        going = fresh()
+        Checkpoint(tmp_path, "x").load(going)
+    assert equal(state(whole), state(going))
+    assert len(state(going)) > 12
+
+
+def test_a_checkpoint_writes_only_the_rows_of_the_clients_it_touched(tmp_path: Path) -> None:
+    from safetensors.torch import load_file
+
+    torch.manual_seed(0)
+    simulation = Simulation(
+        cp.methods.fedavg().adding(upload=remembering()), federation(), cp.models.mlp((1, 8, 8), 10), cohort=3
+    )
+    keeper = Checkpoint(tmp_path, "x")
+    for _ in range(5):
+        record = simulation.advance()
+        keeper.save(simulation, "running")
+        rows = load_file(tmp_path / f"rows-{record.round}.safetensors")
+        assert rows["record/remembering/"].tolist() == list(record.cohort)
+    live = {client for path in tmp_path.glob("rows-*") for client in load_file(path)["client/remembering/"].tolist()}
+    assert live == set(simulation.client_state["remembering"])
+
+
+def test_a_save_that_fails_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    module, fed = cp.models.mlp((1, 8, 8), 10), federation()
+    method = cp.methods.fedavgm().adding(upload=remembering())
+    simulation = Simulation(method, fed, module, cohort=4)
+    keeper = Checkpoint(tmp_path, "x")
+    simulation.advance()
+    keeper.save(simulation, "running")
+    before = state(simulation)
+    simulation.advance()
+    import os
+
+    moved = os.replace
+    for fail_at in range(3):  # rows, state, index: the disk fills up at each in turn
+        calls = iter(range(10))
+
+        def full(source: Any, target: Any, calls: Any = calls, fail_at: int = fail_at) -> None:
+            if next(calls) == fail_at:
+                raise OSError(28, "No space left on device")
+            moved(source, target)
+
+        monkeypatch.setattr(os, "replace", full)
+        with pytest.raises(cp.CounterpoiseError, match="could not be written: No space left on device"):
+            keeper.save(simulation, "running")
+        again = Simulation(method, fed, module, cohort=4)
+        monkeypatch.setattr(os, "replace", moved)
+        Checkpoint(tmp_path, "x").load(again)
+        assert again.round == 1
+        assert equal(state(again), before)
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "sentence"),
+    [
+        (
+            "state-7.safetensors",
+            lambda data: data[:-9],
+            "damaged: .*state-7.safetensors is missing or is not what was written",
+        ),
+        ("state-7.safetensors", lambda data: data[:-1] + b"x", "is not what was written"),
+        ("checkpoint.json", lambda data: data[:20], "checkpoint.json is damaged or was not written by counterpoise"),
+        ("checkpoint.json", lambda data: b'{"a": 1}', "was not written by counterpoise"),
+        ("checkpoint.json", lambda data: data.replace(b'"schema": 1', b'"schema": 9'), "has schema 9"),
+        ("checkpoint.json", lambda data: data.replace(b'"run": "', b'"run": "0'), "belongs to another run"),
+    ],
+)
+def test_a_torn_or_foreign_checkpoint_is_refused(file: str, damage: Any, sentence: str, tmp_path: Path) -> None:
+    cp.simulate("fedavgm", federation(), out=tmp_path / "run", **SETTINGS)
+    path = tmp_path / "run" / "checkpoint" / file
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        cp.resume(tmp_path / "run")
+
+
+def test_a_changed_configuration_does_not_go_on_from_the_old_checkpoint(tmp_path: Path) -> None:
+    cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    config = tmp_path / "config.toml"
+    config.write_text(config.read_text().replace("batch = 32", "batch = 8"))
+    with pytest.raises(cp.CounterpoiseError, match="belongs to another run"):
+        cp.resume(tmp_path)
+
+
+def test_a_torn_last_line_and_lines_after_the_checkpoint_are_dropped(tmp_path: Path) -> None:
+    fed = federation()
+    whole = cp.simulate("fedavg", fed, out=tmp_path / "whole", **SETTINGS)
+    cp.simulate("fedavg", fed, out=tmp_path / "torn", on_round=lambda record: record.round == 3, **SETTINGS)
+    for name in ("metrics.jsonl", "clients.jsonl"):
+        lines = (tmp_path / "whole" / name).read_text().splitlines(keepends=True)
+        (tmp_path / "torn" / name).write_text("".join(lines[:6]) + lines[6][: len(lines[6]) // 2])
+    assert torch.equal(weights(cp.resume(tmp_path / "torn")), weights(whole))
+    rounds = [json.loads(line).get("round") for line in (tmp_path / "torn" / "metrics.jsonl").read_text().splitlines()]
+    assert rounds == [None, 1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
+    fed = federation()
+    whole = cp.simulate("fedavg", fed, out=tmp_path / "whole", **SETTINGS)
+    cp.simulate("fedavg", fed, out=tmp_path / "killed", on_round=lambda record: record.round == 2, **SETTINGS)
+    shutil.rmtree(tmp_path / "killed" / "checkpoint")
+    assert torch.equal(weights(cp.resume(tmp_path / "killed")), weights(whole))
+
+
+def test_a_finished_run_can_be_given_more_rounds(tmp_path: Path) -> None:
+    fed = federation()
+    longer = cp.simulate("fedavgm", fed, out=tmp_path / "longer", **(SETTINGS | {"rounds": 9}))
+    cp.simulate("fedavgm", fed, out=tmp_path / "run", **SETTINGS)
+    assert torch.equal(weights(cp.resume(tmp_path / "run", rounds=9)), weights(longer))
+    with pytest.raises(cp.CounterpoiseError, match="has already gone 9 rounds; it cannot end at 3"):
+        cp.resume(tmp_path / "run", rounds=3)
+
+
+def test_the_configuration_alone_repeats_the_run(tmp_path: Path) -> None:
+    fed = federation(probe=1)
+    local = cp.Local(
+        epochs=2,
+        batch=10,
+        optimizer=cp.sgd(0.05, momentum=0.9),
+        schedule=cp.exponential(0.9),
+        augment=cp.augment.crop(1),
+    )
+    limits = cp.Limits(norm_ratio=math.inf, max_examples=10_000)
+    run = cp.simulate(cp.methods.fedprox(mu=0.3), fed, local=local, limits=limits, out=tmp_path / "a", **SETTINGS)
+    values = tomllib.loads((tmp_path / "a" / "config.toml").read_text())
+    assert values["limits"] == {"norm_ratio": math.inf, "max_examples": 10_000}
+    from counterpoise.runs.build import setup
+    from counterpoise.runs.simulate import run_setup
+
+    again = run_setup(setup(parse(values, "a")), out=tmp_path / "b")
+    assert torch.equal(weights(run), weights(again))
+    assert (tmp_path / "a" / "config.toml").read_text() == (tmp_path / "b" / "config.toml").read_text()
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs).squeeze(1)
+
+
+def squares(outputs: Tensor, targets: Tensor) -> Tensor:
+    return F.mse_loss(outputs, targets, reduction="none")
+
+
+def test_own_objects_are_asked_for_again_and_checked_by_their_fingerprints(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(60, 2)
+    y = x @ torch.tensor([1.0, -2.0])
+    fed = cp.Federation.from_arrays(x, y, partition=cp.iid(6), test=(x[:5], y[:5]))
+    module = Own()
+    own: dict[str, Any] = {"federation": fed, "model": module, "loss": squares}
+    kept = {"rounds": 5, "cohort": 3, "local": cp.Local(batch=5, optimizer=cp.sgd(0.05))}
+    whole = cp.simulate("fedavg", fed, model=module, loss=squares, out=tmp_path / "whole", **kept)  # type: ignore[arg-type]
+    cp.simulate(
+        "fedavg", fed, model=module, loss=squares, out=tmp_path / "run", on_round=lambda r: r.round == 2, **kept
+    )  # type: ignore[arg-type]
+    assert whole.accuracy is None
+    assert whole.last("loss") is not None
+    for missing in own:
+        with pytest.raises(cp.CounterpoiseError, match=f"{missing} of your own. Give it again"):
+            cp.resume(tmp_path / "run", **{k: v for k, v in own.items() if k != missing})
+    with pytest.raises(cp.CounterpoiseError, match="model given is not the one"):
+        cp.resume(tmp_path / "run", **(own | {"model": Own()}))
+    other = cp.Federation.from_arrays(x + 1, y, partition=cp.iid(6), test=(x[:5], y[:5]))
+    with pytest.raises(cp.CounterpoiseError, match="federation given is not the one"):
+        cp.resume(tmp_path / "run", **(own | {"federation": other}))
+    assert torch.equal(weights(cp.resume(tmp_path / "run", **own)), weights(whole))
+
+
+def test_a_diverging_run_stops_says_so_and_keeps_what_was_good(tmp_path: Path) -> None:
+    local = cp.Local(optimizer=cp.sgd(1e30))
+    with pytest.raises(cp.Diverged, match="Training diverged.*Lower the.*learning rate.*round 1;.*kept in") as caught:
+        cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=3, local=local, out=tmp_path / "run")
+    run = caught.value.run
+    assert isinstance(run, cp.Run)
+    assert run.status == "diverged"
+    assert all(p.isfinite().all() for p in run.model.parameters())
+    with pytest.raises(cp.CounterpoiseError, match="diverged after round 0; resuming it would diverge again"):
+        cp.resume(tmp_path / "run")
+
+
+def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    with pytest.raises(cp.CounterpoiseError, match="already holds a run. Continue it with 'counterpoise resume"):
+        cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+
+
+def test_initial_weights_and_cohorts_are_the_same_for_every_method() -> None:
+    fed = federation()
+    runs = [
+        cp.simulate(e.name, fed, **(SETTINGS | {"rounds": 1, "cohort": 1}), local=cp.Local(optimizer=cp.sgd(1e-30)))
+        for e in METHODS
+    ]
+    assert all(torch.equal(weights(runs[0]), weights(run)) for run in runs)
+    assert len({run.rounds[0].cohort for run in runs}) == 1
+    other = cp.simulate("fedavg", fed, **(SETTINGS | {"seed": 4, "rounds": 1}))
+    assert not torch.equal(weights(runs[0]), weights(other))
+
+
+def test_a_runs_record_holds_weights_costs_and_the_model() -> None:
+    fed = federation()
+    run = cp.simulate("fedavg", fed, **SETTINGS)
+    for record in run.rounds:
+        sizes = fed.train.sizes(torch.tensor(record.cohort)).double()
+        expected = dict(zip(record.cohort, (sizes / sizes.sum()).tolist(), strict=True))
+        assert record.outcome.weights == pytest.approx(expected)
+    count = sum(p.numel() for p in run.model.parameters())
+    assert run.rounds[0].bytes_down == 4 * (4 * count + 4)  # four clients; the model and the learning rate
+    assert run.rounds[0].bytes_up == 4 * (4 * count + 8 + 8)  # four clients; the update, its count and its steps
+    test = fed.test
+    assert test is not None
+    with torch.no_grad():
+        right = (
+            (run.model(test.take(torch.arange(len(test)), torch.float32)[0]).argmax(1) == test.targets).double().mean()
+        )
+    assert run.accuracy == pytest.approx(float(right))
+
+
+def test_settings_on_the_command_line_reach_into_tables() -> None:
+    values, name = read("quickstart")
+    assert name == "quickstart"
+    changed = override(
+        values,
+        ["method=fedprox", "method.mu=0.5", "local.optimizer.lr=0.2", "data.partition.clients=7", "model=linear"],
+    )
+    config = parse(changed, "x")
+    assert config.method == {"name": "fedprox", "mu": 0.5}
+    assert config.local.optimizer == {"name": "sgd", "lr": 0.2, "momentum": 0.9}
+    assert config.data.partition == {"name": "dirichlet", "alpha": 0.3, "clients": 7}
+    assert config.model == {"name": "linear"}
+    assert values["method"] == {"name": "fedavg"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["local.epoch=3"], "There is no setting 'local.epoch' in x. Did you mean 'local.epochs'"),
+        (["roun=3"], "There is no setting 'roun' in x. Did you mean 'rounds'"),
+        (["rounds=0"], "x: rounds should be greater than or equal to 1, not 0"),
+        (["rounds=many"], "x: rounds should be a valid integer, not 'many'"),
+        (["method=3"], "x: method give a name, or a table with a name"),
+        (["nothing"], "--set takes key=value"),
+        (["schema=2"], "schema 2, and this version of counterpoise knows 1"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_one_sentence(settings: list[str], sentence: str) -> None:
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        parse(override(read("quickstart")[0], settings), "x")

@@ -1,0 +1,75 @@
+"""Walls of the house: who may import what."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterpoise
+
+ROOT = Path(counterpoise.__file__).parent
+CORE = ["randomness", "registry", "flat", "local", "method", "errors", "augment"]
+ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
+LEVELS = {
+    **dict.fromkeys(CORE, 0),
+    "parts": 1,
+    "methods": 2,
+    "models": 2,
+    "federation": 2,
+    "engine": 3,
+    "runs": 4,
+    "presets": 4,
+    "cli": 5,
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of the modules a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+    return found
+
+
+def files() -> list[Path]:
+    return [path for path in ROOT.rglob("*.py") if path.parent != ROOT or path.stem not in ("__init__", "__main__")]
+
+
+def room(path: Path) -> str:
+    relative = path.relative_to(ROOT)
+    return relative.parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_one_way(path: Path) -> None:
+    for name in imports(path):
+        head, _, rest = name.partition(".")
+        if head == "counterpoise" and rest:
+            assert LEVELS[rest.partition(".")[0]] <= LEVELS[room(path)], name
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_core_and_the_engine_need_torch_and_numpy_alone(path: Path) -> None:
+    if LEVELS[room(path)] > 3:
+        return
+    others = {name.partition(".")[0] for name in imports(path)} - ALLOWED
+    assert others <= ({"sklearn"} if path.name == "datasets.py" else set())
+
+
+def test_simulating_without_a_folder_needs_no_more_either() -> None:
+    code = """
+import sys
+for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas"):
+    sys.modules[name] = None
+import counterpoise as cp
+fed = cp.load("synthetic", partition=cp.iid(clients=4))
+assert cp.simulate("fedprox", fed, model=cp.models.linear, rounds=1).status == "finished"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
