@@ -1,4 +1,4 @@
-"""Settings shared by all tests; that this file is here also puts `helpers` on the path."""
+"""Settings shared by all tests."""
 
 import pytest
 import torch

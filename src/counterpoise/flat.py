@@ -10,7 +10,7 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Layout"]
+__all__ = ["Layout", "raw_bytes"]
 
 
 @dataclass(frozen=True)
@@ -53,3 +53,8 @@ class Layout:
     def unflatten(self, vector: Tensor) -> Sequence[Tensor]:
         """Views of the vector in the parameters' shapes. One `split`: its gradient is one `cat`."""
         return [v.view(s) for v, s in zip(torch.split(vector, self.sizes), self.shapes, strict=True)]
+
+
+def raw_bytes(tensor: Tensor) -> bytes:
+    """A tensor's numbers as they lie in memory, of any type and strides, for digests."""
+    return tensor.detach().cpu().flatten().clone().view(torch.uint8).numpy().tobytes()

@@ -174,13 +174,17 @@ class Local:
             if type(value) is not int or value < 1:
                 raise CounterpoiseError(f"local: {name} must be a whole number at least 1, not {value!r}.")
         if self.steps is not None:
-            steps = [self.steps] if isinstance(self.steps, int) else list(self.steps)
+            steps = self.steps if isinstance(self.steps, Sequence) else [self.steps]
             if not steps or any(type(k) is not int or k < 1 for k in steps):
                 raise CounterpoiseError(
                     "local: steps must be a whole number at least 1, or one such number per client."
                 )
         if not isinstance(self.optimizer, Optimizer):
             raise CounterpoiseError("local: optimizer must be made by cp.sgd(...) or cp.adam(...).")
+        if not isinstance(self.schedule, Schedule):
+            raise CounterpoiseError("local: schedule must be made by cp.exponential(...), cp.cosine(...) or the like.")
+        if self.augment is not None and not callable(self.augment):
+            raise CounterpoiseError("local: augment must be a function of inputs and keys, such as cp.augment.flip().")
 
     @property
     def passes(self) -> int:

@@ -220,7 +220,7 @@ class Part:
     gradient: Callable[[Client, Step, Tensor], Tensor] | None = None
     """The gradient changed before it enters the optimiser."""
     after_step: Callable[[Client, Step], dict[str, Tensor]] | None = None
-    """The memo after a step."""
+    """The memo after a step, laid out as ``begin`` did."""
     after_epoch: Callable[[Client, Tensor], dict[str, Tensor]] | None = None
     """The memo after a pass over the data, given the model."""
     finish: Callable[[Client, Reply], Reply] | None = None
@@ -283,6 +283,10 @@ class Method:
             for other in part.reads:
                 if other not in names:
                     raise unknown("part", other, names, f"in {self.name} for {part.name} to read")
+            if (part.after_step or part.after_epoch) and part.begin is None:
+                raise CounterpoiseError(
+                    f"part {part.name} notes things in after_step or after_epoch and must lay out its memo in begin."
+                )
             if part.client_state is not None and not part.when_lost:
                 raise CounterpoiseError(
                     f"part {part.name} keeps state on clients and must say, in when_lost, what happens when it is gone."

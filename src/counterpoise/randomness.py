@@ -15,7 +15,9 @@ import hashlib
 import torch
 from torch import Tensor
 
-__all__ = ["counter", "integer", "normal", "orders", "purpose", "sample", "uniform"]
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["check_seed", "counter", "integer", "normal", "orders", "permuted", "purpose", "sample", "uniform"]
 
 _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -31,6 +33,12 @@ def _mix(word: Tensor) -> Tensor:
     word = (word ^ _shift(word, 30)) * _FIRST
     word = (word ^ _shift(word, 27)) * _SECOND
     return word ^ _shift(word, 31)
+
+
+def check_seed(seed: object) -> None:
+    """Refuse what cannot be a word of the hash."""
+    if type(seed) is not int or not 0 <= seed < 2**63:
+        raise CounterpoiseError(f"seed must be a whole number at least 0 and below 2^63, not {seed!r}.")
 
 
 def purpose(name: str) -> int:
@@ -82,23 +90,28 @@ def orders(keys: Tensor, sizes: Tensor, width: int) -> Tensor:
     return ranks.argsort(dim=1, stable=True)
 
 
-def sample(population: int, count: int, *words: int) -> Tensor:
-    """`count` distinct numbers below `population`, in time that grows with `count` alone.
+def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
+    """Where a random permutation of ``0 .. size-1`` takes some places, without making the rest of it.
 
-    Small cohorts are drawn one number at a time and repeats passed over; a cohort of more than
-    half the population is the head of one random order.
+    A Feistel network on the next power of four, walked until it is inside: one permutation per key.
     """
+    half = max(1, ((size - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+
+    def shuffle(word: Tensor) -> Tensor:
+        left, right = word >> half, word & mask
+        for turn in range(6):
+            left, right = right, left ^ (counter(keys, turn, right) & mask)
+        return (left << half) | right
+
+    word = shuffle(places)
+    while bool((outside := word >= size).any()):
+        word = torch.where(outside, shuffle(word), word)
+    return word
+
+
+def sample(population: int, count: int, *words: int) -> Tensor:
+    """`count` distinct numbers below `population`, in time that grows with `count` alone."""
     if count > population:
         raise ValueError(f"cannot draw {count} of {population}")
-    key = counter(*words)
-    if 2 * count > population:
-        return orders(key[None], torch.tensor([population]), population)[0, :count]
-    chosen: dict[int, None] = {}
-    start = 0
-    while len(chosen) < count:
-        draws = counter(key, torch.arange(start, start + count)) & _LAST
-        for draw in (draws % population).tolist():
-            if len(chosen) < count:
-                chosen[draw] = None
-        start += count
-    return torch.tensor(list(chosen), dtype=torch.int64)
+    return permuted(counter(*words), torch.arange(count), population)

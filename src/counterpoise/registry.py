@@ -158,10 +158,13 @@ class Registry(Generic[T]):
 
             @functools.wraps(factory)
             def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-                given = signature.bind_partial(*args).arguments | kwargs
+                placed = signature.bind_partial(*args).arguments
+                if twice := placed.keys() & kwargs.keys():
+                    raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
+                given = placed | kwargs
                 facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
                 options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
-                return _remember(factory(**facts, **options), Spec(name, options))  # type: ignore[arg-type, call-arg]
+                return _remember(factory(**facts, **options), Spec(name, options))  # type: ignore[call-arg]
 
             summary = (inspect.getdoc(factory) or "").partition("\n")[0]
             entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper)

@@ -20,8 +20,9 @@ from helpers import (
 )
 from torch.nn import functional as F
 
-from counterpoise.engine import Simulation
+from counterpoise.engine import Engine, Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import avg, fedavg
@@ -332,18 +333,11 @@ def test_a_memo_runs_on_over_epochs(backend):
         assert float(told["count"][client]) == 3 * per_epoch
 
 
-@both
-def test_a_memo_may_begin_with_the_first_step(backend):
-    """A part without `begin` whose clients take different numbers of steps."""
-    spy = Spy()
-    part = Part(
-        "late",
-        after_step=lambda client, step: {"w": step.w},
-        finish=lambda client, reply: Reply(reply.update, dict(client.memo), reply.state),
-    )
-    descend(avg().adding(local=part), H, M, STEPS, start=2.0, backend=backend, adversary=spy).advance()
-    expected = [path(client, 2.0)[-1] for client in range(2)]
-    assert spy.cohorts[0].reports["late"]["w"].squeeze(1).tolist() == pytest.approx(expected, abs=1e-12)
+@pytest.mark.parametrize("hook", ["after_step", "after_epoch"])
+def test_a_memo_is_laid_out_in_begin(hook):
+    """Masks and CUDA graphs carry it from step to step, so its shape is fixed from the start."""
+    with pytest.raises(CounterpoiseError, match=r"part late .* must lay out its memo in begin"):
+        avg().adding(local=Part("late", **{hook: lambda client, other: {}}))
 
 
 @both
@@ -552,3 +546,24 @@ def test_a_rehearsal_larger_than_the_proxy_set_is_refused():
 
     with pytest.raises(CounterpoiseError, match="proxy set has 7 samples, and 8 are needed"):
         Simulation(avg().adding(trust=Part("r", apply=apply)), blobs([9], proxy=7), small(), engine=double()).advance()
+
+
+def test_weights_may_differ_from_layer_to_layer():
+    """`[C, layers]` weights, against the mean of each layer by hand; the record holds their mean by size."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)).double()
+    weights = torch.tensor([[1.0, 3.0], [3.0, 1.0]], dtype=torch.float64)
+    part = Part("by-layer", apply=lambda round: round.but(weights=weights))
+    spy = Spy()
+    x, y = torch.randn(8, 3, dtype=torch.float64), torch.arange(8) % 2
+    federation = Federation.from_arrays(x, y, partition=[[0, 1, 2, 3], [4, 5, 6, 7]], heldout=0)
+    simulation = Simulation(
+        fedavg().replacing(weigh=part), federation, model, engine=Engine(dtype="float64"), adversary=spy
+    )
+    before = simulation.server.model.clone()
+    record = simulation.advance()
+    first, second = spy.cohorts[0].updates
+    cut = 3 * 4 + 4
+    expected = torch.cat([(first[:cut] + 3 * second[:cut]) / 4, (3 * first[cut:] + second[cut:]) / 4])
+    assert torch.allclose(simulation.server.model - before, expected, rtol=0, atol=1e-15)
+    assert record.outcome.weights == pytest.approx({0: (16 * 0.25 + 10 * 0.75) / 26, 1: (16 * 0.75 + 10 * 0.25) / 26})

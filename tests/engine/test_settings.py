@@ -53,7 +53,7 @@ def frozen():
     [
         (net(nn.Linear(7, 3)), r"The model cannot take this federation's samples of shape \(6,\): "),
         (net(nn.Conv2d(1, 2, 3), nn.Flatten()), r"The model cannot take this federation's samples of shape \(6,\): "),
-        (net(nn.Linear(6, 2)), "The model has 2 outputs, and the data has 3 classes"),
+        (net(nn.Linear(6, 2)), "output for a sample has shape \\(2,\\), and the data has 3 classes"),
         (frozen(), "The model has no trainable parameters; there is nothing to learn"),
         (nn.Flatten(), "The model has no trainable parameters"),
         (Counting(), "The model's buffer 'passes' changes in a forward pass, which clients cannot share"),
@@ -83,8 +83,8 @@ def test_a_model_that_does_not_fit_is_refused_with_a_sentence(model, sentence):
         ),
         ({"cohort": 4}, "cohort must be between 0 and the 3 clients there are, not 4"),
         ({"cohort": -1}, "cohort must be between 0 and the 3 clients there are, not -1"),
-        ({"cohort": 1.5}, "cohort as a fraction must be above 0 and below 1, not 1.5"),
-        ({"cohort": float("nan")}, "cohort as a fraction must be above 0 and below 1, not nan"),
+        ({"cohort": 1.5}, "cohort as a fraction must be above 0 and at most 1, not 1.5"),
+        ({"cohort": float("nan")}, "cohort as a fraction must be above 0 and at most 1, not nan"),
         ({"cohort": "all"}, r"cohort must be a number of clients, a fraction of them or nothing \(all\), not 'all'"),
         ({"cohort": True}, "cohort must be a number of clients"),
         ({"seed": 1.5}, "seed"),
@@ -146,7 +146,7 @@ def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
 
 @pytest.mark.parametrize(
     ("cohort", "count"),
-    [(None, 3), (2, 2), (3.0, 3), (0.5, 2), (0.01, 1), (0, 0), (lambda s, r, n: torch.tensor([2]), 1)],
+    [(None, 3), (2, 2), (1.0, 3), (0.5, 2), (0.01, 1), (0, 0), (lambda s, r, n: torch.tensor([2]), 1)],
 )
 def test_a_cohort_is_a_count_a_fraction_or_all(cohort, count):
     assert len(started(cohort=cohort).advance().cohort) == count

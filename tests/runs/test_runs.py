@@ -283,7 +283,7 @@ def test_own_objects_are_asked_for_again_and_checked_by_their_fingerprints(tmp_p
 
 def test_a_diverging_run_stops_says_so_and_keeps_what_was_good(tmp_path: Path) -> None:
     local = cp.Local(optimizer=cp.sgd(1e30))
-    with pytest.raises(cp.Diverged, match="Training diverged.*Lower the.*learning rate.*round 1;.*kept in") as caught:
+    with pytest.raises(cp.Diverged, match=r"Training diverged.*Lower the.*learning rate.*round 1;.*kept in") as caught:
         cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=3, local=local, out=tmp_path / "run")
     run = caught.value.run
     assert isinstance(run, cp.Run)
@@ -295,7 +295,7 @@ def test_a_diverging_run_stops_says_so_and_keeps_what_was_good(tmp_path: Path) -
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
-    with pytest.raises(cp.CounterpoiseError, match="already holds a run. Continue it with 'counterpoise resume"):
+    with pytest.raises(cp.CounterpoiseError, match=r"already holds a run\. Continue it with 'counterpoise resume"):
         cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
 
 

@@ -23,9 +23,9 @@ class Limits:
     """The largest data count a client may claim; None allows any."""
 
     def __post_init__(self) -> None:
-        if not self.norm_ratio > 1:
+        if not isinstance(self.norm_ratio, int | float) or not self.norm_ratio > 1:
             raise CounterpoiseError(f"limits: norm_ratio must be above 1, not {self.norm_ratio!r}.")
-        if self.max_examples is not None and self.max_examples < 1:
+        if self.max_examples is not None and (type(self.max_examples) is not int or self.max_examples < 1):
             raise CounterpoiseError(f"limits: max_examples must be at least 1, not {self.max_examples!r}.")
 
 

@@ -96,11 +96,13 @@ def by_autograd(function: Callable[[Tensor], Tensor], w: Tensor, second: bool) -
         (gradient,) = torch.autograd.grad(value, w, create_graph=second)
     if not second:
         return Gradient(value.detach(), gradient, None)
-    return Gradient(
-        value.detach(),
-        gradient.detach(),
-        lambda direction: torch.autograd.grad(gradient, w, direction, retain_graph=True)[0],
-    )
+
+    def curvature(direction: Tensor) -> Tensor:
+        if not gradient.requires_grad:  # the loss is linear in w
+            return torch.zeros_like(w)
+        return torch.autograd.grad(gradient, w, direction, retain_graph=True, materialize_grads=True)[0]
+
+    return Gradient(value.detach(), gradient.detach(), curvature)
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,10 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     traits = _traits(trial.train(), inputs)
     with torch.no_grad():
         outputs = trial.eval()(inputs)
-        if metrics["loss"] is cross_entropy and outputs.shape[1:2] < (federation.classes,):
+        if metrics["loss"] is cross_entropy and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
-                f"The model has {outputs.shape[1]} outputs, and the data has {federation.classes} classes."
+                f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has {federation.classes} "
+                "classes: it needs one number for each."
             )
         for name, metric in metrics.items():
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"

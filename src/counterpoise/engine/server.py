@@ -90,7 +90,8 @@ class Server:
             if round.excluded:
                 left_out |= round.excluded
                 heard = torch.tensor([client not in round.excluded for client in ids], device=round.model.device)
-                round = round.but(cohort=round.cohort.keep(heard), excluded={})
+                kept = None if round.weights is None else round.weights[heard]
+                round = round.but(cohort=round.cohort.keep(heard), weights=kept, excluded={})
                 if not len(round.cohort):
                     return Outcome(claims, {}, left_out, "no client could be trusted", notes)
         if not bool(round.model.isfinite().all()):

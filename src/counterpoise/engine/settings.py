@@ -50,6 +50,8 @@ class Engine:
                 device = torch.device(self.device)
             except RuntimeError as error:
                 raise CounterpoiseError(f"engine: there is no device {self.device!r}; use cpu or cuda.") from error
+            if device.type not in _ELEMENTS:
+                raise CounterpoiseError(f"engine: device must be cpu or cuda, not {self.device!r}.")
             if device.type == "cuda" and not torch.cuda.is_available():
                 raise CounterpoiseError(
                     "engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu."
@@ -64,7 +66,7 @@ class Engine:
         device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.device(device).type
         backend = self.backend if self.backend != "auto" else "per-client" if kind == "cpu" else "batched"
-        most = max(1, _ELEMENTS.get(kind, 2**25) // parameters)
+        most = max(1, _ELEMENTS[kind] // parameters)
         return replace(
             self,
             backend=backend,

@@ -30,7 +30,7 @@ from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
-from counterpoise.randomness import integer, purpose, sample
+from counterpoise.randomness import check_seed, integer, purpose, sample
 
 __all__ = ["Adversary", "RoundRecord", "Sampler", "Simulation"]
 
@@ -135,6 +135,11 @@ class Simulation:
         adversary: Adversary | None = None,
     ) -> None:
         local = local or Local()
+        check_seed(seed)
+        if isinstance(local.steps, Sequence) and len(local.steps) != federation.clients:
+            raise CounterpoiseError(
+                f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
+            )
         self.seed, self.adversary = seed, adversary
         self.sampler, size = _sampler(cohort, federation.clients)
         self.layout = Layout.of(model)
@@ -184,7 +189,7 @@ class Simulation:
         begun = time.perf_counter()
         round = self.round + 1
         with self._threads(), self._seeded(round):
-            ids = sorted(self.sampler(self.seed, round, self.federation.clients).tolist())
+            ids = self._draw(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
             clients = torch.tensor(ids, dtype=torch.int64)
             sizes = self.federation.train.sizes(clients)
@@ -217,6 +222,14 @@ class Simulation:
             log.info("round %d: client %d is left out: %s", round, client, reason)
         down = weight(pack_broadcast(shared)) * len(present)
         return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
+
+    def _draw(self, round: int) -> list[int]:
+        ids = sorted(torch.as_tensor(self.sampler(self.seed, round, self.federation.clients)).tolist())
+        if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < self.federation.clients):
+            raise CounterpoiseError(
+                f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
+            )
+        return ids
 
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
@@ -306,11 +319,11 @@ def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sample
         raise CounterpoiseError(
             f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
         )
-    if isinstance(cohort, float) and not cohort.is_integer():
-        if not 0 < cohort < 1:
-            raise CounterpoiseError(f"cohort as a fraction must be above 0 and below 1, not {cohort!r}.")
+    if isinstance(cohort, float):
+        if not 0 < cohort <= 1:
+            raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
         cohort = max(1, round(cohort * clients))
-    count = int(cohort)
+    count = cohort
     if not 0 <= count <= clients:
         raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {cohort!r}.")
     return lambda seed, round, population: sample(population, count, seed, purpose("cohort"), round), count

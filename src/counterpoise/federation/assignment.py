@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from counterpoise.randomness import counter, purpose
+from counterpoise.randomness import counter, permuted, purpose
 
 __all__ = ["Assignment", "Drawn", "Table"]
 
@@ -82,26 +82,26 @@ class Table:
 
 @dataclass(frozen=True)
 class Drawn:
-    """Each client draws `size` of `base` rows by a hash of its number: nothing is stored, so a
-    million clients cost nothing. Clients overlap.
+    """Each client's rows are places `first` to `first + size` of a random order of `base` rows.
+
+    The order is a function of the client's number and nothing is stored, so a million clients cost
+    nothing. Clients overlap; a client's own rows are distinct.
     """
 
     clients: int
-    size: int
     base: int
     key: int
+    size: int
+    first: int = 0
 
     def sizes(self, ids: Tensor) -> Tensor:
         return torch.full_like(ids, self.size)
 
     def rows(self, ids: Tensor) -> Tensor:
-        bits = counter(self.key, ids[:, None], torch.arange(self.size)[None, :])
-        return (bits & ((1 << 62) - 1)) % self.base
+        places = torch.arange(self.first, self.first + self.size)
+        return permuted(counter(self.key, ids)[:, None], places.expand(len(ids), -1), self.base)
 
     def split(self, fraction: float, seed: int) -> tuple[Drawn, Drawn]:
         held = min(self.size - 1, max(1, round(self.size * fraction))) if fraction > 0 else 0
-        other = int(counter(self.key, purpose("held-out"), seed))
-        return (
-            Drawn(self.clients, self.size - held, self.base, self.key),
-            Drawn(self.clients, held, self.base, other),
-        )
+        kept = self.size - held
+        return replace(self, size=kept), replace(self, size=held, first=self.first + kept)

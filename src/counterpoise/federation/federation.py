@@ -16,6 +16,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Table
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
+from counterpoise.flat import raw_bytes
 from counterpoise.randomness import counter, purpose
 
 __all__ = ["Federation"]
@@ -63,7 +64,7 @@ class Federation:
         for samples in (self.base, self.test, self.probe, self.proxy):
             for tensor in () if samples is None else (samples.inputs, samples.targets):
                 digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(tensor.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                digest.update(raw_bytes(tensor))
         for held in (self.train, self.heldout):
             if isinstance(held, Table):
                 digest.update(held.offsets.numpy().tobytes() + held.flat.numpy().tobytes())
@@ -139,9 +140,9 @@ class Federation:
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
             raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
-        owners = torch.repeat_interleave(torch.arange(len(each)), torch.tensor([len(s) for s in each]))
         inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
-        return cls.from_arrays(inputs, targets, partition=owners, **settings)
+        rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
+        return cls.from_arrays(inputs, targets, partition=rows, **settings)
 
 
 def _classes(*targets: Tensor | None) -> int | None:
@@ -156,6 +157,9 @@ def _classes(*targets: Tensor | None) -> int | None:
 
 def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Rows left for clients, rows of the probe set, rows of the proxy set; no row is in two."""
+    for name, count in (("probe", probe), ("proxy", proxy)):
+        if type(count) is not int or count < 0:
+            raise CounterpoiseError(f"{name} must be a whole number at least 0, not {count!r}.")
     order = counter(seed, purpose("reserve"), torch.arange(len(targets))).argsort(stable=True)
     probes = order[:0]
     if probe:
@@ -185,19 +189,29 @@ def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kep
                 "Clients that draw from a shared base leave no samples apart for a probe or proxy set."
             )
         return held
-    if isinstance(partition, np.ndarray | Tensor):
+    if isinstance(partition, np.ndarray | Tensor) or _whole(partition):
         owners = torch.as_tensor(partition)
         if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or int(owners.min()) < 0:
             raise CounterpoiseError(
                 f"partition must give one client number, from 0, to each of the {len(targets)} samples."
             )
         return Table.of(owners.long()[kept], kept, int(owners.max()) + 1)
-    rows = [torch.as_tensor(r, dtype=torch.int64) for r in partition]
-    if not rows:
-        raise CounterpoiseError("A federation needs at least one client.")
-    flat = torch.cat(rows)
+    try:
+        rows = [torch.as_tensor(r) for r in partition]
+        if not rows or any(len(r) and (r.ndim != 1 or r.is_floating_point() or r.dtype == torch.bool) for r in rows):
+            raise TypeError
+    except (TypeError, ValueError, RuntimeError):
+        raise CounterpoiseError(
+            "partition must be a recipe such as cp.iid(clients=10), one client number per sample, "
+            f"or one list of row numbers per client, not {partition!r}."
+        ) from None
+    flat = torch.cat([r.long() for r in rows])
     if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):
         raise CounterpoiseError(f"partition names a sample outside 0 to {len(targets) - 1}.")
     owners = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
     there = torch.isin(flat, kept)
     return Table.of(owners[there], flat[there], len(rows))
+
+
+def _whole(values: object) -> bool:
+    return isinstance(values, list | tuple) and len(values) > 0 and all(type(value) is int for value in values)

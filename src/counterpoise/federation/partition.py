@@ -146,7 +146,7 @@ def draws(
     """Each client draws its samples from a shared base by a hash of its number; clients overlap."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
-        _need(len(labels), 1, "partition draws has nothing to draw from")
-        return Drawn(clients, size, len(labels), integer(seed, purpose("draws")))
+        _need(len(labels), size, f"partition draws cannot give a client {size} samples")
+        return Drawn(clients, len(labels), integer(seed, purpose("draws")), size)
 
     return Partition(clients, assign)

@@ -34,7 +34,8 @@ def _group_norm(norm: _BatchNorm, groups: int) -> nn.GroupNorm:
     channels = norm.num_features
     new = nn.GroupNorm(gcd(groups, channels), channels, eps=norm.eps, affine=norm.affine)
     if norm.affine:
+        new = new.to(norm.weight)  # its device and precision
         with torch.no_grad():
             new.weight.copy_(norm.weight)
             new.bias.copy_(norm.bias)
-    return new.to(norm.weight.device) if norm.affine else new
+    return new

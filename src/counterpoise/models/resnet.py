@@ -8,6 +8,7 @@ from typing import Annotated
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.models.registry import MODELS, image
 from counterpoise.registry import Option
 
@@ -44,6 +45,8 @@ def resnet18(
     11173962
     """
     channels, _, _ = image("resnet18", shape, 8)
+    if 64 % groups:
+        raise CounterpoiseError(f"model resnet18: option groups must divide 64, and {groups} does not.")
     blocks: list[nn.Module] = []
     width = 64
     for outputs in (64, 128, 256, 512):

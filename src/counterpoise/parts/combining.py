@@ -8,15 +8,19 @@ __all__ = ["mean"]
 
 
 def mean() -> Part:
-    """``sum_i a_i d_i / sum_i a_i``. Weights that are all zero, or not finite, skip the round."""
+    """``sum_i a_i d_i / sum_i a_i``, layer by layer if the weights are. A sum that is not positive skips the round."""
 
     def apply(round: Round) -> Round:
         weights = round.weights
         assert weights is not None, "a mean needs a part that weighs before it"
-        total = weights.sum()
-        if not bool(total.isfinite() & (total > 0)):
-            return round.skip("the weights of all clients are zero")
+        total = weights.sum(0)
+        if not bool((total.isfinite() & (total > 0)).all()):
+            return round.skip("the clients' weights do not sum to a positive number")
         weights = weights / total
-        return round.but(weights=weights, combined=weights.to(round.model.dtype) @ round.cohort.updates)
+        factors = weights.to(round.model.dtype)
+        if factors.ndim == 1:
+            return round.but(weights=weights, combined=factors @ round.cohort.updates)
+        spread = factors[:, round.world.layout.layers.to(factors.device)]
+        return round.but(weights=weights, combined=(spread * round.cohort.updates).sum(0))
 
     return Part("mean", apply=apply)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-import torch
 from torch import nn
 
 from counterpoise.augment import AUGMENTS
@@ -18,6 +17,7 @@ from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import PARTITIONS, load
+from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
@@ -162,5 +162,5 @@ def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
     digest = hashlib.sha256()
     for name, parameter in module.named_parameters():
         digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(raw_bytes(parameter))
     return {"name": OWN, "fingerprint": digest.hexdigest()[:16]}

@@ -19,7 +19,7 @@ from counterpoise.federation import Federation
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models import MODELS
-from counterpoise.randomness import integer, purpose
+from counterpoise.randomness import check_seed, integer, purpose
 
 __all__ = ["Model", "Setup", "build_model"]
 
@@ -46,6 +46,7 @@ class Setup:
     adversary: Adversary | None = None
 
     def __post_init__(self) -> None:
+        check_seed(self.seed)
         if type(self.rounds) is not int or self.rounds < 1:
             raise CounterpoiseError(f"rounds must be a whole number at least 1, not {self.rounds!r}.")
 
