@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -85,6 +86,27 @@ class Batches:
 
     def __len__(self) -> int:
         return int(self.rows.shape[1])
+
+    @cached_property
+    def counts(self) -> list[list[int]]:
+        """How many samples each client has at each of its steps."""
+        counts = self.plan.real.sum(2).tolist()
+        return [own[:steps] for own, steps in zip(counts, self.job.steps.tolist(), strict=True)]
+
+    def one(self, row: int, step: int, count: int) -> Batch:
+        """The batch ``[B]`` of one client at a step, without padding."""
+        some = slice(0, count)
+        augment = None if self.augment is None else self.augment[row, step, some]
+        key = self.plan.model_keys[row, step]
+        return load(
+            self.job.samples,
+            self.local,
+            self.dtype,
+            self.rows[row, step, some],
+            self.share[row, step, some],
+            key,
+            augment,
+        )
 
     def pick(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         """What `load` turns into the batches ``[C, B]`` of a step."""

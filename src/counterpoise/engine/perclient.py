@@ -7,18 +7,21 @@ and runs its operations on one core, so a client's result does not depend on how
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.backend import Batches, Job, load, select, stack
-from counterpoise.engine.client import Program, Sent
+from counterpoise.engine.backend import Batches, Job, select, stack
+from counterpoise.engine.client import Program, Sent, Stake
 from counterpoise.engine.network import Network
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
 
 __all__ = ["PerClient"]
+
+_PLANNED_TOGETHER = 16
 
 
 class PerClient:
@@ -36,41 +39,36 @@ class PerClient:
         self._evaluate = Network(module, layout, keyed, train=False)
 
     def train(self, job: Job) -> Sent:
-        # Longest first, so that no thread is left alone with a long client at the end.
+        # Longest first, so that no thread is left alone with a long client at the end. Batches are
+        # planned for a few clients of like size at once: one by one, small models would wait for it.
         order = job.steps.argsort(descending=True, stable=True)
-        futures = {int(i): self._pool.submit(self._train, job.some(i[None])) for i in order}
+        local = self.program.local
+        futures: dict[int, Future[Sent]] = {}
         try:
+            for places in torch.split(order, _PLANNED_TOGETHER):
+                some = job.some(places)
+                stakes = some.stakes(local)
+                passes = [Batches(some, local, epoch, self.dtype) for epoch in range(local.passes)]
+                for row, place in enumerate(places.tolist()):
+                    futures[place] = self._pool.submit(self._train, some, select(stakes, row), passes, row)
             return Sent(*stack([futures[i].result() for i in range(len(job.sizes))]))
         except BaseException:
             for future in futures.values():
                 future.cancel()
             raise
 
-    def _train(self, job: Job) -> Sent:
+    def _train(self, job: Job, stake: Stake, passes: Sequence[Batches], row: int) -> Sent:
         if not hasattr(self._own, "network"):
             self._own.network = Network(self._module, self._layout, self._keyed, train=True)
         network: Network = self._own.network
-        program, local, shared = self.program, self.program.local, job.shared
+        program, shared = self.program, job.shared
         with torch.no_grad():
-            stake = select(job.stakes(local), 0)
             carry = program.begin(shared, stake)
-            for epoch in range(local.passes):
-                batches = Batches(job, local, epoch, self.dtype)
-                counts = batches.plan.real.sum(2)[0].tolist()
-                for step, count in enumerate(counts):
+            for batches in passes:
+                for step, count in enumerate(batches.counts[row]):
                     if self.halt.is_set():
                         raise Interrupted("Stopped.")
-                    rows, share, key, augment = batches.pick(step)
-                    batch = load(
-                        job.samples,
-                        local,
-                        self.dtype,
-                        rows[0, :count],
-                        share[0, :count],
-                        key[0],
-                        None if augment is None else augment[0, :count],
-                    )
-                    carry = program.step(network, shared, stake, carry, batch)
+                    carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
                 carry = program.end_epoch(shared, stake, carry)
             return program.finish(shared, stake, carry)
 
