@@ -38,7 +38,7 @@ docs: .venv/.docs ## Build the API reference into build/docs
 
 clean: ## Remove what the other targets made, .venv included; runs/ and data/ stay
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
-	find benchmarks examples src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find benchmarks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made:
 	@"$(PYTHON)" -c 'import sys; sys.exit("Counterpoise needs Python 3.11 or newer: make PYTHON=..." if sys.version_info < (3, 11) else 0)'

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoise import randomness
-from counterpoise.randomness import counter, integer, normal, orders, purpose, sample, uniform
+from counterpoise.randomness import counter, integer, normal, orders, permuted, purpose, sample, uniform
 
 MASK = (1 << 64) - 1
 words = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5)
@@ -160,3 +160,15 @@ def test_a_sample_of_a_huge_population_makes_no_array_of_it(monkeypatch):
 def test_more_than_all_cannot_be_drawn():
     with pytest.raises(ValueError, match="cannot draw 5 of 4"):
         sample(4, 5, 0)
+
+
+@pytest.mark.parametrize(("population", "count"), [(2, 2), (3, 2), (5, 2), (10, 3), (16, 8)])
+def test_a_small_population_has_even_pairs(population, count):
+    """Few clients are few bits: every ordered pair of the first two must be as frequent as any other."""
+    keys = counter(7, torch.arange(60_000))[:, None]
+    found = permuted(keys, torch.arange(count).expand(len(keys), -1), population)
+    pairs = (found[:, 0] * population + found[:, 1]).bincount(minlength=population**2).double()
+    apart = torch.tensor([i * population + j for i in range(population) for j in range(population) if i != j])
+    expected = len(keys) / len(apart)
+    chi2, freedom = float(((pairs[apart] - expected) ** 2 / expected).sum()), len(apart) - 1
+    assert chi2 < freedom + 5 * (2 * freedom) ** 0.5 + 5

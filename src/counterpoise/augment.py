@@ -5,19 +5,18 @@ An augmentation is a function ``(inputs [S, ...], keys [S]) -> inputs``; a user'
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from counterpoise.local import Augment
 from counterpoise.randomness import counter
 from counterpoise.registry import Option, Registry
 
 __all__ = ["AUGMENTS", "crop", "flip", "flip_and_crop"]
 
-Augment = Callable[[Tensor, Tensor], Tensor]
 AUGMENTS: Registry[Augment] = Registry("augmentation")
 
 
@@ -39,7 +38,7 @@ def crop(padding: Annotated[int, Option("pixels on each side", low=1)] = 4) -> A
     def apply(inputs: Tensor, keys: Tensor) -> Tensor:
         height, width = inputs.shape[-2:]
         span = 2 * padding + 1
-        down, right = (counter(keys, 2) % span).abs(), (counter(keys, 3) % span).abs()
+        down, right = counter(keys, 2) % span, counter(keys, 3) % span
         framed = F.pad(inputs, (padding,) * 4).view(len(inputs), -1, height + 2 * padding, width + 2 * padding)
         rows = (down[:, None] + torch.arange(height, device=inputs.device))[:, None, :, None]
         columns = (right[:, None] + torch.arange(width, device=inputs.device))[:, None, None, :]

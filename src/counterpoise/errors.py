@@ -22,6 +22,7 @@ class Interrupted(KeyboardInterrupt):
     """A person stopped the run. The message says how to go on; `run` holds the finished rounds."""
 
     run: object | None = None
+    signal: int = 2
 
 
 def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> CounterpoiseError:

@@ -88,6 +88,9 @@ def adam(
     ``m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
     """
 
+    # 1 - beta^t as -expm1(t log beta): in float32 the plain form loses half its digits.
+    log1, log2 = (math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
+
     def init(w: Tensor) -> State:
         return {"mean": torch.zeros_like(w), "square": torch.zeros_like(w), "count": w.new_zeros(())}
 
@@ -95,8 +98,8 @@ def adam(
         count = state["count"] + 1
         mean = beta1 * state["mean"] + (1 - beta1) * g
         square = beta2 * state["square"] + (1 - beta2) * g * g
-        root = (square / (1 - beta2**count)).sqrt() + eps
-        return lr / (1 - beta1**count) * mean / root, {"mean": mean, "square": square, "count": count}
+        root = (square / -torch.expm1(count * log2)).sqrt() + eps
+        return lr / -torch.expm1(count * log1) * mean / root, {"mean": mean, "square": square, "count": count}
 
     return Optimizer(lr, init, update, weight_decay)
 

@@ -58,6 +58,8 @@ class Client:
     """How many samples it trains on."""
     steps: Tensor
     """How many steps it takes in the round."""
+    key: Tensor
+    """The client's key for this round: hash it with a purpose of your own to draw at random."""
     lr: Tensor
     """The round's learning rate."""
     local: Local
@@ -73,7 +75,9 @@ class Step(Protocol):
 
     @property
     def gradient(self) -> Tensor:
-        """In ``after_step``: what entered the optimiser, every term and the decay included."""
+        """In ``gradient``: that of the loss, before any part changed it. In ``after_step``: what entered the
+        optimiser, every term and the decay included.
+        """
 
     @property
     def count(self) -> Tensor:
@@ -146,6 +150,8 @@ class World(Protocol):
     """All that a server hook may ask of the outside. Every runtime provides it."""
 
     round: int
+    key: int
+    """The server's key for this round: hash it with a purpose of your own to draw at random."""
     population: int
     local: Local
     layout: Layout
@@ -184,7 +190,7 @@ class Round:
     shared: Mapping[str, Tensors] = field(default_factory=dict)
     excluded: Mapping[int, str] = field(default_factory=dict)
     notes: Tensors = field(default_factory=dict)
-    """Named numbers ``[C]`` for the run's record (a score, a reliability)."""
+    """Named numbers ``[C]`` for parts that follow and for the run's record (a score, a reliability)."""
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""
@@ -273,7 +279,14 @@ class Method:
     spec: Spec = field(default_factory=Spec, compare=False)
 
     def __post_init__(self) -> None:
+        for slot in SLOTS:
+            chain = getattr(self, slot)
+            if not isinstance(chain, tuple) or not all(isinstance(part, Part) for part in chain):
+                raise CounterpoiseError(f"method {self.name}: the slot {slot} must be a tuple of parts, not {chain!r}.")
         names = [part.name for part in self.parts]
+        for name in names:
+            if not name or "/" in name:
+                raise CounterpoiseError(f"A part's name must not be empty or hold a slash; {name!r} does.")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise CounterpoiseError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import numbers
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -231,11 +232,12 @@ def _coerce(kind: Any, value: Any, option: Option) -> Any:
             return value
         if member is bool and isinstance(value, bool):
             return value
-        if member in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
-            if member is int and value != int(value if math.isfinite(value) else 0):
+        if member in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+            number = float(value)
+            if member is int and not number.is_integer():
                 continue
-            if option.allows(value):
-                return member(value)
+            if option.allows(number):
+                return number if member is float else int(value) if isinstance(value, numbers.Integral) else int(number)
         if member is str and isinstance(value, str):
             return value
         if isinstance(member, type) and member not in (bool, int, float, str) and isinstance(value, member):

@@ -70,6 +70,7 @@ def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
         "name": "mu",
         "takes": "a number at least 0",
         "default": 0.01,
+        "required": False,
         "meaning": "strength of the pull",
     }
     assert prox["paper"]["year"] == 2020

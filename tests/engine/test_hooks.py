@@ -431,19 +431,132 @@ def test_a_client_excluded_after_weighing_takes_its_weight_along():
     assert float(simulation.server.model) == pytest.approx(path(1, 2.0)[-1], abs=1e-13)
 
 
-def test_a_round_in_which_all_are_excluded_changes_nothing():
-    nobody = Part(
-        "judge",
+def counting(name, **changes):
+    """A part that counts its rounds on the server and for every client."""
+    return Part(
+        name,
         server_state=lambda start: {"n": start.new_zeros(())},
+        client_record=lambda start: {"n": start.new_zeros(())},
         apply=lambda round: round.but(
-            excluded=dict.fromkeys(round.cohort.ids, "no"), state={"n": round.state["n"] + 1}
+            state={"n": round.state["n"] + 1},
+            records={"n": round.records["n"] + 1},
+            **{k: f(round) for k, f in changes.items()},
         ),
     )
+
+
+def test_a_skipped_round_keeps_what_was_learned_of_clients_and_nothing_else():
+    """Trust's evidence stays; weights and what follows were not used and leave no trace."""
+    method = (
+        avg()
+        .adding(trust=counting("judge"))
+        .adding(weigh=counting("scale"))
+        .adding(weigh=counting("stop", skipped=lambda round: "too few"))
+    )
+    simulation = descend(method, H, M, STEPS, start=2.0)
+    record = simulation.advance()
+    assert record.outcome.skipped == "too few"
+    assert float(simulation.server.model) == 2.0
+    found = {
+        name: (float(state["n"]), len(simulation.server.records[name]))
+        for name, state in simulation.server.state.items()
+    }
+    assert found == {"judge": (1, 2), "scale": (0, 0), "stop": (0, 0)}
+
+
+def test_a_round_in_which_all_are_excluded_leaves_the_model():
+    nobody = counting("judge", excluded=lambda round: dict.fromkeys(round.cohort.ids, "no"))
     simulation = descend(avg().adding(trust=nobody), H, M, STEPS, start=2.0)
     record = simulation.advance()
     assert record.outcome.skipped == "no client could be trusted"
     assert float(simulation.server.model) == 2.0
-    assert float(simulation.server.state["judge"]["n"]) == 0
+    assert float(simulation.server.state["judge"]["n"]) == 1
+
+
+def test_notes_go_on_to_later_parts_without_the_excluded_and_into_the_record():
+    noting = Part("first", apply=lambda round: round.but(notes={"size": round.cohort.updates.abs().sum(1)}))
+    judge = Part("judge", apply=lambda round: round.but(excluded={0: "no"}))
+    seen = []
+    reader = Part("reader", apply=lambda round: (seen.append(round.notes["size"]), round)[1])
+    method = avg().adding(trust=noting).adding(trust=judge).adding(weigh=reader)
+    record = descend(method, H, M, STEPS, start=2.0).advance()
+    assert set(record.outcome.notes["size"]) == {0, 1}
+    assert seen[0].tolist() == [record.outcome.notes["size"][1]]
+
+
+@pytest.mark.parametrize(("field", "home"), [("state", "server_state"), ("records", "client_record")])
+def test_a_part_cannot_lose_what_it_did_not_declare(field, home):
+    part = Part("careless", apply=lambda round: round.but(**{field: {"x": torch.zeros(2)}}))
+    with pytest.raises(CounterpoiseError, match=f"part careless returned x but declares no {home}"):
+        descend(avg().adding(trust=part), H, M, STEPS).advance()
+
+
+@both
+@pytest.mark.parametrize(
+    "after",
+    [
+        lambda memo: {"a": memo["a"]},
+        lambda memo: {**memo, "c": memo["a"]},
+        lambda memo: {**memo, "a": memo["a"][:0]},
+        lambda memo: {**memo, "a": memo["a"].float()},
+    ],
+)
+def test_a_memo_keeps_its_layout(after, backend):
+    begin = lambda client: {"a": client.start * 0, "b": client.start * 0}  # noqa: E731
+    for hook in ("after_step", "after_epoch"):
+        part = Part("loose", begin=begin, **{hook: lambda client, other: after(client.memo)})
+        with pytest.raises(CounterpoiseError, match="part loose changed the layout of its memo: it began as a float64"):
+            descend(avg().adding(local=part), H, M, STEPS, backend=backend).advance()
+
+
+@both
+def test_a_clients_state_keeps_its_layout(backend):
+    part = Part(
+        "loose",
+        client_state=lambda start: {"a": start},
+        when_lost="-",
+        finish=lambda client, reply: Reply(reply.update, {}, {}),
+    )
+    with pytest.raises(CounterpoiseError, match="part loose changed the layout of its state"):
+        descend(avg().adding(local=part), H, M, STEPS, backend=backend).advance()
+
+
+@both
+def test_a_loss_hook_may_differentiate_the_tasks_gradient(backend):
+    """A penalty of |grad F|^2 / 2 on a quadratic of curvature h bends the gradient by h^2 (w - m)."""
+    part = Part("flat", loss=lambda client, step, w: 0.1 * step.gradient_at(w).square().sum() / 2)
+    simulation = descend(avg().adding(local=part), [3.0], [1.0], [1], start=2.0, backend=backend)
+    simulation.advance()
+    assert float(simulation.server.model) == pytest.approx(2.0 - 0.02 * (3.0 + 0.1 * 9.0) * (2.0 - 1.0), abs=1e-14)
+
+
+@both
+def test_the_training_loss_is_the_tasks_alone(backend):
+    part = Part("heavy", loss=lambda client, step, w: 100 + 0 * w.sum())
+    losses = [
+        descend(method, H, M, STEPS, start=2.0, backend=backend).advance().metrics["train_loss"]
+        for method in (avg(), avg().adding(local=part))
+    ]
+    assert losses[0] == losses[1]
+
+
+@both
+def test_clients_and_server_have_keys_to_draw_by(backend):
+    keys = {}
+    part = Part(
+        "draw",
+        finish=lambda client, reply: Reply(reply.update, {"key": client.key}, reply.state),
+        apply=lambda round: (
+            keys.setdefault(round.world.round, (round.world.key, round.reports["key"].tolist())),
+            round,
+        )[1],
+    )
+    for _ in range(2):
+        simulation = descend(avg().adding(upload=part), H, M, STEPS, backend=backend)
+        simulation.advance()
+        simulation.advance()
+    drawn = [key for server, clients in keys.values() for key in (server, *clients)]
+    assert len(set(drawn)) == 6
 
 
 def test_a_rule_without_weights_records_none():

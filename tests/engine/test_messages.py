@@ -14,12 +14,12 @@ from counterpoise.engine.backend import Job, select
 from counterpoise.engine.batches import client_keys
 from counterpoise.engine.client import Program, Sent, Shared, by_autograd
 from counterpoise.engine.messages import (
+    byte_count,
     pack_broadcast,
     pack_reply,
     stack_replies,
     template,
     unpack_broadcast,
-    weight,
 )
 from counterpoise.engine.perclient import PerClient
 from counterpoise.flat import Layout
@@ -160,7 +160,7 @@ def test_packing_and_unpacking_are_inverse():
         "a": {"x": [1.0, 1.0], "y": 0.0},
         "b": {"x": [1.0]},
     }
-    assert weight(packed) == 4 * (3 + 1 + 2 + 1 + 1)
+    assert byte_count(packed) == 4 * (3 + 1 + 2 + 1 + 1)
 
 
 def test_a_reply_does_not_hold_the_clients_state():

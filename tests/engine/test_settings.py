@@ -1,5 +1,7 @@
 """What a simulation refuses before it begins, and when it evaluates."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,9 @@ from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local
+from counterpoise.method import Method, Part
 from counterpoise.methods import fedavg
+from counterpoise.parts import by_data, mean, server_step
 
 
 def started(model=None, federation=None, **settings):
@@ -240,3 +244,76 @@ def test_bytes_are_those_of_the_tensors_sent():
     assert record.bytes_up == 2 * (8 * size + 8 + 8)  # the update, the count and the steps
     assert record.bytes_down == 2 * (8 * size + 8)  # the model and the learning rate
     assert record.seconds > 0
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.layer(inputs), inputs
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"model": Pair().double()}, "must return one tensor with a row for each sample"),
+        ({"loss": lambda outputs, targets: 1.0}, "loss must return one value per sample, shape .2,., not 1.0"),
+        ({"loss": lambda outputs, targets: None}, "loss must return one value per sample"),
+        ({"loss": lambda outputs, targets: outputs.nothing}, "loss cannot take"),
+    ],
+)
+def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        started(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Method("m", weigh=by_data()), "the slot weigh must be a tuple of parts"),
+        (lambda: Method("m", weigh=(Part("a/b"),)), "must not be empty or hold a slash"),
+        (lambda: Method("m", combine=(mean(),)), "A mean needs weights"),
+        (lambda: Method("m", weigh=(by_data(),), update=(server_step(),)), "server's step needs one update"),
+        (
+            lambda: fedavg().adding(trust=Part("lost", apply=lambda round: None)),
+            "part lost: apply must return the round",
+        ),
+        (
+            lambda: fedavg().adding(weigh=Part("odd", apply=lambda round: round.but(weights=torch.ones(7)))),
+            "part odd gave 7 weights to 3 clients",
+        ),
+    ],
+)
+def test_a_method_put_together_wrongly_is_told_in_a_sentence(make, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Simulation(make(), blobs([4, 5, 6]), small(), engine=double()).advance()
+
+
+def test_a_client_that_does_not_reply_is_recorded():
+    simulation = started(adversary=lambda round, cohort: cohort.keep(torch.tensor([True, False, True])))
+    assert simulation.advance().outcome.excluded == {1: "it did not reply"}
+
+
+def test_updates_of_a_wrong_length_are_told_in_a_sentence():
+    simulation = started(adversary=lambda round, cohort: replace(cohort, updates=cohort.updates[:, 1:]))
+    with pytest.raises(CounterpoiseError, match="cohort's updates have shape"):
+        simulation.advance()
+
+
+@pytest.mark.parametrize("steps", [0.0, -1.0, 1.5, float("nan")])
+def test_a_number_of_steps_that_cannot_be_is_left_out(steps):
+    def lie(round, cohort):
+        return replace(cohort, steps=torch.cat([torch.tensor([steps], dtype=torch.float64), cohort.steps[1:]]))
+
+    assert "number of steps" in started(adversary=lie).advance().outcome.excluded[0]
+
+
+def test_a_cohort_at_rest_does_not_turn_the_bound_on_norms_off():
+    def lie(round, cohort):
+        updates = torch.zeros_like(cohort.updates)
+        updates[1:, 0] = torch.tensor([1.0, 1e9])
+        return replace(cohort, updates=updates)
+
+    assert list(started(adversary=lie).advance().outcome.excluded) == [2]

@@ -106,9 +106,24 @@ def test_other_running_statistics_are_refused_too(norm):
         Simulation(fedavg(), blobs([4]), nn.Sequential(nn.Linear(6, 6), norm, nn.Linear(6, 3)), engine=double())
 
 
-def test_batch_norm_without_running_statistics_passes():
-    model = net(nn.Linear(6, 6), nn.BatchNorm1d(6, track_running_stats=False), nn.Linear(6, 3))
-    Simulation(fedavg(), blobs([4, 4]), model, local=Local(batch=4), engine=double(backend="per-client")).advance()
+class Centred(nn.Module):
+    """A layer of a user's own that mixes the samples of a batch."""
+
+    def forward(self, inputs):
+        return inputs - inputs.mean(0)
+
+
+@pytest.mark.parametrize(
+    ("layer", "sentence"),
+    [
+        (nn.BatchNorm1d(6, track_running_stats=False), "module '1' .* normalises over a batch"),
+        (Centred(), "output for a sample depends on the other samples of its batch"),
+    ],
+)
+def test_a_layer_that_mixes_samples_is_refused(layer, sentence):
+    """Padding and the size of an evaluation's batch would change what such a model says."""
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Simulation(fedavg(), blobs([4, 4]), net(nn.Linear(6, 6), layer, nn.Linear(6, 3)), engine=double())
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(64, 32), (6, 2), (7, 1), (48, 16)])

@@ -360,3 +360,182 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
 def test_a_wrong_setting_is_told_in_one_sentence(settings: list[str], sentence: str) -> None:
     with pytest.raises(cp.CounterpoiseError, match=sentence):
         parse(override(read("quickstart")[0], settings), "x")
+
+
+def test_a_run_goes_on_only_with_what_it_was_made_with(tmp_path: Path) -> None:
+    fed = federation()
+    own = cp.methods.fedavg().adding("mine", local=cp.parts.proximal(0.1))
+    cp.simulate("fedavg", fed, out=tmp_path / "named", on_round=lambda r: r.round == 2, **SETTINGS)
+    cp.simulate(own, fed, out=tmp_path / "own", on_round=lambda r: r.round == 2, **SETTINGS)
+    refused: list[tuple[str, dict[str, Any], str]] = [
+        ("named", {"method": cp.methods.fedprox(mu=100.0)}, "method given is not the one"),
+        (
+            "named",
+            {"cohort": lambda seed, round, population: torch.tensor([0])},
+            "cohort given is not the one|own given is not the one",
+        ),
+        ("named", {"model": cp.models.linear}, "model given is not the one"),
+        ("named", {"federation": federation(probe=1)}, "federation given is not the one"),
+        ("own", {}, "method of your own. Give it again"),
+        (
+            "own",
+            {"method": cp.methods.fedavg().adding("mine", upload=cp.parts.proximal(0.1))},
+            "method given is not the one",
+        ),
+    ]
+    for folder, given, sentence in refused:
+        with pytest.raises(cp.CounterpoiseError, match=sentence):
+            cp.resume(tmp_path / folder, **given)
+    assert cp.resume(tmp_path / "own", method=own).status == "finished"
+
+
+def test_scale_and_shift_are_part_of_the_datas_fingerprint() -> None:
+    x, y = torch.zeros(6, 2, dtype=torch.uint8), torch.arange(6) % 2
+    prints = {
+        cp.Federation.from_arrays(x, y, partition=cp.iid(2), scale=scale, shift=shift).fingerprint
+        for scale, shift in ((1.0, 0.0), (2.0, 0.0), (1.0, 1.0))
+    }
+    assert len(prints) == 3
+
+
+def test_an_own_schedule_and_optimiser_are_asked_for_again(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    schedule, optimizer = cp.local.Schedule(lambda round: 1 / round), replace(cp.sgd(0.1), lr=0.2)
+    local = cp.Local(optimizer=optimizer, schedule=schedule)
+    fed = federation()
+    whole = cp.simulate("fedavg", fed, local=local, out=tmp_path / "whole", **SETTINGS)
+    cp.simulate("fedavg", fed, local=local, out=tmp_path / "run", on_round=lambda r: r.round == 2, **SETTINGS)
+    with pytest.raises(cp.CounterpoiseError, match="optimizer of your own"):
+        cp.resume(tmp_path / "run", schedule=schedule)
+    assert torch.equal(weights(cp.resume(tmp_path / "run", schedule=schedule, optimizer=optimizer)), weights(whole))
+
+
+def test_an_error_of_the_users_keeps_the_rounds_before_it(tmp_path: Path) -> None:
+    def fail(record: Any) -> None:
+        if record.round == 3:
+            raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        cp.simulate("fedavgm", federation(), out=tmp_path / "run", on_round=fail, **SETTINGS)
+    whole = cp.simulate("fedavgm", federation(), **SETTINGS)
+    resumed = cp.resume(tmp_path / "run")
+    assert len(resumed.rounds) == 7
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def test_two_processes_do_not_run_one_folder(tmp_path: Path) -> None:
+    from counterpoise.runs.folder import Folder
+
+    cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    with Folder.open(tmp_path).locked(), pytest.raises(cp.CounterpoiseError, match="Another process is running"):
+        cp.resume(tmp_path, rounds=9)
+
+
+def test_a_state_that_is_the_model_itself_can_be_saved(tmp_path: Path) -> None:
+    part = Part(
+        "last",
+        server_state=lambda start: {"model": start},
+        apply=lambda round: round.but(state={"model": round.model}),
+    )
+    method = cp.methods.fedavg().adding(update=part)
+    cp.simulate(method, federation(), out=tmp_path, on_round=lambda r: r.round == 2, **SETTINGS)
+    assert cp.resume(tmp_path, method=method).status == "finished"
+
+
+def test_numbers_that_are_not_finite_are_null_on_disk(tmp_path: Path) -> None:
+    def odd(outputs: Tensor, targets: Tensor) -> Tensor:
+        return outputs[:, 0] * float("inf")
+
+    run = cp.simulate("fedavg", federation(), metrics={"odd": odd}, out=tmp_path, **SETTINGS)
+    line = json.loads(
+        (tmp_path / "metrics.jsonl").read_text().splitlines()[1], parse_constant=lambda text: pytest.fail(text)
+    )
+    assert line["odd"] is None
+    again = cp.resume(tmp_path, metrics={"odd": odd})
+    assert math.isnan(again.rounds[0].metrics["odd"])
+    assert len(run.rounds) == 7
+
+
+def test_a_metric_cannot_take_a_name_of_the_record() -> None:
+    with pytest.raises(cp.CounterpoiseError, match="A metric cannot be called 'seconds'"):
+        cp.simulate("fedavg", federation(), metrics={"seconds": squares}, **SETTINGS)
+
+
+def test_a_run_without_a_folder_can_be_saved_and_resumed(tmp_path: Path) -> None:
+    method = cp.methods.fedavgm().adding(upload=remembering())
+    fed = federation()
+    whole = cp.simulate(method, fed, **(SETTINGS | {"rounds": 9}))
+    run = cp.simulate(method, fed, **SETTINGS)
+    run.save(tmp_path / "kept")
+    with pytest.raises(cp.CounterpoiseError, match="already kept"):
+        run.save(tmp_path / "again")
+    assert torch.equal(weights(cp.resume(tmp_path / "kept", method=method, rounds=9)), weights(whole))
+
+
+@pytest.mark.parametrize("rounds", [7.5, "9", 0, True])
+def test_a_run_cannot_be_given_what_is_no_number_of_rounds(rounds: Any, tmp_path: Path) -> None:
+    cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    with pytest.raises(cp.CounterpoiseError, match="rounds must be a whole number at least 1"):
+        cp.resume(tmp_path, rounds=rounds)
+    assert cp.resume(tmp_path).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("metrics.jsonl", b'{"schema":1}\n\xff\n{}\n', "is damaged and cannot be read"),
+        ("metrics.jsonl", b'{"schema":1}\n{}\n', "was not written by counterpoise"),
+        ("clients.jsonl", b'{"schema":1}\n{"round":1}\n', "was not written by counterpoise"),
+        ("metrics.jsonl", b'{"schema":7}\n', "does not begin with schema 1"),
+        ("metrics.jsonl", b"[1]\n", "does not begin with schema 1"),
+        (
+            "checkpoint/checkpoint.json",
+            b'{"schema":1,"run":"x","round":"x","status":"","state":"","rows":{}}',
+            "is damaged",
+        ),
+        (
+            "checkpoint/checkpoint.json",
+            b'{"schema":1,"run":"x","round":1,"status":"","state":"","rows":3}',
+            "is damaged",
+        ),
+        ("config.toml", b"rounds = = 1", "cannot be read"),
+        ("config.toml", b"rounds = 3", "the setting data is missing"),
+    ],
+)
+def test_a_damaged_or_foreign_file_is_told_in_a_sentence(file: str, text: bytes, sentence: str, tmp_path: Path) -> None:
+    cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    (tmp_path / file).write_bytes(text)
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        cp.resume(tmp_path)
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("mine")
+    with pytest.raises(cp.CounterpoiseError, match="is not empty"):
+        cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    assert (tmp_path / "metrics.jsonl").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"method": cp.methods.fedavg}, r"method must be made by cp\.methods\.fedavg\(\), not"),
+        ({"federation": None}, "federation must be made by"),
+        ({"local": {"epochs": 2}}, "local must be made by"),
+        ({"engine": "batched"}, "engine must be made by"),
+        ({"model": lambda a, b: nn.Linear(a, b)}, "factory cannot be called with shape and classes alone"),
+        ({"model": 3}, "model must be a module, a factory of one or a name"),
+        ({"model": "lenet"}, "There is no model 'lenet'. Did you mean 'lenet5'"),
+        ({"rounds": 2.0}, "rounds must be a whole number"),
+    ],
+)
+def test_a_plain_mistake_in_python_is_told_in_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    settings: dict[str, Any] = {
+        "method": "fedavg",
+        "federation": federation(),
+        "model": cp.models.mlp,
+        "rounds": 1,
+    } | given
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        cp.simulate(settings.pop("method"), settings.pop("federation"), **settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import sys
@@ -83,7 +84,7 @@ def run(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run one experiment.
+    """Run one experiment: a preset by its name (see `counterpoise presets`), or your own TOML file.
 
     Example: `counterpoise run quickstart --set method=fedprox --set method.mu=0.1 --rounds 20`
     """
@@ -91,7 +92,7 @@ def run(
     values = override(values, settings or [])
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
-    folder = out or _free(Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-"))
+    folder = out or _claimed(Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-"))
     with watched(made.method.name, made.rounds) as on_round, _stopped_politely():
         done = run_setup(made, on_round, folder)
     _show(done, as_json)
@@ -119,16 +120,21 @@ def _stopped_politely() -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        _leave(str(stop), 130)
+        _leave(str(stop), 128 + stop.signal)
 
 
-def _free(path: Path) -> Path:
-    """The path, or with the first number at its end that is not taken."""
-    number, free = 1, path
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
+def _claimed(path: Path) -> Path:
+    """A new folder of this name, or with the first number at its end that is not taken."""
+    for number in itertools.count(1):
+        free = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            free.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise CounterpoiseError(f"The folder {free} cannot be made: {error.strerror or error}.") from error
+        return free
+    raise AssertionError
 
 
 def _show(run: Run, as_json: bool) -> None:
@@ -170,5 +176,7 @@ def main() -> None:
         _leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
         _leave(f"Error: {error}", 2)
+    except KeyboardInterrupt:
+        _leave("Stopped.", 130)
     except BrokenPipeError:
         raise SystemExit(0) from None

@@ -26,7 +26,13 @@ def method_list() -> list[dict[str, Any]]:
             "summary": entry.summary,
             "paper": None if entry.paper is None else vars(entry.paper),
             "options": [
-                {"name": p.name, "takes": p.kind(), "default": p.default, "meaning": p.option.meaning}
+                {
+                    "name": p.name,
+                    "takes": p.kind(),
+                    "default": None if p.required else p.default,
+                    "required": p.required,
+                    "meaning": p.option.meaning,
+                }
                 for p in entry.parameters.values()
             ],
         }
@@ -48,7 +54,10 @@ def method_blocks() -> Iterator[RenderableType]:
 def _block(entry: Entry[Method]) -> RenderableType:
     options = Table.grid(padding=(0, 2))
     for p in entry.parameters.values():
-        options.add_row(Text(f"{p.name} = {p.default}", style="cyan"), Text(f"{p.option.meaning} ({p.kind()})"))
+        options.add_row(
+            Text(p.name if p.required else f"{p.name} = {p.default}", style="cyan"),
+            Text(f"{p.option.meaning} ({p.kind()})"),
+        )
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     return Group(head, *paper, Padding(options, (0, 0, 0, 2)))

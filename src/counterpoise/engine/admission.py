@@ -18,7 +18,9 @@ class Limits:
     """Bounds on a client's reply."""
 
     norm_ratio: float = 1000.0
-    """How many times the cohort's median an update's norm may be; infinity turns the bound off."""
+    """How many times the median of the cohort an update's norm may be; infinity turns the bound off.
+
+    The median is over clients that moved, so that a cohort at rest does not exclude one that is not."""
     max_examples: int | None = None
     """The largest data count a client may claim; None allows any."""
 
@@ -55,6 +57,11 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str]]:
     refuse(~claims.isfinite(), "the data count it claims is not a number")
     refuse(claims <= 0, "it claims no data")
     refuse(claims != claims.round(), "the data count it claims is not whole")
+    steps = cohort.steps
+    refuse(
+        ~(steps.isfinite() & (steps > 0) & (steps == steps.round())),
+        "the number of steps it reports is not a positive whole number",
+    )
     if limits.max_examples is not None:
         refuse(claims > limits.max_examples, f"it claims more than the {limits.max_examples} samples allowed")
     for part, named in cohort.reports.items():
@@ -63,8 +70,9 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str]]:
                 ~values.flatten(1).isfinite().all(1) if values.ndim > 1 else ~values.isfinite(),
                 f"its report {part}/{name} is not finite",
             )
-    middle = norms[finite].median()
-    if middle > 0:
+    moved = norms[finite & (norms > 0)]
+    if len(moved):
+        middle = moved.median()
         refuse(
             finite & (norms > limits.norm_ratio * middle),
             f"its update is over {limits.norm_ratio:g} times as long as the cohort's median",

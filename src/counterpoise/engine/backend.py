@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from counterpoise.engine.batches import augment_keys, plan
 from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
+from counterpoise.engine.trees import select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "load", "select", "stack"]
+__all__ = ["Backend", "Batches", "Job", "gather"]
 
 
 class Job(NamedTuple):
@@ -55,7 +54,7 @@ class Job(NamedTuple):
     def stakes(self, local: Local) -> Stake:
         device = self.rows.device
         total = (self.steps * local.passes).to(device, non_blocking=True)
-        return Stake(self.clients, self.sizes.to(device, non_blocking=True), total, self.state)
+        return Stake(self.clients, self.sizes.to(device, non_blocking=True), total, self.keys, self.state)
 
 
 class Backend(Protocol):
@@ -98,7 +97,7 @@ class Batches:
         some = slice(0, count)
         augment = None if self.augment is None else self.augment[row, step, some]
         key = self.plan.model_keys[row, step]
-        return load(
+        return gather(
             self.job.samples,
             self.local,
             self.dtype,
@@ -109,27 +108,16 @@ class Batches:
         )
 
     def pick(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What `load` turns into the batches ``[C, B]`` of a step."""
+        """What `gather` turns into the batches ``[C, B]`` of a step."""
         keys = None if self.augment is None else self.augment[:, step]
         return self.rows[:, step], self.share[:, step], self.plan.model_keys[:, step], keys
 
 
-def load(
+def gather(
     samples: Samples, local: Local, dtype: torch.dtype, rows: Tensor, share: Tensor, key: Tensor, augment: Tensor | None
 ) -> Batch:
     """Gather, scale and augment one batch ``[B]`` or a stack of them ``[C, B]``."""
     inputs, targets = samples.take(rows, dtype)
     if local.augment is not None and augment is not None:
-        inputs = local.augment(inputs.flatten(0, rows.ndim - 1), augment.flatten()).view(inputs.shape)
+        inputs = local.augment(inputs.flatten(0, rows.ndim - 1), augment.flatten()).reshape(inputs.shape)
     return Batch(inputs, targets, share, key)
-
-
-def select(tree: Any, rows: Tensor | int) -> Any:
-    """The same rows of every tensor of a tree."""
-    return pytree.tree_map(lambda tensor: tensor[rows], tree)
-
-
-def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one shape as one tree of stacked tensors."""
-    columns = zip(*(pytree.tree_leaves(tree) for tree in trees), strict=True)
-    return pytree.tree_unflatten([torch.stack(column) for column in columns], pytree.tree_structure(trees[0]))

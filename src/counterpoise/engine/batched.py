@@ -1,7 +1,7 @@
 """The batched backend: a chunk of clients trained as one, by `torch.func.vmap`.
 
-Clients are sorted by their number of steps before they are cut into chunks, so that few wait for
-others; a client that is done is masked. On a GPU the step of a chunk is captured as a CUDA graph.
+Chunks are cut so that clients of like numbers of steps train together (`buckets`); a client that is
+done before the others of its chunk is masked. On a GPU the step of a chunk is captured as a CUDA graph.
 """
 
 from __future__ import annotations
@@ -13,16 +13,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
-from torch.utils import _pytree as pytree
 
-from counterpoise.engine.backend import Batches, Job, load
+from counterpoise.engine.backend import Batches, Job, gather
+from counterpoise.engine.buckets import OVERHEAD, buckets
 from counterpoise.engine.client import Carry, Program, Sent
 from counterpoise.engine.graphs import Captured
 from counterpoise.engine.network import Network
+from counterpoise.engine.trees import cat, layout, select, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.flat import Layout
 
 __all__ = ["Batched"]
+
+_MOST_GRAPHS = 16
 
 
 class Batched:
@@ -40,18 +43,10 @@ class Batched:
         self._captured: dict[Any, Captured] = {}
 
     def train(self, job: Job) -> Sent:
-        order = job.steps.argsort(stable=True)
-        whole: list[Tensor] = []
-        spec = None
+        chunks = buckets(job.steps, self.chunk, OVERHEAD[job.rows.device.type])
         with torch.no_grad():
-            for places in torch.split(order, self.chunk):
-                leaves, spec = pytree.tree_flatten(self._train(job.some(places)))
-                if not whole:
-                    whole = [leaf.new_empty((len(order), *leaf.shape[1:])) for leaf in leaves]
-                for target, leaf in zip(whole, leaves, strict=True):
-                    target[places.to(leaf.device)] = leaf
-        assert spec is not None
-        return Sent(*pytree.tree_unflatten(whole, spec))
+            pieces = [self._train(job.some(places)) for places in chunks]
+            return Sent(*select(cat(pieces), torch.cat(chunks).argsort().to(job.rows.device)))
 
     def _train(self, job: Job) -> Sent:
         program, shared = self.program, job.shared
@@ -74,8 +69,10 @@ class Batched:
         step = partial(self._step, job.samples)
         if job.rows.device.type != "cuda":
             return partial(step, job.shared, stake)
-        key = (len(job.sizes), ragged, id(job.samples))
+        key = (ragged, id(job.samples), str(layout((job.shared, stake, carry))))
         if key not in self._captured:
+            while len(self._captured) >= _MOST_GRAPHS:  # the oldest goes: each holds memory of its own
+                del self._captured[next(iter(self._captured))]
             self._captured[key] = Captured(step)
         return self._captured[key].bind((job.shared, stake))
 
@@ -91,7 +88,7 @@ class Batched:
         augment: Tensor | None,
         active: Tensor | None,
     ) -> Carry:
-        batch = load(samples, self.program.local, self.dtype, rows, share, key, augment)
+        batch = gather(samples, self.program.local, self.dtype, rows, share, key, augment)
         step = vmap(partial(self.program.step, self._network), in_dims=(None, 0, 0, 0), randomness="different")
         try:
             after = step(shared, stake, carry, batch)
@@ -105,17 +102,13 @@ class Batched:
             ) from error
         if active is None:
             return after
-        return Carry(*pytree.tree_map(partial(_where, active), after, carry))
+        return Carry(*where(active, after, carry))
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            call = vmap(partial(self._evaluate), in_dims=(0, None))
+            call = vmap(self._evaluate, in_dims=(0, None))
             return torch.cat([call(some, inputs) for some in torch.split(models, self.chunk)])
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
-
-
-def _where(active: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(active.view(-1, *(1,) * (new.ndim - 1)), new, old)

@@ -43,17 +43,21 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int) -> 
     CPU, so that nothing here waits for a GPU.
     """
     device = keys.device
-    laps_per_step = (sizes + batch - 1) // batch
-    count, width, laps = int(steps.max()), int(sizes.max()), int(((steps - 1) // laps_per_step).max()) + 1
-    sizes, steps, laps_per_step = (t.to(device, non_blocking=True) for t in (sizes, steps, laps_per_step))
+    per_lap = (sizes + batch - 1) // batch
+    laps = (steps - 1) // per_lap + 1
+    owner = torch.repeat_interleave(torch.arange(len(sizes)), laps)  # one order for each client and lap
+    first = laps.cumsum(0) - laps
+    lap_of_order = torch.arange(len(owner)) - first[owner]
+    count, width = int(steps.max()), int(sizes.max())
+    moved = (t.to(device, non_blocking=True) for t in (sizes, steps, per_lap, laps, owner, first, lap_of_order))
+    sizes, steps, per_lap, laps, owner, first, lap_of_order = moved
+    order = orders(counter(keys[owner], _BATCHES, epoch, lap_of_order), sizes[owner], width)
     step = torch.arange(count, device=device)
-    lap = step[None, :] // laps_per_step[:, None]
-    slot = step[None, :] % laps_per_step[:, None]
-    place = slot[:, :, None] * batch + torch.arange(batch, device=device)
+    lap = torch.minimum(step[None, :] // per_lap[:, None], laps[:, None] - 1)
+    place = (step[None, :] % per_lap[:, None])[:, :, None] * batch + torch.arange(batch, device=device)
     real = (place < sizes[:, None, None]) & (step[None, :] < steps[:, None])[:, :, None]
-    order = torch.stack([orders(counter(keys, _BATCHES, epoch, i), sizes, width) for i in range(laps)], dim=1)
-    position = (lap[:, :, None].clamp(max=laps - 1) * width + place.clamp(max=width - 1)).flatten(1)
-    places = torch.where(real, order.flatten(1).gather(1, position).view(real.shape), 0)
+    position = (first[:, None] + lap)[:, :, None] * width + place.clamp(max=width - 1)
+    places = torch.where(real, order.flatten()[position], 0)
     return Plan(places, real, lap, counter(keys[:, None], _MODEL, epoch, step[None, :]))
 
 

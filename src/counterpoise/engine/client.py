@@ -6,7 +6,7 @@ client at a time; the Flower adapter runs them on a node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.network import Network
+from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Client, Method, Part, Reply
 
@@ -39,6 +40,7 @@ class Stake(NamedTuple):
     client: Tensor
     examples: Tensor
     steps: Tensor
+    key: Tensor
     state: Named
 
 
@@ -71,38 +73,47 @@ class Sent(NamedTuple):
 
 
 class Gradient(NamedTuple):
-    value: Tensor
+    """The gradient of an objective, the task's loss within it, and the Hessian if it was asked for."""
+
     gradient: Tensor
+    task: Tensor
     curvature: Curvature | None
 
 
-Differentiate = Callable[[Callable[[Tensor], Tensor], Tensor, bool], Gradient]
+Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""The model to what is differentiated, and to the task's own loss."""
+Differentiate = Callable[[Objective, Tensor, bool], Gradient]
 
 
-def by_functions(function: Callable[[Tensor], Tensor], w: Tensor, second: bool) -> Gradient:
+def by_functions(objective: Objective, w: Tensor, second: bool) -> Gradient:
     """Gradient by `torch.func`, which composes with `vmap`; curvature is reverse over reverse."""
+    derive = torch.func.grad_and_value(objective, has_aux=True)
     if not second:
-        gradient, value = torch.func.grad_and_value(function)(w)
-        return Gradient(value, gradient, None)
-    gradient, pull, value = torch.func.vjp(torch.func.grad_and_value(function), w, has_aux=True)  # type: ignore[misc]
-    return Gradient(value, gradient, lambda direction: pull(direction)[0])
+        gradient, (_, task) = derive(w)
+        return Gradient(gradient, task, None)
+    gradient, pull, (_, task) = torch.func.vjp(derive, w, has_aux=True)  # type: ignore[misc]
+    return Gradient(gradient, task, lambda direction: pull(direction)[0])
 
 
-def by_autograd(function: Callable[[Tensor], Tensor], w: Tensor, second: bool) -> Gradient:
-    """Gradient by ordinary autograd, which takes any model; curvature is reverse over reverse."""
+def by_autograd(objective: Objective, w: Tensor, second: bool) -> Gradient:
+    """Gradient by ordinary autograd, which takes any model; curvature is reverse over reverse.
+
+    Inside a `loss` hook w is already being differentiated: then the gradient stays differentiable.
+    """
+    nested = torch.is_grad_enabled() and w.requires_grad
     with torch.enable_grad():
-        w = w.detach().requires_grad_()
-        value = function(w)
-        (gradient,) = torch.autograd.grad(value, w, create_graph=second)
-    if not second:
-        return Gradient(value.detach(), gradient, None)
+        at = w if nested else w.detach().requires_grad_()
+        value, task = objective(at)
+        (gradient,) = torch.autograd.grad(value, at, create_graph=second or nested)
 
     def curvature(direction: Tensor) -> Tensor:
         if not gradient.requires_grad:  # the loss is linear in w
             return torch.zeros_like(w)
-        return torch.autograd.grad(gradient, w, direction, retain_graph=True, materialize_grads=True)[0]
+        return torch.autograd.grad(gradient, at, direction, retain_graph=True, materialize_grads=True)[0]
 
-    return Gradient(value.detach(), gradient.detach(), curvature)
+    if nested:
+        return Gradient(gradient, task, None)
+    return Gradient(gradient.detach(), task.detach(), curvature if second else None)
 
 
 @dataclass(frozen=True)
@@ -127,7 +138,11 @@ class BatchStep:
         return self.mean(self.program.loss(self.output_at(w), self.batch.targets))
 
     def gradient_at(self, w: Tensor) -> Tensor:
-        return self.program.differentiate(self.loss_at, w, False).gradient
+        def objective(w: Tensor) -> tuple[Tensor, Tensor]:
+            task = self.loss_at(w)
+            return task, task
+
+        return self.program.differentiate(objective, w, False).gradient
 
     def curvature(self, direction: Tensor) -> Tensor:
         assert self.hessian is not None, "a part that asks for curvature declares second_order"
@@ -159,6 +174,7 @@ class Program:
             index=stake.client,
             examples=stake.examples,
             steps=stake.steps,
+            key=stake.key,
             lr=shared.lr,
             local=self.local,
         )
@@ -178,14 +194,14 @@ class Program:
         before = BatchStep(self, network, batch, w, carry.taken, w, None)
         clients = [(part, self._client(part, shared, stake, carry.memo)) for part in self.parts]
 
-        def objective(w: Tensor) -> Tensor:
-            total = before.loss_at(w)
+        def objective(w: Tensor) -> tuple[Tensor, Tensor]:
+            task = total = before.loss_at(w)
             for part, client in clients:
                 if part.loss is not None:
                     total = total + part.loss(client, before, w)
-            return total
+            return total, task
 
-        value, g, hessian = self.differentiate(objective, w, self.second_order)
+        g, task, hessian = self.differentiate(objective, w, self.second_order)
         step = BatchStep(self, network, batch, w, carry.taken, g, hessian)
         for part, client in clients:
             if part.gradient is not None:
@@ -199,14 +215,15 @@ class Program:
         memo = dict(carry.memo)
         for part, client in clients:
             if part.after_step is not None:
-                memo[part.name] = part.after_step(client, after)
-        return Carry(w, state, memo, count, carry.loss + value)
+                memo[part.name] = _noted(part, client, part.after_step(client, after))
+        return Carry(w, state, memo, count, carry.loss + task)
 
     def end_epoch(self, shared: Shared, stake: Stake, carry: Carry) -> Carry:
         memo = dict(carry.memo)
         for part in self.parts:
             if part.after_epoch is not None:
-                memo[part.name] = part.after_epoch(self._client(part, shared, stake, memo), carry.w)
+                client = self._client(part, shared, stake, memo)
+                memo[part.name] = _noted(part, client, part.after_epoch(client, carry.w))
         return carry._replace(memo=memo)
 
     def finish(self, shared: Shared, stake: Stake, carry: Carry) -> Sent:
@@ -219,5 +236,22 @@ class Program:
                 if reply.reports:
                     reports[part.name] = dict(reply.reports)
                 if part.client_state is not None:
-                    states[part.name] = dict(reply.state)
+                    states[part.name] = _noted(part, client, reply.state, "state")
         return Sent(update, reports, states, carry.loss / carry.taken.clamp(min=1))
+
+
+def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
+    """A part's new memo or state, laid out as the old one: masks, graphs and stores count on it."""
+    old = getattr(client, what)
+    if {k: (t.shape, t.dtype) for k, t in new.items()} != {k: (t.shape, t.dtype) for k, t in old.items()}:
+        raise CounterpoiseError(
+            f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
+        )
+    return {name: new[name] for name in old}
+
+
+def _shapes(named: Mapping[str, Tensor]) -> str:
+    return (
+        ", ".join(f"{name} {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in named.items())
+        or "nothing"
+    )

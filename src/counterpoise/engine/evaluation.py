@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 
@@ -40,8 +40,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 class Evaluation:
     """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.
 
-    None is resolved from sample counts so that either takes at most a quarter of all work; 0 is never.
-    The last round is always evaluated.
+    None is resolved from sample counts so that each takes at most half as much work as training does;
+    0 is never. Otherwise the last round is always evaluated.
     """
 
     every: int | None = None
@@ -88,19 +88,21 @@ class Evaluator:
         if test is not None and _due(self.setting.every, round, last):
             values = self._measure(model, test, torch.arange(len(test)))
             whole = {name: float(v.mean()) for name, v in values.items()}
-        if len(self._rows) and _due(self.setting.clients_every, round, last):
+        if self.clients_due(round, last):
             values = self._measure(model, self._federation.base, self._rows)
             each = {name: _by_owner(v, self._owners) for name, v in values.items()}
         return whole, each
 
-    def evaluate_personal(self, models: Mapping[int, Tensor], round: int, last: bool) -> dict[str, dict[int, float]]:
+    def clients_due(self, round: int, last: bool) -> bool:
+        return len(self._rows) > 0 and _due(self.setting.clients_every, round, last)
+
+    def evaluate_personal(self, models: Iterable[tuple[int, Tensor]]) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model on its held-out part."""
         each: dict[str, dict[int, float]] = {}
-        if _due(self.setting.clients_every, round, last):
-            for client, model in models.items():
-                rows = self._rows[self._owners == client]
-                for name, v in self._measure(model, self._federation.base, rows).items() if len(rows) else ():
-                    each.setdefault(f"personal_{name}", {})[client] = float(v.mean())
+        for client, model in models:
+            rows = self._rows[self._owners == client]
+            for name, v in self._measure(model, self._federation.base, rows).items() if len(rows) else ():
+                each.setdefault(f"personal_{name}", {})[client] = float(v.mean())
         return each
 
     def _measure(self, model: Tensor, samples: Samples, rows: Tensor) -> dict[str, Tensor]:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from counterpoise.engine.trees import fill, own
+from counterpoise.errors import CounterpoiseError
 
 __all__ = ["Captured"]
 
@@ -34,44 +35,38 @@ class Captured:
     def bind(self, fixed: tuple[Any, ...]) -> Callable[..., Any]:
         """Start on another chunk: load what stays the same over its steps."""
         if self._graph is not None:
-            _fill(self._fixed, fixed)
+            fill(self._fixed, fixed)
         else:
-            self._fixed = _own(fixed)
+            self._fixed = own(fixed)
         return self
 
     def __call__(self, carry: Any, *moving: Any) -> Any:
         if self._graph is None:
-            self._carry, self._moving = _own(carry), _own(moving)
+            self._carry, self._moving = own(carry), own(moving)
             self._record()
         if carry is not self._carry:
-            _fill(self._carry, carry)
-        _fill(self._moving, moving)
+            fill(self._carry, carry)
+        fill(self._moving, moving)
         assert self._graph is not None
         self._graph.replay()
         return self._carry
 
     def _record(self) -> None:
+        drawn = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the recording
                 self._function(*self._fixed, self._carry, *self._moving)
         torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.set_rng_state(drawn)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            after = self._function(*self._fixed, self._carry, *self._moving)
-            _fill(self._carry, after)
+        try:
+            with torch.cuda.graph(graph):
+                fill(self._carry, self._function(*self._fixed, self._carry, *self._moving))
+        except RuntimeError as error:
+            raise CounterpoiseError(
+                "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes a "
+                f"tensor from a Python number ({str(error).splitlines()[0]}). Choose engine=cp.Engine(backend='per-client')."
+            ) from error
         self._graph = graph
-
-
-def _own(tree: Any) -> Any:
-    """A copy of a tree with buffers of its own."""
-    return pytree.tree_map(
-        lambda t: t.clone(memory_format=torch.contiguous_format) if isinstance(t, Tensor) else t, tree
-    )
-
-
-def _fill(target: Any, source: Any) -> None:
-    for to, of in zip(pytree.tree_leaves(target), pytree.tree_leaves(source), strict=True):
-        if isinstance(to, Tensor) and to is not of:
-            to.copy_(of)

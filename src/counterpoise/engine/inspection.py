@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from counterpoise.engine.evaluation import Metric, cross_entropy
 from counterpoise.engine.keyed import Keyed
@@ -41,7 +41,18 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     trial = copy.deepcopy(model)
     traits = _traits(trial.train(), inputs)
     with torch.no_grad():
-        outputs = trial.eval()(inputs)
+        fits = f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}"
+        outputs = _told(trial.eval(), fits, inputs)
+        if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != len(rows):
+            raise CounterpoiseError(
+                f"The model must return one tensor with a row for each sample, not {_shown(outputs)}."
+            )
+        alone = trial(inputs[:1])
+        if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
+            raise CounterpoiseError(
+                "The model's output for a sample depends on the other samples of its batch, which padding and evaluation "
+                "would change. Replace the layer that mixes samples (a batch norm by cp.models.with_group_norm(model))."
+            )
         if metrics["loss"] is cross_entropy and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
                 f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has {federation.classes} "
@@ -50,9 +61,9 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         for name, metric in metrics.items():
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
             values = _told(metric, shown, outputs, targets)
-            if tuple(values.shape) != (len(rows),):
+            if not isinstance(values, Tensor) or tuple(values.shape) != (len(rows),):
                 raise CounterpoiseError(
-                    f"The {name} must return one value per sample, shape ({len(rows)},), not {tuple(values.shape)}; use reduction='none'."
+                    f"The {name} must return one value per sample, shape ({len(rows)},), not {_shown(values)}; use reduction='none'."
                 )
     return traits
 
@@ -76,10 +87,15 @@ def _traits(trial: nn.Module, inputs: Tensor) -> Traits:
 def _refuse_running_statistics(module: nn.Module) -> None:
     """Running statistics are averaged by no method and would leak between clients: refuse them."""
     for name, child in module.named_modules():
+        shown = f"The model's module {name or type(child).__name__!r} ({type(child).__name__})"
+        if isinstance(child, _BatchNorm):
+            raise CounterpoiseError(
+                f"{shown} keeps running statistics or normalises over a batch, which clients cannot share. "
+                "Use cp.models.with_group_norm(model)."
+            )
         if isinstance(child, _NormBase) and child.running_mean is not None:
             raise CounterpoiseError(
-                f"The model's module {name or type(child).__name__!r} ({type(child).__name__}) keeps running statistics, which "
-                "clients cannot share. Use cp.models.with_group_norm(model), or track_running_stats=False."
+                f"{shown} keeps running statistics, which clients cannot share. Use track_running_stats=False."
             )
 
 
@@ -87,5 +103,9 @@ def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
     """A user's function called; its error told as a sentence."""
     try:
         return call(*arguments)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         raise CounterpoiseError(f"{what}: {error}") from error
+
+
+def _shown(value: object) -> str:
+    return str(tuple(value.shape)) if isinstance(value, Tensor) else repr(value)

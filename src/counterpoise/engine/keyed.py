@@ -3,6 +3,9 @@
 `vmap` draws by position in the chunk, and threads share one generator: both would make a client's
 dropout depend on who trains beside it. While `Keyed` is active, dropout and the plain random
 functions are functions of the client's key, the number of the call and the place in the tensor.
+
+The first dimension must be the batch for a sample's draws not to depend on padding behind it. What
+is drawn in a recomputation during the backward pass (`torch.utils.checkpoint`) is not keyed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoise.engine.client import Named, Program, Sent, Shared, Stake
 from counterpoise.method import Cohort
 
-__all__ = ["pack_broadcast", "pack_reply", "stack_replies", "template", "unpack_broadcast", "weight"]
+__all__ = ["byte_count", "pack_broadcast", "pack_reply", "stack_replies", "template", "unpack_broadcast"]
 
 Arrays = dict[str, Tensor]
 
@@ -51,7 +51,7 @@ def pack_reply(sent: Sent, examples: Tensor, steps: Tensor) -> Arrays:
 def template(program: Program, shared: Shared, state: Named) -> Arrays:
     """A reply of the right names and shapes, made by a client that takes no step."""
     one = torch.ones((), dtype=torch.int64, device=shared.start.device)
-    stake = Stake(torch.zeros_like(one), one, one, state)
+    stake = Stake(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
     with torch.no_grad():
         return pack_reply(program.finish(shared, stake, program.begin(shared, stake)), one, one)
 
@@ -99,6 +99,6 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
     return ""
 
 
-def weight(arrays: Mapping[str, Tensor]) -> int:
+def byte_count(arrays: Mapping[str, Tensor]) -> int:
     """The bytes of a message's tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in arrays.values())

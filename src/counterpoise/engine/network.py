@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.keyed import Keyed
@@ -23,7 +24,7 @@ class Network:
     def __init__(self, module: nn.Module, layout: Layout, keyed: bool, train: bool) -> None:
         self.module = copy.deepcopy(module).train(train)
         self.layout = layout
-        self.keyed = keyed and train
+        self.keyed = keyed
         places = {name: i for i, name in enumerate(layout.names)}
         owners = {id(p): places[n] for n, p in self.module.named_parameters() if n in places}
         self.slots = [
@@ -38,7 +39,7 @@ class Network:
         for parameters, name, place in self.slots:
             parameters[name] = tensors[place]  # type: ignore[assignment]
         function = self.module if call == "forward" else getattr(self.module, call)
-        if self.keyed and key is not None:
-            with Keyed(key):
+        if self.keyed:
+            with Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key):
                 return function(inputs)  # type: ignore[no-any-return]
         return function(inputs)  # type: ignore[no-any-return]

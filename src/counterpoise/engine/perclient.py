@@ -13,9 +13,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.backend import Batches, Job, select, stack
+from counterpoise.engine.backend import Batches, Job
 from counterpoise.engine.client import Program, Sent, Stake
 from counterpoise.engine.network import Network
+from counterpoise.engine.trees import select, stack
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
 
@@ -44,20 +45,22 @@ class PerClient:
         order = job.steps.argsort(descending=True, stable=True)
         local = self.program.local
         futures: dict[int, Future[Sent]] = {}
+        failed = threading.Event()
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
                 stakes = some.stakes(local)
                 passes = [Batches(some, local, epoch, self.dtype) for epoch in range(local.passes)]
                 for row, place in enumerate(places.tolist()):
-                    futures[place] = self._pool.submit(self._train, some, select(stakes, row), passes, row)
+                    futures[place] = self._pool.submit(self._train, some, select(stakes, row), passes, row, failed)
             return Sent(*stack([futures[i].result() for i in range(len(job.sizes))]))
         except BaseException:
+            failed.set()
             for future in futures.values():
                 future.cancel()
             raise
 
-    def _train(self, job: Job, stake: Stake, passes: Sequence[Batches], row: int) -> Sent:
+    def _train(self, job: Job, stake: Stake, passes: Sequence[Batches], row: int, failed: threading.Event) -> Sent:
         if not hasattr(self._own, "network"):
             self._own.network = Network(self._module, self._layout, self._keyed, train=True)
         network: Network = self._own.network
@@ -66,7 +69,7 @@ class PerClient:
             carry = program.begin(shared, stake)
             for batches in passes:
                 for step, count in enumerate(batches.counts[row]):
-                    if self.halt.is_set():
+                    if self.halt.is_set() or failed.is_set():
                         raise Interrupted("Stopped.")
                     carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
                 carry = program.end_epoch(shared, stake, carry)

@@ -5,7 +5,7 @@ The same in the simulator and on Flower; it knows the world only through `counte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -14,10 +14,13 @@ from torch import Tensor
 from counterpoise.engine.admission import Limits, admit
 from counterpoise.engine.client import Named
 from counterpoise.engine.store import Store
-from counterpoise.errors import Diverged
-from counterpoise.method import Cohort, Method, Round, World
+from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.method import Cohort, Method, Part, Round, World
 
 __all__ = ["Outcome", "Server"]
+
+Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
+"""By part: clients and their new records."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,11 @@ class Server:
 
         `excluded` names clients that the runtime could not hear (no reply, a torn one).
         """
+        if cohort.updates.shape != (len(cohort.ids), len(self.model)):
+            raise CounterpoiseError(
+                f"The cohort's updates have shape {tuple(cohort.updates.shape)}; {len(cohort.ids)} clients and a model of "
+                f"{len(self.model)} parameters need {(len(cohort.ids), len(self.model))}."
+            )
         claims = dict(zip(cohort.ids, _numbers(cohort.examples), strict=True))
         left_out = dict(excluded or {})
         cohort, refused = admit(cohort, self.limits)
@@ -63,45 +71,52 @@ class Server:
             return Outcome(claims, {}, left_out, skipped="no client could be heard")
         round = Round(cohort, self.model, world)
         state = dict(self.state)
-        rows: dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]] = {}
+        rows: Rows = {}
         notes: dict[str, dict[int, float]] = {}
         for part in self.method.parts:
             if part.apply is None:
                 continue
             store = self.records.get(part.name)
             ids = round.cohort.ids
+            seen = round.notes
             round = part.apply(
                 round.but(
                     state=state.get(part.name, {}),
                     records={} if store is None else store.gather(ids),
                     reports=round.cohort.reports.get(part.name, {}),
                     shared={name: state.get(name, {}) for name in part.reads},
-                    notes={},
                 )
             )
+            _check(part, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
             if store is not None:
                 rows[part.name] = (ids, round.records)
-            for name, noted in round.notes.items():
-                notes[name] = dict(zip(ids, noted.tolist(), strict=True))
-            if round.skipped:
-                return Outcome(claims, {}, left_out, round.skipped, notes)
+            for name, noted in round.notes.items() if round.notes is not seen else ():
+                notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
             if round.excluded:
                 left_out |= round.excluded
-                heard = torch.tensor([client not in round.excluded for client in ids], device=round.model.device)
-                kept = None if round.weights is None else round.weights[heard]
-                round = round.but(cohort=round.cohort.keep(heard), weights=kept, excluded={})
-                if not len(round.cohort):
-                    return Outcome(claims, {}, left_out, "no client could be trusted", notes)
+                round = _without(round, round.excluded)
+            if not round.skipped and not len(round.cohort):
+                round = round.skip("no client could be trusted")
+            if round.skipped:
+                # What the server learned of its clients stays; what it would have done with them does not.
+                learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
+                self._commit(self.model, state, rows, learned)
+                return Outcome(claims, {}, left_out, round.skipped, notes)
         if not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
-        self.model, self.state = round.model, state
-        for name, (ids, values) in rows.items():
-            self.records[name].scatter(ids, values)
+        self._commit(round.model, state, rows, {part.name for part in self.method.parts})
         return Outcome(claims, self._effective(round), left_out, "", notes)
+
+    def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
+        self.model = model
+        self.state = {name: own if name in parts else self.state[name] for name, own in state.items()}
+        for name, (ids, values) in rows.items():
+            if name in parts:
+                self.records[name].scatter(ids, values)
 
     def _effective(self, round: Round) -> dict[int, float] | None:
         """One number per client: a weight per layer counts by the layer's size."""
@@ -117,3 +132,28 @@ class Server:
 def _numbers(values: Tensor) -> Iterable[int | float]:
     """Whole numbers as such, others as they are."""
     return [int(v) if float(v).is_integer() else v for v in values.tolist()]
+
+
+def _without(round: Round, excluded: Mapping[int, str]) -> Round:
+    """The round without some clients."""
+    heard = torch.tensor([client not in excluded for client in round.cohort.ids], device=round.model.device)
+    return round.but(
+        cohort=round.cohort.keep(heard),
+        weights=None if round.weights is None else round.weights[heard],
+        notes={name: values[heard] for name, values in round.notes.items()},
+        excluded={},
+    )
+
+
+def _check(part: Part, round: Round) -> None:
+    """A part must return the round; its state and records must be those it declared, or they would be lost."""
+    if not isinstance(round, Round):
+        raise CounterpoiseError(f"part {part.name}: apply must return the round, not {round!r}.")
+    if round.weights is not None and len(round.weights) != len(round.cohort):
+        raise CounterpoiseError(f"part {part.name} gave {len(round.weights)} weights to {len(round.cohort)} clients.")
+    for what, given, declared in (
+        ("server_state", round.state, part.server_state),
+        ("client_record", round.records, part.client_record),
+    ):
+        if given and declared is None:
+            raise CounterpoiseError(f"part {part.name} returned {', '.join(given)} but declares no {what}.")

@@ -35,6 +35,8 @@ class Engine:
     """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
     dtype: str = "float32"
     """'float32' or 'float64'."""
+    tf32: bool = True
+    """On a GPU, let float32 products use TF32: faster, with about three digits less in a product."""
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:

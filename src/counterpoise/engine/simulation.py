@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Backend, Job
@@ -19,7 +20,7 @@ from counterpoise.engine.batches import client_keys
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
-from counterpoise.engine.messages import pack_broadcast, pack_reply, weight
+from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
 from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
@@ -38,6 +39,8 @@ Sampler = Callable[[int, int, int], Tensor]
 """``(seed, round, population) -> client numbers``"""
 Adversary = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, between the clients and the server."""
+
+RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "skipped")
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +67,7 @@ class _World:
     def __init__(self, simulation: Simulation, round: int, shared: Shared | None) -> None:
         self._simulation, self._shared = simulation, shared
         self.round = round
+        self.key = integer(simulation.seed, purpose("server"), round)
         self.population = simulation.federation.clients
         self.local = simulation.program.local
         self.layout = simulation.layout
@@ -114,8 +118,8 @@ class _World:
 class Simulation:
     """The state of a run and the step to its next round.
 
-    `advance` changes nothing until its round has succeeded, so that a run which is stopped or fails
-    can be written down as of its last good round.
+    `advance` changes nothing until the server has taken the whole round in, so that a run which is
+    stopped or fails in training can be written down as of its last good round.
     """
 
     def __init__(
@@ -150,6 +154,9 @@ class Simulation:
         loss = loss or cross_entropy
         if metrics is None:
             metrics = {"accuracy": accuracy} if federation.classes else {}
+        for name in metrics:
+            if name in RESERVED:
+                raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)
         self.engine = (engine or Engine()).resolve(size, self.layout.size)
@@ -176,7 +183,9 @@ class Simulation:
         self.client_state = {p.name: Store(p.client_state(start)) for p in method.parts if p.client_state is not None}
         self.round = 0
         first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
-        trained = size * local.passes * float(first.double().mean())
+        trained = size * float(first.double().mean()) * local.epochs
+        if local.steps is not None:
+            trained = size * local.batch * float(torch.as_tensor(local.steps, dtype=torch.float64).mean())
         self.evaluator = Evaluator(evaluation or Evaluation(), self.backend, self.federation, scores, dtype, trained)
         for part in method.parts:
             if part.check is not None:
@@ -188,7 +197,7 @@ class Simulation:
         """Run the next round; `last` makes sure that it is evaluated."""
         begun = time.perf_counter()
         round = self.round + 1
-        with self._threads(), self._seeded(round):
+        with self._setting(), self._seeded(round):
             ids = self._draw(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
             clients = torch.tensor(ids, dtype=torch.int64)
@@ -206,25 +215,30 @@ class Simulation:
                 )
                 sent = self.backend.train(job)
                 cohort = self.cohort(present, job, sent)
-                up = weight(pack_reply(sent, cohort.examples, cohort.steps))
+                up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
             else:
                 cohort = self._nobody()
             if self.adversary is not None:
                 cohort = self.adversary(round, cohort)
+            absent |= {client: "it did not reply" for client in present if client not in cohort.ids}
             outcome = self.server.receive(cohort, world, absent)
             self._keep(present, sent)
             self.round = round
             metrics, each = self.evaluator.evaluate(self.server.model, round, last)
             each |= self._personal(round, last)
-        if sent is not None:
-            metrics = {"train_loss": float(sent.loss.double().mean())} | metrics
+        heard = [place for place, client in enumerate(present) if client not in outcome.excluded]
+        if sent is not None and heard:
+            metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = weight(pack_broadcast(shared)) * len(present)
+        down = byte_count(pack_broadcast(shared)) * len(present)
         return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
 
     def _draw(self, round: int) -> list[int]:
-        ids = sorted(torch.as_tensor(self.sampler(self.seed, round, self.federation.clients)).tolist())
+        drawn = self.sampler(self.seed, round, self.federation.clients)
+        if not isinstance(drawn, Tensor | Sequence):
+            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
+        ids = sorted(torch.as_tensor(drawn).tolist())
         if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < self.federation.clients):
             raise CounterpoiseError(
                 f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
@@ -242,7 +256,10 @@ class Simulation:
     def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
         device = self.server.model.device
-        examples, steps = job.sizes.to(device, torch.float64), (job.steps * self.program.local.passes).to(device)
+        examples, steps = (
+            job.sizes.to(device, torch.float64),
+            (job.steps * self.program.local.passes).to(device, torch.float64),
+        )
         return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def _nobody(self) -> Cohort:
@@ -251,7 +268,7 @@ class Simulation:
             (),
             model.new_empty((0, len(model))),
             model.new_empty(0, dtype=torch.float64),
-            model.new_empty(0, dtype=torch.int64),
+            model.new_empty(0, dtype=torch.float64),
         )
 
     def _keep(self, ids: Sequence[int], sent: Sent | None) -> None:
@@ -272,32 +289,42 @@ class Simulation:
     def _personal(self, round: int, last: bool) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model, where a part makes one and the client has been seen."""
         each: dict[str, dict[int, float]] = {}
-        for part in self.program.method.parts:
-            store = self.client_state.get(part.name)
-            if part.personal is not None and store is not None:
-                own = {client: part.personal(self.server.model, store[client]) for client in store}
-                each |= self.evaluator.evaluate_personal(own, round, last)
+        for part in self.program.method.parts if self.evaluator.clients_due(round, last) else ():
+            store, own = self.client_state.get(part.name), part.personal
+            if own is not None and store is not None:
+                models = ((client, own(self.server.model, store[client])) for client in store)
+                each |= self.evaluator.evaluate_personal(models)
         return each
 
     # ------------------------------------------------------------ state
 
     def trained(self) -> nn.Module:
-        """The server's model as a module of its own."""
+        """The server's model as a module of its own, in evaluation mode."""
         module = copy.deepcopy(self.module)
         with torch.no_grad():
             trainable = [p for p in module.parameters() if p.requires_grad]
             for parameter, value in zip(trainable, self.layout.unflatten(self.server.model), strict=True):
                 parameter.copy_(value)
-        return module
+        return module.eval()
 
     @contextlib.contextmanager
-    def _threads(self) -> Iterator[None]:
+    def _setting(self) -> Iterator[None]:
+        """Torch's own switches, as the resolved setting says, for the time of a round."""
         before = torch.get_num_threads()
-        torch.set_num_threads(self.engine.threads or before)
-        try:
+        with contextlib.ExitStack() as stack:
+            torch.set_num_threads(self.engine.threads or before)
+            stack.callback(torch.set_num_threads, before)
+            if self.program.second_order:  # the only attention kernel that can be differentiated twice
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if torch.device(self.engine.device).type == "cuda":
+                stack.enter_context(torch.cuda.device(self.engine.device))
+                tf32 = self.engine.tf32
+                stack.enter_context(
+                    torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=tf32)
+                )
+                stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
+                torch.backends.cuda.matmul.allow_tf32 = tf32
             yield
-        finally:
-            torch.set_num_threads(before)
 
     @contextlib.contextmanager
     def _seeded(self, round: int) -> Iterator[None]:

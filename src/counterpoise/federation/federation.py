@@ -22,6 +22,8 @@ from counterpoise.randomness import counter, purpose
 __all__ = ["Federation"]
 
 Array = np.ndarray | Tensor
+_MOST_CLIENTS = 10_000_000
+"""A larger client number is taken for a mistake: the table has a place for every client up to it."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,13 @@ class Federation:
         """A digest of every sample and who holds it, by which a resumed run knows its data."""
         digest = hashlib.sha256()
         for samples in (self.base, self.test, self.probe, self.proxy):
-            for tensor in () if samples is None else (samples.inputs, samples.targets):
+            if samples is None:
+                continue
+            for value in (samples.inputs, samples.targets, samples.scale, samples.shift):
+                tensor = torch.as_tensor(value)
                 digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
                 digest.update(raw_bytes(tensor))
+        digest.update(f"{self.classes} classes".encode())
         for held in (self.train, self.heldout):
             if isinstance(held, Table):
                 digest.update(held.offsets.numpy().tobytes() + held.flat.numpy().tobytes())
@@ -108,10 +114,12 @@ class Federation:
         (2, [2, 2])
         """
         base = Samples.of(inputs, targets, scale, shift)
-        if not 0 <= heldout < 1:
+        if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
             raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
         tests = None
         if test is not None:
+            if not isinstance(test, tuple | list) or len(test) != 2:
+                raise CounterpoiseError("test must be a pair of inputs and targets.")
             tests = Samples.of(*test, scale, shift, where="the test set")
             if tests.inputs.shape[1:] != base.inputs.shape[1:]:
                 raise CounterpoiseError(
@@ -140,6 +148,9 @@ class Federation:
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
             raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
+        types = {s.inputs.dtype for s in each}
+        if len(types) > 1:
+            raise CounterpoiseError(f"Clients' inputs differ in type: {sorted(map(str, types))}.")
         inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
         rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
         return cls.from_arrays(inputs, targets, partition=rows, **settings)
@@ -191,7 +202,7 @@ def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kep
         return held
     if isinstance(partition, np.ndarray | Tensor) or _whole(partition):
         owners = torch.as_tensor(partition)
-        if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or int(owners.min()) < 0:
+        if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or _outside(owners):
             raise CounterpoiseError(
                 f"partition must give one client number, from 0, to each of the {len(targets)} samples."
             )
@@ -211,6 +222,10 @@ def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kep
     owners = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
     there = torch.isin(flat, kept)
     return Table.of(owners[there], flat[there], len(rows))
+
+
+def _outside(owners: Tensor) -> bool:
+    return not len(owners) or int(owners.min()) < 0 or int(owners.max()) >= _MOST_CLIENTS
 
 
 def _whole(values: object) -> bool:

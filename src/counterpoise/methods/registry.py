@@ -1,4 +1,4 @@
-"""The registry of methods, and the groups in which they are listed."""
+"""The registry of methods."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
 __all__ = ["mean"]
@@ -12,7 +13,8 @@ def mean() -> Part:
 
     def apply(round: Round) -> Round:
         weights = round.weights
-        assert weights is not None, "a mean needs a part that weighs before it"
+        if weights is None:
+            raise CounterpoiseError("A mean needs weights: put a part such as parts.by_data() into the slot weigh.")
         total = weights.sum(0)
         if not bool((total.isfinite() & (total > 0)).all()):
             return round.skip("the clients' weights do not sum to a positive number")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
 __all__ = ["server_momentum", "server_step"]
@@ -14,8 +15,8 @@ def server_step(lr: float = 1.0) -> Part:
     """``w <- w + lr u``, with u the combined update."""
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
-        return round.but(model=round.model + lr * round.combined)
+        combined = _combined(round)
+        return round.but(model=round.model + lr * combined)
 
     return Part("server-step", apply=apply)
 
@@ -27,8 +28,16 @@ def server_momentum(beta: float, lr: float = 1.0) -> Part:
         return {"velocity": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
-        velocity = beta * round.state["velocity"] + round.combined
+        combined = _combined(round)
+        velocity = beta * round.state["velocity"] + combined
         return round.but(model=round.model + lr * velocity, state={"velocity": velocity})
 
     return Part("server-momentum", server_state=server_state, apply=apply)
+
+
+def _combined(round: Round) -> Tensor:
+    if round.combined is None:
+        raise CounterpoiseError(
+            "The server's step needs one update: put a part such as parts.mean() into the slot combine."
+        )
+    return round.combined

@@ -19,13 +19,14 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import PARTITIONS, load
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
+from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
 from counterpoise.registry import Registry
 from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.setup import Model, Setup
 
-__all__ = ["describe", "setup"]
+__all__ = ["check_same", "describe", "setup"]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -86,8 +87,8 @@ def setup(config: Config, **own: Any) -> Setup:
         local=Local(
             local.epochs,
             local.batch,
-            _make(OPTIMIZERS, local.optimizer),
-            _make(SCHEDULES, local.schedule),
+            own.get("optimizer") or _make(OPTIMIZERS, local.optimizer),
+            own.get("schedule") or _make(SCHEDULES, local.schedule),
             local.steps,
             augment,
         ),
@@ -110,6 +111,24 @@ def _give(name: str) -> CounterpoiseError:
 # ---------------------------------------------------------------- objects to configuration
 
 
+def check_same(kept: Config, made: Config) -> None:
+    """Refuse to go on with objects that are not those the run was made with."""
+    before, now = _flat(kept.plain()), _flat(made.plain())
+    for key in before.keys() | now.keys():
+        if key != "rounds" and before.get(key) != now.get(key):
+            what = key.partition(".")[0].replace("data", "federation")
+            raise CounterpoiseError(
+                f"The {what} given is not the one this run was made with: {key} was {before.get(key)!r} and is {now.get(key)!r}."
+            )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
+
+
 def describe(made: Setup, simulation: Simulation) -> Config:
     """The complete configuration of a set-up, with what its simulation resolved."""
     own = {
@@ -123,9 +142,16 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         "steps": made.local.steps
         if made.local.steps is None or isinstance(made.local.steps, int)
         else list(made.local.steps),
-        "optimizer": made.local.optimizer.spec.plain(),
-        "schedule": made.local.schedule.spec.plain(),
     }
+    optimizer, schedule = made.local.optimizer, made.local.schedule
+    if optimizer.spec.options.get("lr") == optimizer.lr:
+        local["optimizer"] = optimizer.spec.plain()
+    else:
+        own["optimizer"] = "Optimizer"
+    if schedule.spec.name:
+        local["schedule"] = schedule.spec.plain()
+    else:
+        own["schedule"] = "Schedule"
     spec = getattr(made.local.augment, "spec", None)
     if made.local.augment is not None and spec is None:
         own["augment"] = getattr(made.local.augment, "__qualname__", "augment")
@@ -142,7 +168,9 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         "seed": made.seed,
         "data": {**source, "fingerprint": federation.fingerprint},
         "model": _model_choice(made.model, simulation.module),
-        "method": method.plain() if method.name else {"name": OWN, "called": made.method.name},
+        "method": method.plain()
+        if method.name
+        else {"name": OWN, "called": made.method.name, "parts": _parts(made.method)},
         "local": local,
         "engine": asdict(simulation.engine),
         "evaluation": asdict(simulation.evaluator.setting),
@@ -150,6 +178,11 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         "own": own,
     }
     return parse(values, "the run")
+
+
+def _parts(method: Method) -> str:
+    """Which parts stand where: all that can be written down of a method of a user's own."""
+    return "; ".join(f"{slot}: {', '.join(p.name for p in getattr(method, slot))}" for slot in SLOTS)
 
 
 def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
@@ -160,7 +193,7 @@ def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
         if model == entry.name or model is entry.factory:
             return {"name": entry.name, **_options(MODELS, {"name": entry.name, **options})}
     digest = hashlib.sha256()
-    for name, parameter in module.named_parameters():
-        digest.update(f"{name} {tuple(parameter.shape)}".encode())
-        digest.update(raw_bytes(parameter))
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tuple(tensor.shape)}".encode())
+        digest.update(raw_bytes(tensor))
     return {"name": OWN, "fingerprint": digest.hexdigest()[:16]}

@@ -58,7 +58,7 @@ class Checkpoint:
         state = {"model": simulation.server.model}
         for part, named in simulation.server.state.items():
             state |= {f"{part}/{name}": tensor for name, tensor in named.items()}
-        held = {key: tensor.contiguous() for key, tensor in state.items()}
+        held = {key: tensor.clone() for key, tensor in state.items()}  # two names may share a tensor
         replace_file(self._state(round), lambda path: save_file(held, path))
         index = {
             "schema": SCHEMA,
@@ -85,7 +85,7 @@ class Checkpoint:
         state = self._read(self._state(int(index["round"])), index["state"], device)
         server = simulation.server
         fresh = {"model": server.model} | {f"{p}/{n}": t for p, named in server.state.items() for n, t in named.items()}
-        if {k: t.shape for k, t in fresh.items()} != {k: t.shape for k, t in state.items()}:
+        if {k: (t.shape, t.dtype) for k, t in fresh.items()} != {k: (t.shape, t.dtype) for k, t in state.items()}:
             raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
         server.model = state["model"]
         server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
@@ -107,7 +107,7 @@ class Checkpoint:
         """Remove what the checkpoint does not need: other states, and rows that are all superseded."""
         self._digests = {saved: self._digests[saved] for saved in set(self._newest.values())}
         needed = {self._state(round), *map(self._rows, self._digests)}
-        for path in self.folder.glob("*.safetensors"):
+        for path in self.folder.glob("*.safetensors*"):
             if path not in needed:
                 path.unlink()
 
@@ -133,7 +133,8 @@ def read_index(folder: Path) -> dict[str, Any]:
     path = folder / "checkpoint.json"
     try:
         index = json.loads(path.read_text(encoding="utf-8"))
-        complete = {"schema", "run", "round", "status", "state", "rows"} <= index.keys()
+        kinds = {"schema": int, "run": str, "round": int, "status": str, "state": str, "rows": dict}
+        complete = all(isinstance(index.get(name), kind) for name, kind in kinds.items())
     except FileNotFoundError:
         raise CounterpoiseError(
             f"There is no checkpoint in {folder}: the run was stopped before its first round, or is not one."

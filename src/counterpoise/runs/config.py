@@ -45,7 +45,7 @@ class DataConfig(_Table):
     heldout: float = 0.2
     probe: int = Field(0, ge=0)
     proxy: int = Field(0, ge=0)
-    seed: int | None = None
+    seed: int | None = Field(None, ge=0)
     """Of the partition; by default the run's."""
     fingerprint: str | None = None
 
@@ -65,6 +65,7 @@ class EngineConfig(_Table):
     threads: int | None = None
     chunk: int | None = None
     dtype: str = "float32"
+    tf32: bool = True
 
 
 class EvaluationConfig(_Table):
@@ -117,7 +118,7 @@ def parse(values: Mapping[str, Any], where: str) -> Config:
 
 def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
     first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"] if not str(part).startswith("function-")]
+    path = _known(first["loc"])
     name = ".".join(path)
     if first["type"] == "extra_forbidden":
         table: Any = Config
@@ -129,6 +130,20 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
         return CounterpoiseError(f"{where}: the setting {name} is missing.")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return CounterpoiseError(f"{where}: {name} {message}, not {first['input']!r}.")
+
+
+def _known(location: tuple[int | str, ...]) -> list[str]:
+    """The part of an error's location that a user wrote; pydantic's own branches are left out."""
+    path: list[str] = []
+    table: Any = Config
+    for part in map(str, location):
+        fields = getattr(table, "model_fields", {})
+        names = {field.alias or key: field for key, field in fields.items()}
+        if part not in names and not (fields and part == str(location[-1])):
+            break
+        path.append(part)
+        table = names[part].annotation if part in names else None
+    return path
 
 
 def preset_names() -> list[str]:

@@ -8,9 +8,19 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["append_line", "read_lines", "replace_file", "replace_text"]
+__all__ = ["Unwritten", "append_line", "push", "read_lines", "replace_file", "replace_text"]
+
+
+class Unwritten(CounterpoiseError):
+    """The disk is full or forbidden. What was kept before is whole."""
+
+
+def _why(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
@@ -21,11 +31,9 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         partial.unlink(missing_ok=True)
-        raise CounterpoiseError(
-            f"{path} could not be written: {error.strerror or error}. What was there before is untouched."
-        ) from error
+        raise Unwritten(f"{path} could not be written: {_why(error)}. What was there before is untouched.") from error
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -41,9 +49,15 @@ def append_line(path: Path, value: Any) -> None:
     """One line of JSON at the end of a file."""
     try:
         with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value, separators=(",", ":")) + "\n")
+            file.write(json.dumps(value, separators=(",", ":"), allow_nan=False) + "\n")
     except OSError as error:
-        raise CounterpoiseError(f"{path} could not be written: {error.strerror or error}.") from error
+        raise Unwritten(f"{path} could not be written: {_why(error)}.") from error
+
+
+def push(path: Path) -> None:
+    """Push what was appended to the disk."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
 
 
 def read_lines(path: Path) -> Iterator[Any]:
@@ -52,6 +66,8 @@ def read_lines(path: Path) -> Iterator[Any]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise CounterpoiseError(f"{path} is missing.") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise CounterpoiseError(f"{path} is damaged and cannot be read: {error}.") from None
     for number, line in enumerate(lines, 1):
         try:
             yield json.loads(line)

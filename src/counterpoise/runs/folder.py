@@ -5,10 +5,12 @@ Both ``.jsonl`` files begin with a line that holds their schema and then have on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,12 @@ from counterpoise.engine.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import Config, parse
-from counterpoise.runs.files import append_line, read_lines, replace_text
+from counterpoise.runs.files import append_line, push, read_lines, replace_text
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["SCHEMA", "Folder"]
 
@@ -32,6 +39,8 @@ class Folder:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = Checkpoint(path / "checkpoint", _fingerprint(config))
+        self.written = 0
+        """The last round that both files hold."""
 
     @classmethod
     def create(cls, path: Path, config: Config) -> Folder:
@@ -40,6 +49,8 @@ class Folder:
             raise CounterpoiseError(
                 f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
             )
+        if path.is_dir() and any(path.iterdir()):
+            raise CounterpoiseError(f"The folder {path} is not empty. Choose another one for the run.")
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -80,9 +91,26 @@ class Folder:
     def append(self, record: RoundRecord) -> None:
         append_line(self.metrics, _metrics_line(record))
         append_line(self.clients, _clients_line(record))
+        self.written = record.round
 
     def save(self, simulation: Simulation, status: str) -> None:
+        """Write a checkpoint, after pushing the lines it counts on to the disk."""
+        push(self.metrics)
+        push(self.clients)
         self.checkpoint.save(simulation, status)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for one process at a time, where the system can."""
+        if fcntl is None:
+            yield
+            return
+        with open(self.metrics.with_name(".lock"), "wb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise CounterpoiseError(f"Another process is running the run in {self.path}.") from None
+            yield
 
     def restore(self, simulation: Simulation) -> tuple[list[RoundRecord], str]:
         """Bring a simulation and both files back to the checkpoint; lines written after it are dropped.
@@ -99,12 +127,18 @@ class Folder:
             )
         _rewrite(self.metrics, map(_metrics_line, records))
         _rewrite(self.clients, map(_clients_line, records))
+        self.written = simulation.round
         return records, status
 
     def records(self) -> Iterator[RoundRecord]:
         """Every round that both files hold whole."""
         for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
-            yield _record(metrics, clients)
+            try:
+                yield _record(metrics, clients)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                raise CounterpoiseError(
+                    f"{self.path} holds a line in metrics.jsonl or clients.jsonl that was not written by counterpoise."
+                ) from None
 
 
 def _fingerprint(config: Config) -> str:
@@ -124,14 +158,16 @@ def _body(path: Path) -> Iterator[Any]:
 
 
 def _rewrite(path: Path, lines: Iterable[Any]) -> None:
-    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in ({"schema": SCHEMA}, *lines))
+    text = "".join(
+        json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in ({"schema": SCHEMA}, *lines)
+    )
     replace_text(path, text)
 
 
 def _metrics_line(record: RoundRecord) -> dict[str, Any]:
     return {
         "round": record.round,
-        **record.metrics,
+        **{name: value if math.isfinite(value) else None for name, value in record.metrics.items()},
         "seconds": round(record.seconds, 6),
         "bytes_up": record.bytes_up,
         "bytes_down": record.bytes_down,
@@ -144,12 +180,17 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
     return {
         "round": record.round,
         "cohort": record.cohort,
-        "claims": outcome.claims,
+        "claims": {c: v if math.isfinite(v) else None for c, v in outcome.claims.items()},
         "weights": outcome.weights,
         "excluded": outcome.excluded,
-        "notes": outcome.notes,
-        "metrics": record.clients,
+        "notes": _finite(outcome.notes),
+        "metrics": _finite(record.clients),
     }
+
+
+def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float | None]]:
+    """JSON has no NaN: what is not finite is null there."""
+    return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 
 _COSTS = ("round", "seconds", "bytes_up", "bytes_down", "skipped")
@@ -157,7 +198,7 @@ _COSTS = ("round", "seconds", "bytes_up", "bytes_down", "skipped")
 
 def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
     def by_client(values: dict[str, Any]) -> dict[int, Any]:
-        return {int(client): value for client, value in values.items()}
+        return {int(client): math.nan if value is None else value for client, value in values.items()}
 
     weights = clients["weights"]
     outcome = Outcome(
@@ -171,7 +212,7 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         metrics["round"],
         tuple(clients["cohort"]),
         outcome,
-        {name: value for name, value in metrics.items() if name not in _COSTS},
+        {name: math.nan if value is None else value for name, value in metrics.items() if name not in _COSTS},
         {name: by_client(values) for name, values in clients["metrics"].items()},
         metrics["seconds"],
         metrics["bytes_up"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
 
 __all__ = ["Run"]
 
@@ -28,6 +30,14 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The complete, resolved configuration."""
     folder: Path | None = None
+    keep: Callable[[Path], None] | None = field(default=None, repr=False)
+    """Writes the run, whole and resumable, into a new folder; `save` calls it."""
+
+    def save(self, folder: str | Path) -> None:
+        """Keep a run that was simulated without a folder."""
+        if self.keep is None:
+            raise CounterpoiseError(f"This run is already kept, in {self.folder}.")
+        self.keep(Path(folder))
 
     def __repr__(self) -> str:
         shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
@@ -72,11 +82,16 @@ class Run:
             "seed": self.seed,
             "status": self.status,
             "rounds": len(self.rounds),
-            "accuracy": self.accuracy,
-            "loss": self.last("loss"),
+            "accuracy": _finite(self.accuracy),
+            "loss": _finite(self.last("loss")),
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "excluded": left_out,
             "out": None if self.folder is None else str(self.folder),
         }
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None

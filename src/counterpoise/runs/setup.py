@@ -21,7 +21,7 @@ from counterpoise.method import Method
 from counterpoise.models import MODELS
 from counterpoise.randomness import check_seed, integer, purpose
 
-__all__ = ["Model", "Setup", "build_model"]
+__all__ = ["Model", "Setup", "build_model", "check_rounds"]
 
 Model = nn.Module | Callable[..., nn.Module] | str
 """A module, a factory (called with `shape` and `classes` if it takes them), or a model's name."""
@@ -47,8 +47,17 @@ class Setup:
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
-        if type(self.rounds) is not int or self.rounds < 1:
-            raise CounterpoiseError(f"rounds must be a whole number at least 1, not {self.rounds!r}.")
+        check_rounds(self.rounds)
+        for name, kind, how in (
+            ("method", Method, "cp.methods.fedavg()"),
+            ("federation", Federation, "cp.load(...)"),
+            ("local", Local, "cp.Local(...)"),
+            ("engine", Engine, "cp.Engine(...)"),
+            ("evaluation", Evaluation, "cp.Evaluation(...)"),
+            ("limits", Limits, "cp.Limits(...)"),
+        ):
+            if not isinstance(getattr(self, name), kind):
+                raise CounterpoiseError(f"{name} must be made by {how}, not {getattr(self, name)!r}.")
 
     def simulation(self) -> Simulation:
         """A simulation at its beginning."""
@@ -68,6 +77,12 @@ class Setup:
         )
 
 
+def check_rounds(rounds: object) -> None:
+    """Refuse what cannot be a number of rounds."""
+    if type(rounds) is not int or rounds < 1:
+        raise CounterpoiseError(f"rounds must be a whole number at least 1, not {rounds!r}.")
+
+
 def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
     """The initial module. A factory's random weights are a function of the seed alone."""
     if isinstance(model, nn.Module):
@@ -84,8 +99,13 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
             "This model's factory asks for the number of classes, and these targets are not class numbers."
         )
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(integer(seed, purpose("initial weights")))
-        module = model(**given)
+        torch.default_generator.manual_seed(integer(seed, purpose("initial weights")))  # and no GPU's
+        try:
+            module = model(**given)
+        except TypeError as error:
+            raise CounterpoiseError(
+                f"The model's factory cannot be called with shape and classes alone: {error}."
+            ) from error
     if not isinstance(module, nn.Module):
         raise CounterpoiseError(f"The model's factory returned {type(module).__name__}, not an nn.Module.")
     return module

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
@@ -18,11 +19,11 @@ from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Adversary, RoundRecord, Sampler, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import Federation
-from counterpoise.local import Local
+from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.run import Run
-from counterpoise.runs.setup import Model, Setup
+from counterpoise.runs.setup import Model, Setup, check_rounds
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -94,62 +95,114 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
     simulation = made.simulation()
     run = Run(made.method.name, made.seed, simulation.module)
     if out is None:
+        run.keep = lambda path: _keep(made, simulation, run, path)
         return _go(simulation, run, made.rounds, on_round, None)
+    folder = _create(made, simulation, run, out)
+    with folder.locked():
+        return _go(simulation, run, made.rounds, on_round, folder)
+
+
+def _create(made: Setup, simulation: Simulation, run: Run, path: Path) -> Folder:
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder
 
-    folder = Folder.create(out, describe(made, simulation))
-    run.settings, run.folder = folder.config.plain(), out
-    return _go(simulation, run, made.rounds, on_round, folder)
+    folder = Folder.create(path, describe(made, simulation))
+    run.settings, run.folder = folder.config.plain(), path
+    return folder
 
 
-def resume(folder: str | Path, *, rounds: int | None = None, on_round: OnRound | None = None, **own: Any) -> Run:
+def _keep(made: Setup, simulation: Simulation, run: Run, path: Path) -> None:
+    folder = _create(made, simulation, run, path)
+    for record in run.rounds:
+        folder.append(record)
+    folder.save(simulation, run.status)
+    run.keep = None
+
+
+def resume(
+    folder: str | Path,
+    *,
+    rounds: int | None = None,
+    on_round: OnRound | None = None,
+    method: Method | None = None,
+    federation: Federation | None = None,
+    model: Model | None = None,
+    cohort: Sampler | None = None,
+    optimizer: Optimizer | None = None,
+    schedule: Schedule | None = None,
+    augment: Augment | None = None,
+    loss: Loss | None = None,
+    metrics: Mapping[str, Metric] | None = None,
+    adversary: Adversary | None = None,
+) -> Run:
     """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.
 
-    A run of your own objects needs them again: ``resume(dir, model=..., federation=..., loss=...)``.
-    The result is, bit for bit, that of a run which was never stopped.
+    What was your own, and so could not be written down, is given again: a model, a federation, a
+    loss, and so on; as far as it has a fingerprint it is checked. The model is, bit for bit, that of
+    a run which was never stopped.
     """
-    from counterpoise.runs.build import describe, setup
+    from counterpoise.runs.build import check_same, describe, setup
     from counterpoise.runs.folder import Folder
 
     kept = Folder.open(Path(folder))
-    made = setup(kept.config, **own)
+    made = setup(
+        kept.config,
+        method=method,
+        federation=federation,
+        model=model,
+        cohort=cohort,
+        optimizer=optimizer,
+        schedule=schedule,
+        augment=augment,
+        loss=loss,
+        metrics=metrics,
+        adversary=adversary,
+    )
     simulation = made.simulation()
-    if describe(made, simulation).model != kept.config.model:
-        raise CounterpoiseError(
-            "The model given is not the one this run was made with: its layers or initial weights differ."
-        )
+    check_same(kept.config, describe(made, simulation))
     run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
-    run.rounds, run.status = kept.restore(simulation)
-    if run.status == "diverged":
-        raise CounterpoiseError(
-            f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
-        )
-    if rounds is not None:
-        if rounds < simulation.round:
+    with kept.locked():
+        run.rounds, run.status = kept.restore(simulation)
+        if run.status == "diverged":
             raise CounterpoiseError(
-                f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
+                f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
             )
-        kept.extend(rounds)
-    return _go(simulation, run, kept.config.rounds, on_round, kept)
+        if rounds is not None:
+            check_rounds(rounds)
+            if rounds < simulation.round:
+                raise CounterpoiseError(
+                    f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
+                )
+            kept.extend(rounds)
+        return _go(simulation, run, kept.config.rounds, on_round, kept)
 
 
 def _go(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
-    """Rounds until the last, each kept as soon as it is over."""
+    """Rounds until the last, each kept as soon as it is over.
+
+    However the run ends, what is kept is a whole checkpoint of its last good round.
+    """
     reason: Diverged | Interrupted | None = None
-    with _stoppable(simulation):
+    where = "" if folder is None else str(folder.path)
+    with _stoppable(simulation) as signals:
         try:
             status = _rounds(simulation, run, rounds, on_round, folder)
         except Diverged as error:
             status = "diverged"
-            kept = "" if folder is None else f" Rounds 1 to {simulation.round} are kept in {folder.path}."
+            kept = f" Rounds 1 to {simulation.round} are kept in {where}." if where else ""
             reason = Diverged(
                 f"{error} This was in round {simulation.round + 1}; the model is as it was before it.{kept}"
             )
         except Interrupted:
             status = "stopped"
-            how = "" if folder is None else f" Continue with: counterpoise resume {folder.path}"
+            how = f" Continue with: counterpoise resume {shlex.quote(where)}" if where else ""
             reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
+            reason.signal = signals[0] if signals else signal.SIGINT
+        except Exception as error:
+            if folder is not None and len(run.rounds) == simulation.round == folder.written:
+                folder.save(simulation, "failed")
+            error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
+            raise
         run.status = status
         run.model = simulation.trained()
         if folder is not None:
@@ -170,26 +223,34 @@ def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | N
             if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
                 folder.save(simulation, "running")
                 saved = time.monotonic()
-        if on_round is not None and on_round(record) is True:
-            return "stopped"
-        if simulation.backend.halt.is_set():
+        enough = on_round is not None and on_round(record) is True
+        if simulation.round < rounds and simulation.backend.halt.is_set():
             raise Interrupted
+        if enough:
+            return "finished" if simulation.round == rounds else "stopped"
     return "finished"
 
 
 @contextlib.contextmanager
-def _stoppable(simulation: Simulation) -> Iterator[None]:
-    """Ctrl-C and a polite kill end the run between two steps instead of anywhere."""
+def _stoppable(simulation: Simulation) -> Iterator[list[int]]:
+    """Ctrl-C and a polite kill end the run between two steps; a second one ends it anywhere.
+
+    Yields the signals that came.
+    """
+    came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
         simulation.backend.halt.set()
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -1,0 +1,42 @@
+"""The cut of a cohort into chunks: complete, within bounds, and as cheap as any other."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from counterpoise.engine.buckets import buckets
+
+
+def cost(chunks, steps, overhead):
+    return sum((len(chunk) + overhead) * int(steps[chunk].max()) for chunk in chunks)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 12), st.floats(0, 20))
+def test_every_client_is_in_one_chunk_of_bounded_size(lengths, most, overhead):
+    steps = torch.tensor(lengths)
+    chunks = buckets(steps, most, overhead)
+    assert sorted(torch.cat(chunks).tolist()) == list(range(len(lengths)))
+    assert max(map(len, chunks)) <= most
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.floats(0, 20))
+def test_no_cut_of_the_sorted_cohort_is_cheaper(lengths, overhead):
+    steps = torch.tensor(sorted(lengths))
+    ours = cost(buckets(steps, len(lengths), overhead), steps, overhead)
+    places = list(range(len(lengths)))
+    for k in range(len(lengths)):
+        for cuts in itertools.combinations(places[1:], k):
+            edges = [0, *cuts, len(lengths)]
+            other = [torch.tensor(places[a:b]) for a, b in itertools.pairwise(edges)]
+            assert ours <= cost(other, steps, overhead) + 1e-9
+
+
+def test_a_skewed_cohort_wastes_little_on_a_cpu():
+    steps = torch.tensor([1] * 40 + [2] * 30 + [5] * 20 + [30] * 5 + [60])
+    done = sum(len(chunk) * int(steps[chunk].max()) for chunk in buckets(steps, 100, 1.0))
+    assert done <= 1.2 * int(steps.sum())
+    assert 10 * int(steps.sum()) < 96 * 60  # what one chunk would do

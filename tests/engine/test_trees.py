@@ -1,0 +1,39 @@
+"""Trees of tensors, and the copying of one into the buffers of another."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from counterpoise.engine.trees import cat, fill, layout, stack, where
+
+
+def test_a_tree_is_filled_by_name_whatever_the_order():
+    target = {"a": torch.zeros(2), "b": torch.zeros(2)}
+    fill(target, {"b": torch.full((2,), 2.0), "a": torch.full((2,), 1.0)})
+    assert target["a"].tolist() == [1, 1]
+    assert target["b"].tolist() == [2, 2]
+
+
+def test_a_leaf_passed_on_to_another_name_is_read_before_it_is_overwritten():
+    target = {"last": torch.tensor([1.0]), "previous": torch.tensor([0.0])}
+    fill(target, {"last": torch.tensor([2.0]), "previous": target["last"]})
+    assert (target["last"].item(), target["previous"].item()) == (2, 1)
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros(1), torch.zeros(2, dtype=torch.float64)])
+def test_a_tensor_that_does_not_fit_is_not_broadcast_or_cast(wrong):
+    with pytest.raises(ValueError, match="does not fit a buffer"):
+        fill({"a": torch.zeros(2)}, {"a": wrong})
+
+
+def test_stacking_joining_and_masking_go_by_name():
+    one, two = (
+        {"a": torch.tensor([1.0]), "b": torch.tensor([2.0])},
+        {"b": torch.tensor([4.0]), "a": torch.tensor([3.0])},
+    )
+    assert stack([one, two])["a"].tolist() == [[1], [3]]
+    assert cat([one, two])["b"].tolist() == [2, 4]
+    mixed = where(torch.tensor([True, False]), cat([one, two]), cat([two, one]))
+    assert mixed["a"].tolist() == [1, 1]
+    assert layout(one) != layout({"a": torch.zeros(2), "b": torch.tensor([2.0])})
