@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Engine, Simulation
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS
@@ -81,6 +82,19 @@ def points(simulation: Simulation, rounds: int) -> list[float]:
         simulation.advance()
         values.append(float(simulation.server.model[0]))
     return values
+
+
+def without_probe() -> list[str]:
+    """Methods that ask for no probe set, which a federation without classes cannot have."""
+    names = []
+    for name in ALL_METHODS:
+        try:
+            descend(METHODS.make(name), H, M, 1)
+        except CounterpoiseError as error:
+            assert "needs a probe set" in str(error)  # noqa: PT017
+        else:
+            names.append(name)
+    return names
 
 
 # ---------------------------------------------------------------- small real data and models

@@ -196,6 +196,10 @@ class Round:
         """This round with some fields changed."""
         return replace(self, **changes)
 
+    def noting(self, **values: Tensor) -> Round:
+        """Add named numbers ``[C]`` to the notes."""
+        return replace(self, notes={**self.notes, **values})
+
     def skip(self, reason: str) -> Round:
         """Leave the model as it is, and say why."""
         return replace(self, skipped=reason)

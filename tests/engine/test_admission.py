@@ -5,7 +5,22 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers import BACKENDS, H, M, Point, blobs, descend, double, flat, half_square, points, quadratics, run, small
+from helpers import (
+    BACKENDS,
+    H,
+    M,
+    Point,
+    blobs,
+    descend,
+    double,
+    flat,
+    half_square,
+    points,
+    quadratics,
+    run,
+    small,
+    without_probe,
+)
 
 from counterpoise.engine import Limits, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged
@@ -70,7 +85,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in METHODS])
+@pytest.mark.parametrize("name", without_probe())
 @pytest.mark.parametrize(("lie", "reason"), BAD)
 def test_a_bad_reply_is_left_out_and_the_others_weigh_on(lie, reason, name):
     simulation = pushed(changing(1, **lie), method=METHODS.make(name))
@@ -216,7 +231,7 @@ def test_a_diverged_round_keeps_the_clients_old_state():
 # ---------------------------------------------------------------- rounds that leave the model as it is
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in METHODS])
+@pytest.mark.parametrize("name", without_probe())
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_empty_cohort_leaves_model_and_state_as_they_are(name, backend):
     calls = [[0, 1], [0, 1], []]

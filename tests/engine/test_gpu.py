@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,8 @@ def every_hook() -> Part:
     """A part with every client hook, a second derivative and state of its own."""
 
     def begin(client: Client) -> dict[str, Tensor]:
-        return {"sum": torch.zeros_like(client.start), "epochs": client.start.new_zeros(())}
+        nothing = torch.zeros_like(client.start)
+        return {"sum": nothing, "last": nothing, "previous": nothing, "epochs": client.start.new_zeros(())}
 
     def loss(client: Client, step: Step, w: Tensor) -> Tensor:
         return 1e-3 * (w - client.start).square().sum() + step.mean(1e-3 * step.output_at(w).square().mean(1))
@@ -26,14 +29,17 @@ def every_hook() -> Part:
         return g + 1e-2 * step.curvature(g) + 1e-3 * step.gradient_at(client.start) + client.state["kept"]
 
     def after_step(client: Client, step: Step) -> dict[str, Tensor]:
-        return {**client.memo, "sum": client.memo["sum"] + step.gradient}
+        # In another order than `begin`, and one leaf passed on to another: a graph's buffers must not mix them up.
+        passed = {"last": step.gradient, "previous": client.memo["last"], "epochs": client.memo["epochs"]}
+        return {**passed, "sum": client.memo["sum"] + step.gradient}
 
     def after_epoch(client: Client, w: Tensor) -> dict[str, Tensor]:
         return {**client.memo, "epochs": client.memo["epochs"] + 1}
 
     def finish(client: Client, reply: Reply) -> Reply:
         reports = {"epochs": client.memo["epochs"], "norm": client.memo["sum"].norm()}
-        return Reply(0.9 * reply.update, reports, {"kept": 1e-3 * reply.update})
+        change = client.memo["last"] - client.memo["previous"]
+        return Reply(0.9 * reply.update + 1e-3 * change, reports, {"kept": 1e-3 * reply.update})
 
     return Part(
         "every-hook",
@@ -87,10 +93,31 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 
-def test_a_run_on_the_gpu_repeats_bit_for_bit() -> None:
+@pytest.mark.parametrize("model", [cp.models.mlp, cp.models.cnn6, network])
+def test_a_run_on_the_gpu_repeats_bit_for_bit(model: Callable[..., nn.Module]) -> None:
     federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12))
     runs = [
-        cp.simulate("fedavgm", federation, model=cp.models.mlp, rounds=4, cohort=5, engine=cp.Engine(device="cuda"))
+        cp.simulate("fedavgm", federation, model=model, rounds=4, cohort=5, engine=cp.Engine(device="cuda"))
         for _ in range(2)
     ]
     assert all(torch.equal(a, b) for a, b in zip(*(r.model.parameters() for r in runs), strict=True))
+
+
+def test_one_round_without_tf32_is_the_cpus_in_float32() -> None:
+    federation = cp.load("digits", partition=cp.iid(clients=6))
+    ends = []
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        model = network(federation.shape, 10)
+        simulation = Simulation(
+            cp.methods.fedavg(),
+            federation,
+            model,
+            local=cp.Local(epochs=2, batch=16, optimizer=cp.sgd(0.05)),
+            engine=cp.Engine(device=device, tf32=False),
+        )
+        start = simulation.server.model.clone()
+        simulation.advance()
+        ends.append((simulation.server.model - start).cpu())
+    assert (ends[0] - ends[1]).norm() <= 1e-3 * ends[0].norm()
+    assert not torch.backends.cuda.matmul.allow_tf32  # the switches are put back

@@ -21,6 +21,7 @@ from counterpoise.engine.messages import (
     template,
     unpack_broadcast,
 )
+from counterpoise.engine.network import Network
 from counterpoise.engine.perclient import PerClient
 from counterpoise.flat import Layout
 from counterpoise.local import Local, sgd
@@ -34,8 +35,17 @@ SEED, CLIENTS, ROUNDS = 4, 5, 3
 class World:
     """What a server hook may ask, outside the simulator."""
 
-    def __init__(self, round, layout, population):
-        self.round, self.layout, self.population, self.local = round, layout, population, LOCAL
+    def __init__(self, round, layout, federation, network):
+        self.round, self.layout, self.population, self.local, self.key = round, layout, federation.clients, LOCAL, round
+        self._samples, self._network = federation.probe, network
+
+    @property
+    def probe_targets(self):
+        return self._samples.targets
+
+    def probe(self, models):
+        inputs, _ = self._samples.take(torch.arange(len(self._samples)), models.dtype)
+        return torch.stack([self._network(model, inputs) for model in models])
 
 
 def identity(client):
@@ -84,14 +94,14 @@ def networked(method, federation, model):
         cohort, misfits = stack_replies(replies, like)
         assert misfits == {}
         assert cohort.ids == tuple(sorted(map(identity, range(CLIENTS))))
-        outcome = server.receive(cohort, World(round, layout, CLIENTS))
+        outcome = server.receive(cohort, World(round, layout, federation, Network(model, layout, False, train=False)))
         assert outcome.excluded == {}
     return server
 
 
 @pytest.mark.parametrize("name", ALL_METHODS)
 def test_a_run_over_bytes_is_the_simulated_one(name):
-    method, federation = METHODS.make(name), digits(CLIENTS)
+    method, federation = METHODS.make(name), digits(CLIENTS, probe=1)
     torch.manual_seed(0)
     model = cp.models.mlp(federation.shape, 10, hidden=8).double()
     server = networked(method, federation, copy.deepcopy(model))
@@ -209,7 +219,7 @@ def test_when_no_reply_fits_the_cohort_is_empty():
     cohort, reasons = stack_replies({1: {}, 2: {}}, LIKE)
     assert (cohort.ids, cohort.updates.shape, set(reasons)) == ((), (0, 3), {1, 2})
     server = Server(fedavg(), torch.zeros(3), Limits())
-    outcome = server.receive(cohort, World(1, None, 2), reasons)
+    outcome = server.receive(cohort, World(1, None, digits(2), None), reasons)
     assert outcome.skipped == "no client could be heard"
     assert set(outcome.excluded) == {1, 2}
 

@@ -33,7 +33,13 @@ class Logger(nn.Module):
 def batches_seen(method, engine, seed=0, rounds=2):
     Logger.seen = None
     simulation = Simulation(
-        method, blobs(SIZES), fresh(Logger()), local=Local(batch=4), cohort=3, seed=seed, engine=double(**engine)
+        method,
+        blobs(SIZES, probe=1),
+        fresh(Logger()),
+        local=Local(batch=4),
+        cohort=3,
+        seed=seed,
+        engine=double(**engine),
     )
     Logger.seen = []
     cohorts = [simulation.advance().cohort for _ in range(rounds)]

@@ -23,7 +23,7 @@ from counterpoise.runs.config import override, parse, read
 
 
 def federation(**settings: Any) -> cp.Federation:
-    return cp.load("digits", partition=cp.dirichlet(0.5, clients=12), **settings)
+    return cp.load("digits", partition=cp.dirichlet(0.5, clients=12), **{"probe": 1, **settings})
 
 
 def remembering() -> Part:
@@ -375,7 +375,7 @@ def test_a_run_goes_on_only_with_what_it_was_made_with(tmp_path: Path) -> None:
             "cohort given is not the one|own given is not the one",
         ),
         ("named", {"model": cp.models.linear}, "model given is not the one"),
-        ("named", {"federation": federation(probe=1)}, "federation given is not the one"),
+        ("named", {"federation": federation(probe=2)}, "federation given is not the one"),
         ("own", {}, "method of your own. Give it again"),
         (
             "own",
