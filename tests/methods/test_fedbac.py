@@ -307,3 +307,18 @@ def test_soft_without_reliability_and_gamma_is_the_plain_mean() -> None:
             simulation.advance()
         models.append(simulation.server.model)
     assert torch.allclose(models[0], models[1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.slow
+def test_as_printed_it_collapses_under_label_skew_and_soft_it_does_not() -> None:
+    """The documented example, shorter: a finding to keep in sight, not one to repair."""
+    import runpy
+    from pathlib import Path
+
+    measure = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "fedbac_collapse.py"))["measure"]
+    found = {}
+    for name, method in (("fedavg", fedavg()), ("printed", fedbac(strength=0)), ("soft", fedbac_soft())):
+        found[name] = np.mean([measure(method, seed, 50) for seed in range(2)], axis=0)
+    assert found["printed"][0] < found["fedavg"][0] - 0.06
+    assert found["printed"][1] < 6 < 9 < found["soft"][1]
+    assert found["soft"][0] > found["fedavg"][0] - 0.03
