@@ -111,7 +111,7 @@ def test_every_entry_says_what_it_is_and_what_its_options_mean(registry):
 def test_every_method_names_its_paper_and_makes_itself_again_from_its_spec():
     for entry in METHODS:
         assert entry.paper is not None
-        assert entry.paper.year > 2000
+        assert entry.paper.year is None or entry.paper.year > 2000
         assert entry.group
         made = entry.factory()
         assert made.name == made.spec.name == entry.name

@@ -31,11 +31,11 @@ class Paper:
 
     title: str
     authors: str
-    year: int
+    year: int | None = None
     link: str = ""
 
     def __str__(self) -> str:
-        return f"{self.authors}, {self.title} ({self.year})"
+        return f"{self.authors}, {self.title}" + (f" ({self.year})" if self.year else "")
 
 
 @dataclass(frozen=True)

@@ -162,6 +162,13 @@ def test_a_mistake_gets_one_sentence_and_no_traceback(
     assert err.count("\n") == 1
 
 
+def test_a_run_that_diverges_still_ends_with_json(cli) -> None:
+    code, out, err = cli("run", "quickstart", "--set", "local.optimizer.lr=1e30", "--json")
+    assert code == 1
+    assert json.loads(out.splitlines()[-1])["status"] == "diverged"
+    assert err.startswith("Error: Training diverged")
+
+
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_end(cli, tmp_path: Path) -> None:
     process = start(tmp_path, "run", "quickstart", *LONG)

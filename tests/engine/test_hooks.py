@@ -255,7 +255,7 @@ def diary():
         assert round.reports["passes"].shape == (len(round.cohort),)
         seen = round.records["seen"] + 1
         return round.but(
-            state={"base": round.state["base"] + 10},
+            state={**round.state, "base": round.state["base"] + 10},
             records={"seen": seen, "last": round.cohort.updates.squeeze(1)},
             notes={"times": seen},
         )

@@ -317,3 +317,44 @@ def test_a_cohort_at_rest_does_not_turn_the_bound_on_norms_off():
         return replace(cohort, updates=updates)
 
     assert list(started(adversary=lie).advance().outcome.excluded) == [2]
+
+
+def test_a_loss_that_broadcasts_over_the_batch_is_refused():
+    """Outputs [B, 1] against targets [B]: the usual slip, whose mean has the right shape."""
+    x, y = torch.randn(12, 6, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
+    federation = Federation.from_arrays(x, y, partition=cp.iid(3))
+    with pytest.raises(CounterpoiseError, match="loss of a sample depends on the other samples of its batch"):
+        started(net(nn.Linear(6, 1)), federation, loss=lambda outputs, targets: ((outputs - targets) ** 2).mean(1))
+
+
+def test_one_reply_of_each_client_that_was_asked_is_taken():
+    def lie(round, cohort):
+        return replace(cohort, ids=(0, 0, 99))
+
+    record = started(adversary=lie).advance()
+    assert record.outcome.excluded == {
+        0: "it replied more than once",
+        1: "it did not reply",
+        2: "it did not reply",
+        99: "it was not asked",
+    }
+    with pytest.raises(CounterpoiseError, match="An adversary must return a Cohort, not NoneType"):
+        started(adversary=lambda round, cohort: None).advance()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"a": torch.zeros(2)}, {"b": torch.zeros(3)}, {"a": torch.zeros(3, dtype=torch.float64)}]
+)
+def test_a_part_returns_the_state_it_declared(wrong):
+    part = Part("odd", server_state=lambda start: {"a": torch.zeros(3)}, apply=lambda round: round.but(state=wrong))
+    with pytest.raises(CounterpoiseError, match="part odd returned a server_state of other names, shapes or types"):
+        Simulation(fedavg().adding(trust=part), blobs([4, 5]), small(), engine=double()).advance()
+
+
+def test_claims_too_large_to_count_are_left_out():
+    def lie(round, cohort):
+        return replace(cohort, examples=torch.tensor([1.7e308, 1.7e308, 4.0], dtype=torch.float64))
+
+    record = started(adversary=lie).advance()
+    assert set(record.outcome.excluded) == {0, 1}
+    assert record.outcome.weights == {2: 1.0}

@@ -138,7 +138,7 @@ def test_the_mean_of_the_epochs_displacements_is_the_update_over_the_epochs(back
         adversary=lambda r, c: (kept.append(c), c)[1],
     )
     simulation.advance()
-    assert torch.allclose(kept[0].reports["trajectory"]["mean"], kept[0].updates / 4, rtol=0, atol=1e-15)
+    assert torch.allclose(kept[0].reports["trajectory"]["mean"], kept[0].updates / 4, rtol=0, atol=1e-13)
 
 
 def test_only_the_update_is_sent() -> None:
@@ -173,3 +173,85 @@ def test_the_probe_is_apart_from_every_client() -> None:
         here = int((inputs == sample).all(1).sum())
         everywhere = int((federation.base.inputs.flatten(1) == sample).all(1).sum())
         assert here < everywhere
+
+
+def probe(outputs, targets=None):
+    outputs = torch.as_tensor(outputs)
+    targets = torch.zeros(outputs.shape[1], dtype=torch.int64) if targets is None else targets
+    return FixedWorld(2, outputs=lambda models: outputs.to(models.dtype), targets=targets)
+
+
+def test_a_model_whose_outputs_are_not_numbers_spoils_nobody_elses_weight() -> None:
+    outputs = torch.zeros(3, 4, 2, dtype=torch.float64)
+    outputs[1] = float("nan")
+    outcome = server(feda4(), 2).receive(cohort([0, 1, 2], [[1, 0], [0, 1], [1, 1]]), probe(outputs))
+    assert list(outcome.weights.values()) == pytest.approx([0.5, 0, 0.5])
+
+
+def test_one_class_and_equal_accuracies_and_no_movement_are_finite() -> None:
+    for outputs, d in ((torch.zeros(2, 3, 1), np.eye(2)), (torch.zeros(2, 3, 2), np.zeros((2, 2)))):
+        ours = server(feda4(), 2)
+        outcome = ours.receive(cohort([0, 1], d), probe(outputs.double()))
+        assert list(outcome.weights.values()) == pytest.approx([0.5, 0.5])
+        assert bool(ours.model.isfinite().all())
+        assert all(np.isfinite(list(values.values())).all() for values in outcome.notes.values())
+
+
+def test_nearly_collapsed_models_keep_their_weights_in_float32() -> None:
+    margins = torch.tensor([16.0, 20.0, 24.0])
+    outputs = torch.stack([torch.tensor([m, 0.0, 0.0]).expand(3, 3) for m in margins])
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        world = probe(outputs.to(dtype))
+        built = server(feda4(), 2)
+        built.model = built.model.to(dtype)
+        replies = cohort([0, 1, 2], np.ones((3, 2)))
+        replies = replies.__class__(replies.ids, replies.updates.to(dtype), replies.examples, replies.steps)
+        found[dtype] = list(built.receive(replies, world).weights.values())
+    assert found[torch.float32] == pytest.approx(found[torch.float64], rel=1e-3)
+    assert min(found[torch.float64]) > 0
+
+
+def test_a_client_at_a_threshold_is_biased() -> None:
+    """`phi >= tau_conc` or `similarity <= tau_sim`: equality counts."""
+    outputs = torch.zeros(2, 3, 2, dtype=torch.float64)  # phi = 0
+    for options, expected in (
+        ({"tau_conc": 0.0, "tau_sim": -1.0}, 1.0),
+        ({"tau_conc": 0.1, "tau_sim": 1.0}, 1.0),
+        ({"tau_conc": 0.1, "tau_sim": 0.9}, 0.0),
+    ):
+        outcome = server(feda4(**options), 2).receive(cohort([0, 1], [[1.0, 0.0], [1.0, 0.0]]), probe(outputs))
+        assert set(outcome.notes["biased"].values()) == {expected}
+
+
+def test_without_modules_no_probe_is_asked_for() -> None:
+    Simulation(feda4(modules="none"), blobs([4, 5]), small(), engine=double()).advance()
+
+
+def test_its_parts_say_what_they_need() -> None:
+    method = feda4().replacing(weigh=cp.parts.uniform())
+    with pytest.raises(CounterpoiseError, match="need its part probing"):
+        Simulation(method, blobs([5, 6], probe=1), small(), engine=double()).advance()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("make", [feda4, cp.methods.fedbac, cp.methods.fedbac_soft])
+def test_it_composes_with_other_parts_under_a_changing_cohort(make, dtype) -> None:
+    """With a proximal term, a client that trust excludes, and two of four clients a round; on both backends."""
+    judge = cp.Part("judge", apply=lambda round: round.but(excluded={i: "no" for i in round.cohort.ids if i == 2}))
+    method = make().adding(local=cp.parts.proximal(0.1)).adding(trust=judge)
+    ends = []
+    for backend in BACKENDS:
+        simulation = Simulation(
+            method,
+            blobs([5, 9, 7, 6], probe=1),
+            small(),
+            cohort=3,
+            local=Local(batch=4, epochs=2, optimizer=sgd(0.1)),
+            engine=double(backend=backend, dtype=dtype),
+        )
+        records = [simulation.advance() for _ in range(6)]
+        assert all(sum(r.outcome.weights.values()) == pytest.approx(1, abs=1e-6) for r in records)
+        assert any(2 in r.outcome.excluded for r in records)
+        ends.append(simulation.server.model)
+    assert torch.allclose(*ends, rtol=0, atol=1e-4 if dtype == "float32" else 1e-11)

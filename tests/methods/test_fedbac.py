@@ -80,9 +80,14 @@ def test_the_server_is_the_reports_algorithm(score, momentum, reliability, data)
             d[0] = 0
         n, hits = rng.integers(1, 50, len(ids)), rng.integers(0, 2, (len(ids), 4))
         outputs = torch.stack([1 - torch.tensor(hits), torch.tensor(hits)], dim=2).double()  # class 1 where it hits
-        world = FixedWorld(D, number, outputs=lambda models, o=outputs: o, targets=torch.ones(4, dtype=torch.int64))
+        probed = []
+        answer = lambda models, o=outputs, p=probed: (p.append(models), o)[1]  # noqa: E731
+        world = FixedWorld(D, number, outputs=answer, targets=torch.ones(4, dtype=torch.int64))
+        before = ours.model
         outcome = ours.receive(cohort(ids, d, n), world)
         weights, steady = theirs.round(ids, d, n, hits.mean(1))
+        if reliability == "validation":
+            assert torch.equal(probed[0], before + torch.tensor(d))
         assert list(outcome.weights.values()) == pytest.approx(weights, abs=1e-12)
         assert list(outcome.notes["reliability"].values()) == pytest.approx(steady, abs=1e-12)
         assert ours.model.numpy() == pytest.approx(theirs.w, abs=1e-11)
@@ -157,8 +162,10 @@ def test_validation_asks_for_a_probe_set() -> None:
         Simulation(fedbac(reliability="validation"), blobs([4, 5]), small(), cohort=1)
 
 
-def test_without_the_regulariser_a_client_trains_as_in_fedavg() -> None:
+def test_without_the_regulariser_nothing_is_added_on_the_client_or_sent_to_it() -> None:
     assert not any(part.on_client for part in fedbac(strength=0).parts)
+    down = [Simulation(m, blobs([4, 5]), small()).advance().bytes_down for m in (fedavg(), fedbac_soft(), fedbac())]
+    assert down[0] == down[1] < down[2]
     assert not any(part.second_order for part in fedbac(align="update").parts)
 
 
@@ -199,23 +206,11 @@ def penalty(model, w, v, start, align, x, y) -> float:
 @pytest.mark.parametrize("align", ["step", "gradient", "update"])
 @pytest.mark.parametrize("name", MODELS)
 def test_the_regularisers_gradient_is_that_of_finite_differences(name, align, backend) -> None:
-    """One step of lr 1 from a point off the start, with and without the regulariser."""
+    """The second of two steps, from a point off the start, with and without the regulariser."""
     federation, lr, strength = blobs([8]), 0.05, 0.3
     x, y = data_of(federation, 0)
     moved = {}
-    torch.manual_seed(1)
-    v = None
     for lam in (0.0, strength):
-        simulation = Simulation(
-            fedbac(strength=lam, align=align),
-            federation,
-            MODELS[name](),
-            local=Local(batch=8, steps=2, optimizer=sgd(lr)),
-            engine=double(backend=backend),
-        )
-        start = simulation.server.model.clone()
-        v = torch.randn(len(start), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-        simulation.server.state["direction"]["v"] = v
         steps = []
         part = cp.Part(
             "watch",
@@ -231,6 +226,8 @@ def test_the_regularisers_gradient_is_that_of_finite_differences(name, align, ba
             engine=double(backend=backend),
             adversary=lambda r, c, steps=steps: (steps.append(c), c)[1],
         )
+        start = simulation.server.model.clone()
+        v = torch.randn(len(start), dtype=torch.float64, generator=torch.Generator().manual_seed(2))
         simulation.server.state["direction"]["v"] = v
         simulation.advance()
         moved[lam] = steps[0].reports["watch"]["w"][0]
@@ -283,7 +280,7 @@ def test_by_step_a_client_turns_to_the_momentum_and_by_gradient_away_from_it() -
     assert ends["gradient"] < plain < ends["step"]
 
 
-def test_one_client_has_the_fixed_point_of_plain_training_whatever_the_options() -> None:
+def test_one_client_without_the_regulariser_ends_where_plain_training_does() -> None:
     for method in (fedbac(strength=0), fedbac_soft()):
         simulation = Simulation(
             method,

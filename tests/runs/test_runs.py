@@ -520,7 +520,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"method": cp.methods.fedavg}, r"method must be made by cp\.methods\.fedavg\(\), not"),
+        ({"method": cp.methods.fedavg}, "method must be made by"),
         ({"federation": None}, "federation must be made by"),
         ({"local": {"epochs": 2}}, "local must be made by"),
         ({"engine": "batched"}, "engine must be made by"),

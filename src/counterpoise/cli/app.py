@@ -93,7 +93,7 @@ def run(
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
     folder = out or _claimed(Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-"))
-    with watched(made.method.name, made.rounds) as on_round, _stopped_politely():
+    with watched(made.method.name, made.rounds) as on_round, _told(as_json):
         done = run_setup(made, on_round, folder)
     _show(done, as_json)
 
@@ -109,18 +109,25 @@ def resume(
     Example: `counterpoise resume runs/quickstart-fedavg-0`
     """
     config = Folder.open(folder).config
-    with watched(config.method["name"], rounds or config.rounds) as on_round, _stopped_politely():
+    with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
         done = resume_run(folder, rounds=rounds, on_round=on_round)
     _show(done, as_json)
 
 
 @contextlib.contextmanager
-def _stopped_politely() -> Iterator[None]:
-    """Say how to go on after Ctrl-C, before click makes a bare abort of it."""
+def _told(as_json: bool) -> Iterator[None]:
+    """Tell how a run ended that did not finish: the sentence, and with --json its summary.
+
+    Ctrl-C is told here, before click makes a bare abort of it.
+    """
     try:
         yield
-    except Interrupted as stop:
-        _leave(str(stop), 128 + stop.signal)
+    except (Interrupted, Diverged) as end:
+        if as_json and isinstance(end.run, Run):
+            typer.echo(json.dumps(end.run.summary()))
+        if isinstance(end, Interrupted):
+            _leave(str(end), 128 + end.signal)
+        raise
 
 
 def _claimed(path: Path) -> Path:
@@ -145,10 +152,12 @@ def _show(run: Run, as_json: bool) -> None:
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
+    skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
         f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
+        *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     typer.echo("\n".join(lines))

@@ -21,13 +21,13 @@ class Limits:
     """How many times the median of the cohort an update's norm may be; infinity turns the bound off.
 
     The median is over clients that moved, so that a cohort at rest does not exclude one that is not."""
-    max_examples: int | None = None
-    """The largest data count a client may claim; None allows any."""
+    max_examples: int = 2**53
+    """The largest data count a client may claim; by default the largest that can be counted exactly."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm_ratio, int | float) or not self.norm_ratio > 1:
             raise CounterpoiseError(f"limits: norm_ratio must be above 1, not {self.norm_ratio!r}.")
-        if self.max_examples is not None and (type(self.max_examples) is not int or self.max_examples < 1):
+        if type(self.max_examples) is not int or self.max_examples < 1:
             raise CounterpoiseError(f"limits: max_examples must be at least 1, not {self.max_examples!r}.")
 
 
@@ -62,8 +62,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str]]:
         ~(steps.isfinite() & (steps > 0) & (steps == steps.round())),
         "the number of steps it reports is not a positive whole number",
     )
-    if limits.max_examples is not None:
-        refuse(claims > limits.max_examples, f"it claims more than the {limits.max_examples} samples allowed")
+    refuse(claims > limits.max_examples, f"it claims more than the {limits.max_examples} samples allowed")
     for part, named in cohort.reports.items():
         for name, values in named.items():
             refuse(

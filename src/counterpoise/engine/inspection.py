@@ -65,6 +65,11 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                 raise CounterpoiseError(
                     f"The {name} must return one value per sample, shape ({len(rows)},), not {_shown(values)}; use reduction='none'."
                 )
+            if not torch.allclose(metric(outputs[:1], targets[:1]), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True):
+                raise CounterpoiseError(
+                    f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output of shape "
+                    f"{tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
+                )
     return traits
 
 

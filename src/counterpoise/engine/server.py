@@ -63,6 +63,8 @@ class Server:
                 f"The cohort's updates have shape {tuple(cohort.updates.shape)}; {len(cohort.ids)} clients and a model of "
                 f"{len(self.model)} parameters need {(len(cohort.ids), len(self.model))}."
             )
+        if len(set(cohort.ids)) < len(cohort.ids):
+            raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         claims = dict(zip(cohort.ids, _numbers(cohort.examples), strict=True))
         left_out = dict(excluded or {})
         cohort, refused = admit(cohort, self.limits)
@@ -78,21 +80,19 @@ class Server:
                 continue
             store = self.records.get(part.name)
             ids = round.cohort.ids
-            seen = round.notes
-            round = part.apply(
-                round.but(
-                    state=state.get(part.name, {}),
-                    records={} if store is None else store.gather(ids),
-                    reports=round.cohort.reports.get(part.name, {}),
-                    shared={name: state.get(name, {}) for name in part.reads},
-                )
+            seen = round.but(
+                state=state.get(part.name, {}),
+                records={} if store is None else store.gather(ids),
+                reports=round.cohort.reports.get(part.name, {}),
+                shared={name: state.get(name, {}) for name in part.reads},
             )
-            _check(part, round)
+            round = part.apply(seen)
+            _check(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
             if store is not None:
                 rows[part.name] = (ids, round.records)
-            for name, noted in round.notes.items() if round.notes is not seen else ():
+            for name, noted in round.notes.items() if round.notes is not seen.notes else ():
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
             if round.excluded:
                 left_out |= round.excluded
@@ -145,15 +145,19 @@ def _without(round: Round, excluded: Mapping[int, str]) -> Round:
     )
 
 
-def _check(part: Part, round: Round) -> None:
+def _check(part: Part, seen: Round, round: Round) -> None:
     """A part must return the round; its state and records must be those it declared, or they would be lost."""
     if not isinstance(round, Round):
         raise CounterpoiseError(f"part {part.name}: apply must return the round, not {round!r}.")
     if round.weights is not None and len(round.weights) != len(round.cohort):
         raise CounterpoiseError(f"part {part.name} gave {len(round.weights)} weights to {len(round.cohort)} clients.")
-    for what, given, declared in (
-        ("server_state", round.state, part.server_state),
-        ("client_record", round.records, part.client_record),
+    for what, before, after, declared in (
+        ("server_state", seen.state, round.state, part.server_state),
+        ("client_record", seen.records, round.records, part.client_record),
     ):
-        if given and declared is None:
-            raise CounterpoiseError(f"part {part.name} returned {', '.join(given)} but declares no {what}.")
+        if after and declared is None:
+            raise CounterpoiseError(f"part {part.name} returned {', '.join(after)} but declares no {what}.")
+        if {k: (t.shape, t.dtype) for k, t in before.items()} != {k: (t.shape, t.dtype) for k, t in after.items()}:
+            raise CounterpoiseError(
+                f"part {part.name} returned a {what} of other names, shapes or types than it declared."
+            )

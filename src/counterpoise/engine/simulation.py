@@ -219,8 +219,10 @@ class Simulation:
             else:
                 cohort = self._nobody()
             if self.adversary is not None:
-                cohort = self.adversary(round, cohort)
-            absent |= {client: "it did not reply" for client in present if client not in cohort.ids}
+                cohort, strange = _expected(self.adversary(round, cohort), present)
+                absent |= strange
+            missing = [client for client in present if client not in cohort.ids and client not in absent]
+            absent |= dict.fromkeys(missing, "it did not reply")
             outcome = self.server.receive(cohort, world, absent)
             self._keep(present, sent)
             self.round = round
@@ -334,6 +336,18 @@ class Simulation:
         with torch.random.fork_rng():
             torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
             yield
+
+
+def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
+    """What the server takes of what an adversary made of the replies: one from each client it asked."""
+    if not isinstance(cohort, Cohort):
+        raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")
+    strange = {client: "it was not asked" for client in cohort.ids if client not in drawn}
+    strange |= {client: "it replied more than once" for client in cohort.ids if cohort.ids.count(client) > 1}
+    good = torch.tensor(
+        [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
+    )
+    return cohort.keep(good), strange
 
 
 def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sampler, int]:

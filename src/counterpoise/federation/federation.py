@@ -214,7 +214,7 @@ def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kep
     except (TypeError, ValueError, RuntimeError):
         raise CounterpoiseError(
             "partition must be a recipe such as cp.iid(clients=10), one client number per sample, "
-            f"or one list of row numbers per client, not {partition!r}."
+            f"or one list of row numbers per client; this is of type {type(partition).__name__}."
         ) from None
     flat = torch.cat([r.long() for r in rows])
     if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):

@@ -13,7 +13,9 @@ import math
 from typing import Annotated, Literal
 
 import torch
+from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_data, cosines, mean, server_step
@@ -63,15 +65,18 @@ def feda4(
 def probing() -> Part:
     """Each client's model on the probe set: concentration and accuracy (Algorithm 2, lines 8 and 9).
 
-    ``phi_i = 1 - H(p_i) / log C``, with p_i the mean prediction and H its entropy (eq. 2).
+    ``phi_i = 1 - H(p_i) / log C``, with p_i the mean prediction and H its entropy (eq. 2). The weights are taken
+    from the evenness ``H / log C`` itself, in float64: of nearly collapsed models 1 - phi would lose all digits.
     """
 
     def apply(round: Round) -> Round:
         outputs = round.world.probe(round.model + round.cohort.updates)
-        p = outputs.softmax(2).mean(1)
-        phi = (1 - torch.special.entr(p).sum(1) / math.log(p.shape[1])).clamp(0, 1)
+        p = outputs.double().softmax(2).mean(1)
+        evenness = torch.special.entr(p).sum(1) / math.log(p.shape[1]) if p.shape[1] > 1 else torch.ones_like(p[:, 0])
+        # A model whose outputs are not numbers counts as collapsed, or it would spoil everybody's weight.
+        evenness = torch.where(evenness.isfinite(), evenness, 0).clamp(0, 1)
         accuracy = (outputs.argmax(2) == round.world.probe_targets).to(p.dtype).mean(1)
-        return round.noting(concentration=phi, probe_accuracy=accuracy)
+        return round.noting(evenness=evenness, concentration=1 - evenness, probe_accuracy=accuracy)
 
     def check(world: World) -> None:
         _ = world.probe_targets  # raises where there is no probe set
@@ -83,7 +88,7 @@ def anti_bias() -> Part:
     """``omega_i = (1 - phi_i) / sum_j (1 - phi_j)`` (eq. 3); uniform if every model has collapsed to one class."""
 
     def apply(round: Round) -> Round:
-        weights = (1 - round.notes["concentration"]).to(round.cohort.examples)
+        weights = _probed(round, "evenness").to(round.cohort.examples)
         if not bool(weights.sum() > 0):
             weights = torch.ones_like(weights)
         return round.but(weights=weights / weights.sum())
@@ -101,16 +106,22 @@ def trajectory_step(
 
     def apply(round: Round) -> Round:
         assert round.weights is not None
-        phi, accuracy = round.notes["concentration"], round.notes["probe_accuracy"]
+        phi, accuracy = _probed(round, "concentration"), _probed(round, "probe_accuracy")
         penalty = torch.exp(-beta * (accuracy - accuracy.mean()).square())
         g = round.cohort.updates / round.world.local.passes
         middle = g.mean(0)
         similarity = cosines(g, middle)
         biased = (phi >= tau_conc) | (similarity <= tau_sim)
         sign = torch.where(biased, 1.0, -1.0).to(phi.dtype) * (1 if direction == "printed" else -1)
-        factors = round.weights.to(phi.dtype) * penalty * sign
+        factors = (round.weights * penalty * sign).to(g.dtype)
         step = (1 - theta) * (factors @ g) + theta * factors.sum() * middle
         noted = round.noting(penalty=penalty, similarity=similarity, biased=biased.to(phi.dtype))
         return noted.but(model=round.model + eta * step)
 
     return Part("trajectory-step", apply=apply)
+
+
+def _probed(round: Round, name: str) -> Tensor:
+    if name not in round.notes:
+        raise CounterpoiseError("FedA4's weights and steps need its part probing() before them, in the slot weigh.")
+    return round.notes[name]

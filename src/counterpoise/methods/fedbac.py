@@ -23,7 +23,7 @@ from counterpoise.registry import Option, Paper
 
 __all__ = ["fedbac", "fedbac_soft"]
 
-PAPER = Paper("FedBaC: Federated Bias-and-Consensus Aware Aggregation", "Niebuhr", 2025)
+PAPER = Paper("FedBaC: Federated Bias-and-Consensus Aware Aggregation", "Niebuhr")
 
 Align = Literal["step", "gradient", "update"]
 Score = Literal["clip", "soft", "author"]
@@ -74,7 +74,7 @@ def fedbac(
         local=(alignment(strength, align),),
         weigh=(consensus(gamma, alpha, window, score, reliability),),
         combine=(mean(),),
-        update=(direction(beta, eta, momentum),),
+        update=(direction(beta, eta, momentum, sent=strength > 0),),
     )
 
 
@@ -94,7 +94,7 @@ def fedbac_soft(
     """FedBaC with a soft score and a momentum by data, which does not collapse.
 
     ``C_i = ((1 + c_i)/2)^gamma`` and ``v <- beta v + (1 - beta) sum_i (n_i/n) d_i``. The regulariser is off: at
-    the printed strength it changes nothing one can measure and costs a second derivative.
+    the printed strength it changed no accuracy on digits and costs a second derivative.
     """
     method = fedbac(beta, gamma, strength, alpha, window, eta, align, score, momentum, reliability)
     return method.replacing("fedbac-soft")
@@ -181,7 +181,7 @@ def recent_variance(values: Tensor, seen: Tensor) -> Tensor:
     return ((values - middle[:, None]).square() * counted).sum(1) / count
 
 
-def direction(beta: float, eta: float, momentum: Momentum) -> Part:
+def direction(beta: float, eta: float, momentum: Momentum, sent: bool) -> Part:
     """``w <- w + eta u`` and ``v <- beta v + (1 - beta) u`` (section 3.5), or v by data (section 3.2)."""
 
     def apply(round: Round) -> Round:
@@ -196,6 +196,6 @@ def direction(beta: float, eta: float, momentum: Momentum) -> Part:
     return Part(
         "direction",
         server_state=lambda start: {"v": torch.zeros_like(start)},
-        broadcast=lambda state: {"v": state["v"]},
+        broadcast=(lambda state: {"v": state["v"]}) if sent else None,  # only the regulariser reads it there
         apply=apply,
     )

@@ -116,7 +116,7 @@ def check_same(kept: Config, made: Config) -> None:
     before, now = _flat(kept.plain()), _flat(made.plain())
     for key in before.keys() | now.keys():
         if key != "rounds" and before.get(key) != now.get(key):
-            what = key.partition(".")[0].replace("data", "federation")
+            what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
             raise CounterpoiseError(
                 f"The {what} given is not the one this run was made with: {key} was {before.get(key)!r} and is {now.get(key)!r}."
             )
@@ -196,4 +196,4 @@ def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(raw_bytes(tensor))
-    return {"name": OWN, "fingerprint": digest.hexdigest()[:16]}
+    return {"name": OWN, "class": type(module).__qualname__, "fingerprint": digest.hexdigest()[:16]}

@@ -76,7 +76,7 @@ class EvaluationConfig(_Table):
 
 class LimitsConfig(_Table):
     norm_ratio: float = 1000.0
-    max_examples: int | None = None
+    max_examples: int = 2**53
 
 
 class Config(_Table):

@@ -88,6 +88,7 @@ class Run:
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
             "excluded": left_out,
+            "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),
             "out": None if self.folder is None else str(self.folder),
         }
 

@@ -57,7 +57,8 @@ class Setup:
             ("limits", Limits, "cp.Limits(...)"),
         ):
             if not isinstance(getattr(self, name), kind):
-                raise CounterpoiseError(f"{name} must be made by {how}, not {getattr(self, name)!r}.")
+                found = type(getattr(self, name)).__name__
+                raise CounterpoiseError(f"{name} must be made by {how}; this is of type {found}.")
 
     def simulation(self) -> Simulation:
         """A simulation at its beginning."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["resume", "run_setup", "simulate"]
 
 OnRound = Callable[[RoundRecord], object]
-"""Called after every round; returning True ends the run."""
+"""Called after every round; returning something true ends the run."""
 
 _SECONDS_BETWEEN_SAVES = 5.0
 
@@ -189,7 +189,7 @@ def _go(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None,
             status = _rounds(simulation, run, rounds, on_round, folder)
         except Diverged as error:
             status = "diverged"
-            kept = f" Rounds 1 to {simulation.round} are kept in {where}." if where else ""
+            kept = f" What was good is kept in {where}." if where else ""
             reason = Diverged(
                 f"{error} This was in round {simulation.round + 1}; the model is as it was before it.{kept}"
             )
@@ -223,7 +223,7 @@ def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | N
             if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
                 folder.save(simulation, "running")
                 saved = time.monotonic()
-        enough = on_round is not None and on_round(record) is True
+        enough = on_round is not None and bool(on_round(record))
         if simulation.round < rounds and simulation.backend.halt.is_set():
             raise Interrupted
         if enough:
