@@ -12,7 +12,7 @@ import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Part, Reply, Step
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")]
+pytestmark = pytest.mark.gpu
 
 
 def every_hook() -> Part:

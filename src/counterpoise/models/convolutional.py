@@ -5,19 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated
 
-from torch import Tensor, nn
+from torch import nn
 
-from counterpoise.models.registry import MODELS, image
+from counterpoise.models.registry import MODELS, Channel, image
 from counterpoise.registry import Option
 
 __all__ = ["cnn3", "cnn6", "lenet5", "light_cnn"]
-
-
-class _Channel(nn.Module):
-    """Gives grey images ``[B, H, W]`` their channel; others pass."""
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, padding: int = 1) -> list[nn.Module]:
@@ -34,7 +27,7 @@ def lenet5(shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> nn.Module:
     channels, height, width = image("lenet5", shape, 12)
     flat = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
-        _Channel(),
+        Channel(),
         *_conv(channels, 6, 5, padding=2),
         nn.MaxPool2d(2),
         *_conv(6, 16, 5, padding=0),
@@ -66,7 +59,7 @@ def light_cnn(
     channels, height, width = image("light-cnn", shape, 16)
     flat = 20 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
     return nn.Sequential(
-        _Channel(),
+        Channel(),
         nn.Conv2d(channels, 10, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
@@ -90,7 +83,7 @@ def cnn3(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     """
     channels, height, width = image("cnn3", shape, 4)
     return nn.Sequential(
-        _Channel(),
+        Channel(),
         *_conv(channels, 32),
         nn.MaxPool2d(2),
         *_conv(32, 64),
@@ -108,7 +101,7 @@ def cnn6(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     """
     channels, height, width = image("cnn6", shape, 4)
     return nn.Sequential(
-        _Channel(),
+        Channel(),
         *_conv(channels, 32),
         *_conv(32, 32),
         nn.MaxPool2d(2),

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import Registry
 
-__all__ = ["MODELS", "image"]
+__all__ = ["MODELS", "Channel", "image"]
 
 MODELS: Registry[nn.Module] = Registry("model")
+
+
+class Channel(nn.Module):
+    """Gives grey images ``[B, H, W]`` their channel; others pass."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs
 
 
 def image(name: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:
