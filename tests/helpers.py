@@ -14,6 +14,7 @@ from counterpoise.engine import Engine, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
+from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS
 
 BACKENDS = ("batched", "per-client")
@@ -178,3 +179,15 @@ class Spy:
     def __call__(self, round, cohort):
         self.cohorts.append(cohort)
         return cohort
+
+
+def tracing(every: int, most: int, name: str = "tracing") -> Part:
+    """A part that changes nothing and reports the trace it was shown, padded to `most` rows, and the raw update."""
+
+    def finish(client, reply):
+        rows = F.pad(client.trace, (0, 0, 0, most - len(client.trace)))
+        length = torch.full_like(client.traced, len(client.trace))
+        told = {"trace": rows, "traced": client.traced, "length": length, "raw": reply.update}
+        return Reply(reply.update, told, reply.state)
+
+    return Part(name, trace_every=every, finish=finish)
