@@ -240,17 +240,18 @@ def test_what_is_sent_is_the_mix_with_a_plain_loops_reconstruction(kind, every, 
 
 
 @given(st.data())
-def test_the_slope_is_autograds(data) -> None:
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_slope_is_autograds(masked, data) -> None:
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 2**32)))
     inputs, hidden, latent, rows = (data.draw(st.integers(1, 6)) for _ in range(4))
     layout = layers(inputs, hidden, latent)
     draw = lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)  # noqa: E731
-    real, code, out = ((draw(n) > -0.7).double() for n in (rows, latent, inputs))
-    net = Autoencoder(layout, code, out) if data.draw(st.booleans()) else Autoencoder(layout)
-    weights, x = draw(layout.size).requires_grad_(), draw(rows, inputs) * out
+    real, code, out = (torch.arange(n) <= n // 2 for n in (rows, latent, inputs))
+    net = Autoencoder(layout, code.double(), out.double()) if masked else Autoencoder(layout)
+    weights, x = draw(layout.size).requires_grad_(), draw(rows, inputs)
     loss = (real[:, None] * (reconstruct(net, weights, x) - x) ** 2).sum()
     (expected,) = torch.autograd.grad(loss, weights)
-    assert torch.allclose(slope(net, weights.detach(), x, real), expected, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(slope(net, weights.detach(), x, real.double()), expected, rtol=1e-12, atol=1e-11)
 
 
 def test_weights_begin_as_those_of_torchs_linear_layers() -> None:
@@ -353,27 +354,31 @@ def test_padding_changes_nothing(dtype) -> None:
         assert_close(denoiser(longer), denoiser(deltas), denoiser(deltas), tolerance)
 
 
-def test_a_repeated_snapshot_counts_twice_and_adds_no_direction() -> None:
+def test_a_snapshot_in_the_span_of_others_is_learned_from_and_adds_no_direction() -> None:
+    """One that repeats another, and three that combine some: their distance to the span is rounding."""
     deltas, delta = random_rows(5, 30)
-    twice = torch.cat([deltas, deltas[2:3]])
+    shares = torch.randn(3, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = torch.cat([deltas, deltas[2:3], shares @ torch.cat([delta[None], deltas])])
     basis, z = coordinates(deltas, delta)
-    z = torch.cat([z, z[3:4]])
+    z = torch.cat([z, z[3:4], shares @ z])
+    assert int((triangle(gram(rows, delta)).diagonal() > 0).sum()) == 6
     net = autoencoder(6, 6, 3, KEY)
     clean = denoise(net, list(z[1:]), z[0], 12, torch.optim.Adam(net.parameters(), 0.01)) @ basis
-    assert_close(subspace(twice, delta, count(6), KEY, SETTING), clean, clean, 1e-9)
+    assert_close(subspace(rows, delta, count(9), KEY, SETTING), clean, clean, 1e-9)
 
 
 @pytest.mark.parametrize("latent", [1, 2, 3, 32])
 @pytest.mark.parametrize("snapshots", [1, 2, 5, 8])
 def test_the_code_is_at_most_half_the_span(snapshots, latent) -> None:
-    """Whatever the option says: the same as with the option at that width, and at least 1."""
+    """Whatever the option says and however many longer clients are beside it, and at least 1."""
     deltas, delta = random_rows(snapshots, 30)
-    width = min(latent, max(1, (snapshots + 1) // 2))
     setting = SETTING._replace(latent=latent)
     basis, z = coordinates(deltas, delta)
-    net = autoencoder(snapshots + 1, 6, width, KEY)
+    net = autoencoder(snapshots + 1, 6, min(latent, max(1, (snapshots + 1) // 2)), KEY)
     clean = denoise(net, list(z[1:]), z[0], 12, torch.optim.Adam(net.parameters(), 0.01)) @ basis
-    assert_close(subspace(deltas, delta, count(snapshots), KEY, setting), clean, clean, 1e-8)
+    for padding in (0, 9):
+        rows = torch.cat([deltas, deltas.new_zeros(padding, 30)])
+        assert_close(subspace(rows, delta, count(snapshots), KEY, setting), clean, clean, 1e-8)
 
 
 @pytest.mark.parametrize(
@@ -473,6 +478,14 @@ def test_the_projection_keeps_the_leading_directions() -> None:
     assert projection(deltas, delta, 2).tolist() == pytest.approx([0, 1, 1])
 
 
+def test_squares_that_overflow_give_no_number_and_no_error() -> None:
+    """The update alone may still be finite; the server must see that the reconstruction is not."""
+    deltas, delta = random_rows(4, 10)
+    deltas[1] *= 1e200
+    assert projection(deltas, delta, 2).isnan().all()
+    assert not subspace(deltas, delta, count(4), KEY, SETTING).isfinite().all()
+
+
 # ---------------------------------------------------------------- what is sent
 
 
@@ -500,6 +513,15 @@ def test_backends_chunks_and_threads_agree(kind) -> None:
     for other in others:
         for a, b in zip(first, other, strict=True):
             assert_close(a, b, a, 1e-8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_float32_is_float64_to_some_digits(kind) -> None:
+    method = fedoaed(kind, **OPTIONS)
+    for backend in BACKENDS:
+        single, wide = (updates(method, {"backend": backend, "dtype": dtype})[0] for dtype in ("float32", "float64"))
+        assert single.dtype == torch.float32
+        assert_close(single.double(), wide, wide, 1e-3)
 
 
 @both
