@@ -20,6 +20,7 @@ LEVELS = {
     "methods": 2,
     "models": 2,
     "federation": 2,
+    "adversary": 2,
     "engine": 3,
     "runs": 4,
     "presets": 4,

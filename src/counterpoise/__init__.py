@@ -7,17 +7,19 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-from counterpoise import augment, methods, models, parts
+from counterpoise import adversary, augment, methods, models, parts
+from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import Federation, Partition, dirichlet, draws, iid, load, shards
 from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
-from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, World
+from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
 from counterpoise.runs import Run, resume, simulate
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adversary",
     "Client",
     "Cohort",
     "CounterpoiseError",
@@ -35,8 +37,10 @@ __all__ = [
     "Round",
     "Run",
     "Step",
+    "Verdict",
     "World",
     "adam",
+    "adversary",
     "augment",
     "constant",
     "cosine",

@@ -7,9 +7,10 @@ import itertools
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -152,15 +153,24 @@ def _show(run: Run, as_json: bool) -> None:
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
+    judged = run.verdicts
+    rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
         f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
+        *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
+        *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     typer.echo("\n".join(lines))
+
+
+def _verdicts(judged: list[dict[str, Any]]) -> str:
+    counts = Counter(v["action"] for v in judged)
+    return ", ".join(f"{counts[action]} {action}" for action in ("accepted", "corrected", "warned", "excluded"))
 
 
 def _size(count: float) -> str:

@@ -15,7 +15,7 @@ from counterpoise.engine.admission import Limits, admit
 from counterpoise.engine.client import Named
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
-from counterpoise.method import Cohort, Method, Part, Round, World
+from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
 __all__ = ["Outcome", "Server"]
 
@@ -34,6 +34,7 @@ class Outcome:
     skipped: str = ""
     """Why the model was left as it was; empty when it was not."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
 
 
 class Server:
@@ -103,13 +104,13 @@ class Server:
                 # What the server learned of its clients stays; what it would have done with them does not.
                 learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
                 self._commit(self.model, state, rows, learned)
-                return Outcome(claims, {}, left_out, round.skipped, notes)
+                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts)
         if not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
-        return Outcome(claims, self._effective(round), left_out, "", notes)
+        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
         self.model = model

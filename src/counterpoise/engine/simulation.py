@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
@@ -33,12 +34,13 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
 
-__all__ = ["Adversary", "RoundRecord", "Sampler", "Simulation"]
+__all__ = ["Adversaries", "RoundRecord", "Sampler", "Simulation", "each_adversary"]
 
 Sampler = Callable[[int, int, int], Tensor]
 """``(seed, round, population) -> client numbers``"""
-Adversary = Callable[[int, Cohort], Cohort]
-"""``(round, replies) -> replies``, between the clients and the server."""
+Meddler = Callable[[int, Cohort], Cohort]
+"""``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
+Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
 
 RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "skipped")
 
@@ -59,6 +61,8 @@ class RoundRecord:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    liars: tuple[int, ...] = ()
+    """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
 
 
 class _World:
@@ -88,6 +92,11 @@ class _World:
         samples = self._probe()
         rows = torch.arange(len(samples), device=samples.inputs.device)
         return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
+
+    @property
+    def proxy_size(self) -> int:
+        proxy = self._simulation.federation.proxy
+        return 0 if proxy is None else len(proxy)
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
@@ -136,7 +145,7 @@ class Simulation:
         engine: Engine | None = None,
         evaluation: Evaluation | None = None,
         limits: Limits | None = None,
-        adversary: Adversary | None = None,
+        adversary: Adversaries | None = None,
     ) -> None:
         local = local or Local()
         check_seed(seed)
@@ -144,7 +153,13 @@ class Simulation:
             raise CounterpoiseError(
                 f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
             )
-        self.seed, self.adversary = seed, adversary
+        self.seed = seed
+        self.adversaries: list[tuple[Adversary | Meddler, Tensor]] = []
+        for one in each_adversary(adversary):
+            who = one.who(seed, federation.clients) if isinstance(one, Adversary) else torch.empty(0)
+            self.adversaries.append((one, who))
+            if isinstance(one, Adversary) and one.data is not None:
+                federation = one.data(federation, who)
         self.sampler, size = _sampler(cohort, federation.clients)
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
@@ -218,8 +233,9 @@ class Simulation:
                 up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
             else:
                 cohort = self._nobody()
-            if self.adversary is not None:
-                cohort, strange = _expected(self.adversary(round, cohort), present)
+            liars: set[int] = set()
+            for adversary, who in self.adversaries:
+                cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
                 absent |= strange
             missing = [client for client in present if client not in cohort.ids and client not in absent]
             absent |= dict.fromkeys(missing, "it did not reply")
@@ -234,7 +250,17 @@ class Simulation:
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
         down = byte_count(pack_broadcast(shared)) * len(present)
-        return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
+        took = time.perf_counter() - begun
+        return RoundRecord(round, tuple(ids), outcome, metrics, each, took, up, down, tuple(sorted(liars)))
+
+    def _meddled(
+        self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
+    ) -> Cohort:
+        if not isinstance(adversary, Adversary):
+            return adversary(round, cohort)
+        acting = adversary.acting(self.seed, round, cohort.ids, who)
+        liars |= {client for client, acts in zip(cohort.ids, acting.tolist(), strict=True) if acts}
+        return cohort if adversary.reply is None else adversary.reply(cohort, acting.to(cohort.updates.device))
 
     def _draw(self, round: int) -> list[int]:
         drawn = self.sampler(self.seed, round, self.federation.clients)
@@ -336,6 +362,13 @@ class Simulation:
         with torch.random.fork_rng():
             torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
             yield
+
+
+def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:
+    """One adversary, several or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, Sequence) else [given]
 
 
 def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, str]]:

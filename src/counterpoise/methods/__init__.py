@@ -4,8 +4,9 @@ from counterpoise.methods.feda4 import feda4
 from counterpoise.methods.fedavg import avg, fedavg
 from counterpoise.methods.fedavgm import fedavgm
 from counterpoise.methods.fedbac import fedbac, fedbac_soft
+from counterpoise.methods.feddua import feddua
 from counterpoise.methods.fedoaed import fedoaed
 from counterpoise.methods.fedprox import fedprox
 from counterpoise.methods.registry import METHODS
 
-__all__ = ["METHODS", "avg", "feda4", "fedavg", "fedavgm", "fedbac", "fedbac_soft", "fedoaed", "fedprox"]
+__all__ = ["METHODS", "avg", "feda4", "fedavg", "fedavgm", "fedbac", "fedbac_soft", "feddua", "fedoaed", "fedprox"]

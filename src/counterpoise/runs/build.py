@@ -10,11 +10,12 @@ from typing import Any
 
 from torch import nn
 
+from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.augment import AUGMENTS
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.evaluation import Evaluation
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Simulation
+from counterpoise.engine.simulation import Simulation, each_adversary
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import PARTITIONS, load
 from counterpoise.flat import raw_bytes
@@ -98,7 +99,7 @@ def setup(config: Config, **own: Any) -> Setup:
         limits=Limits(**dict(config.limits)),
         loss=own.get("loss"),
         metrics=own.get("metrics"),
-        adversary=own.get("adversary"),
+        adversary=own.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
     )
 
 
@@ -133,9 +134,14 @@ def describe(made: Setup, simulation: Simulation) -> Config:
     """The complete configuration of a set-up, with what its simulation resolved."""
     own = {
         name: getattr(value, "__qualname__", type(value).__qualname__)
-        for name, value in (("loss", made.loss), ("metrics", made.metrics), ("adversary", made.adversary))
+        for name, value in (("loss", made.loss), ("metrics", made.metrics))
         if value is not None
     }
+    adversaries = each_adversary(made.adversary)
+    named = [one.spec.plain() for one in adversaries if isinstance(one, Adversary) and one.spec.name]
+    if len(named) < len(adversaries):
+        own["adversary"] = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in adversaries)
+        named = []
     local: dict[str, Any] = {
         "epochs": made.local.epochs,
         "batch": made.local.batch,
@@ -172,6 +178,7 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         if method.name
         else {"name": OWN, "called": made.method.name, "parts": _parts(made.method)},
         "local": local,
+        "adversary": named,
         "engine": asdict(simulation.engine),
         "evaluation": asdict(simulation.evaluator.setting),
         "limits": asdict(made.limits),

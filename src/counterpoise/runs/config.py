@@ -90,6 +90,7 @@ class Config(_Table):
     model: Choice
     method: Choice
     local: LocalConfig = LocalConfig()
+    adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
     engine: EngineConfig = EngineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -98,7 +99,8 @@ class Config(_Table):
 
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML; what is None is left out."""
-        dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=None if self.own else {"own"})
+        empty = {name for name in ("own", "adversary") if not getattr(self, name)}
+        dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         # Simple values before tables, as TOML wants them.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))
 

@@ -11,6 +11,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import tomli_w
 from counterpoise.engine.server import Outcome
 from counterpoise.engine.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Verdict
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import Config, parse
 from counterpoise.runs.files import append_line, push, read_lines, replace_text
@@ -184,6 +186,8 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
         "weights": outcome.weights,
         "excluded": outcome.excluded,
         "notes": _finite(outcome.notes),
+        **({"liars": record.liars} if record.liars else {}),
+        **({"verdicts": {c: asdict(v) for c, v in outcome.verdicts.items()}} if outcome.verdicts else {}),
         "metrics": _finite(record.clients),
     }
 
@@ -207,6 +211,7 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         by_client(clients["excluded"]),
         metrics.get("skipped", ""),
         {name: by_client(values) for name, values in clients["notes"].items()},
+        {int(client): Verdict(**values) for client, values in clients.get("verdicts", {}).items()},
     )
     return RoundRecord(
         metrics["round"],
@@ -217,4 +222,5 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         metrics["seconds"],
         metrics["bytes_up"],
         metrics["bytes_down"],
+        tuple(clients.get("liars", ())),
     )

@@ -13,7 +13,7 @@ from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversary, Sampler, Simulation
+from counterpoise.engine.simulation import Adversaries, Sampler, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local
@@ -43,7 +43,7 @@ class Setup:
     limits: Limits
     loss: Loss | None = None
     metrics: Mapping[str, Metric] | None = None
-    adversary: Adversary | None = None
+    adversary: Adversaries | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -16,7 +16,7 @@ from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversary, RoundRecord, Sampler, Simulation
+from counterpoise.engine.simulation import Adversaries, RoundRecord, Sampler, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import Federation
 from counterpoise.local import Augment, Local, Optimizer, Schedule
@@ -50,7 +50,7 @@ def simulate(
     engine: Engine | None = None,
     evaluation: Evaluation | None = None,
     limits: Limits | None = None,
-    adversary: Adversary | None = None,
+    adversary: Adversaries | None = None,
     on_round: OnRound | None = None,
     out: str | Path | None = None,
 ) -> Run:
@@ -133,7 +133,7 @@ def resume(
     augment: Augment | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    adversary: Adversary | None = None,
+    adversary: Adversaries | None = None,
 ) -> Run:
     """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.
 
