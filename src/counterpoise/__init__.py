@@ -10,7 +10,25 @@ Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 from counterpoise import augment, methods, models, parts
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
-from counterpoise.federation import Federation, Partition, dirichlet, draws, iid, load, shards
+from counterpoise.federation import (
+    Federation,
+    Partition,
+    colour,
+    dirichlet,
+    draws,
+    flwr,
+    from_file,
+    iid,
+    load,
+    lq,
+    mixed,
+    natural,
+    noise,
+    power_law,
+    quantity_dirichlet,
+    rotation,
+    shards,
+)
 from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
 from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, World
 from counterpoise.runs import Run, resume, simulate
@@ -38,17 +56,27 @@ __all__ = [
     "World",
     "adam",
     "augment",
+    "colour",
     "constant",
     "cosine",
     "dirichlet",
     "draws",
     "exponential",
+    "flwr",
+    "from_file",
     "iid",
     "load",
+    "lq",
     "methods",
+    "mixed",
     "models",
+    "natural",
+    "noise",
     "parts",
+    "power_law",
+    "quantity_dirichlet",
     "resume",
+    "rotation",
     "sgd",
     "shards",
     "simulate",
