@@ -17,6 +17,8 @@ from counterpoise.registry import Option
 
 __all__ = ["from_file", "natural"]
 
+_MOST_CLIENTS = 10_000_000
+
 
 @PARTITIONS.register("natural")
 def natural(
@@ -57,27 +59,31 @@ def from_file(
 
     def assign(rows: Tensor, seed: int) -> Assignment:
         found = _read(Path(path))
-        lists = isinstance(found, list) and bool(found) and isinstance(found[0], list)
         try:
-            held = [np.asarray(row, dtype=np.int64) for row in found] if lists else np.asarray(found)
+            owners, held, clients = _owners(found)
         except (TypeError, ValueError, OverflowError):
             raise _unfit(path, len(rows)) from None
-        if isinstance(held, list):
-            owners = np.repeat(np.arange(len(held)), [len(h) for h in held])
-            flat = np.concatenate(held) if held else np.empty(0, dtype=np.int64)
-        else:
-            if held.shape != (len(rows),) or held.dtype.kind not in "iu":
-                raise _unfit(path, len(rows))
-            flat = np.flatnonzero(held >= 0)
-            owners = held[flat].astype(np.int64)
-        if not len(flat) or flat.min() < 0 or flat.max() >= len(rows) or owners.max() >= 10_000_000:
+        short = isinstance(found, np.ndarray) and len(found) != len(rows)
+        if short or not len(held) or held.min() < 0 or held.max() >= len(rows) or clients > _MOST_CLIENTS:
             raise _unfit(path, len(rows))
-        if len(np.unique(flat)) < len(flat):
+        if len(np.unique(held)) < len(held):
             raise CounterpoiseError(f"The partition in {path} gives a sample to two clients.")
-        clients = len(held) if isinstance(held, list) else int(owners.max()) + 1
-        return Table.of(torch.from_numpy(owners), torch.from_numpy(flat), clients)
+        return Table.of(torch.from_numpy(owners), torch.from_numpy(held), clients)
 
     return Partition(None, assign, "row")
+
+
+def _owners(found: Any) -> tuple[np.ndarray, np.ndarray, int]:
+    """Whose, which rows, and how many clients; what is not such a thing is a ValueError or TypeError."""
+    if isinstance(found, list):
+        each = [np.asarray(rows, dtype=np.int64) for rows in found]
+        counts = [len(rows) for rows in each]
+        return np.repeat(np.arange(len(each)), counts), np.concatenate(each), len(each)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise ValueError
+    held = np.flatnonzero(found >= 0)
+    owners = found[held].astype(np.int64)
+    return owners, held, int(owners.max()) + 1
 
 
 def _unfit(path: str, samples: int) -> CounterpoiseError:
@@ -90,7 +96,9 @@ def _unfit(path: str, samples: int) -> CounterpoiseError:
 def _read(path: Path) -> Any:
     try:
         if path.suffix == ".json":
-            return json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
+            lists = isinstance(found, list) and any(isinstance(value, list) for value in found)
+            return found if lists else np.asarray(found)
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
             return found

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -73,32 +74,26 @@ def _folder(path: Path) -> Mapping[str, np.ndarray]:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise CounterpoiseError(f"The folder {path} holds no .npy files; a data set needs x_train.npy and y_train.npy.")
-    # Copy-on-write: torch asks for writable memory, and the file stays as it is.
-    return {file.stem: _load(file, "c") for file in files}
+    with _told(path):
+        # Copy-on-write: torch asks for writable memory, and the file stays as it is.
+        return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in files}
 
 
 def _npz(path: Path) -> Mapping[str, np.ndarray]:
-    archive = _load(path, None)
-    if isinstance(archive, np.ndarray):
-        raise CounterpoiseError(f"{path} holds a single array; a data set needs x_train and y_train, in an .npz file.")
     wanted = {name for names in _NAMES.values() for name in names}
-    try:
-        with archive:
-            return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise _unreadable(path, error) from None
+    with _told(path), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            return {"a single array": archive}
+        return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
 
 
-def _load(path: Path, mode: str | None) -> np.ndarray:
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
     try:
-        return np.load(path, mmap_mode=mode, allow_pickle=False)  # type: ignore[no-any-return, arg-type]
+        yield
     except FileNotFoundError:
         raise CounterpoiseError(f"There is no file {path}.") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: Exception) -> CounterpoiseError:
-    if "allow_pickle" in str(error) or "pickled" in str(error):
-        return CounterpoiseError(f"{path} holds Python objects, which are not loaded; save plain arrays of numbers.")
-    return CounterpoiseError(f"{path} is not a whole file of NumPy arrays ({error}).")
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        why = "it is damaged, or holds Python objects, which are not loaded" if "pickle" in str(error) else error
+        raise CounterpoiseError(f"{path} does not hold plain NumPy arrays: {why}.") from None
