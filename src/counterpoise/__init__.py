@@ -11,9 +11,11 @@ from counterpoise import augment, methods, models, parts
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import (
+    Availability,
     Federation,
     Partition,
     colour,
+    day_and_night,
     dirichlet,
     draws,
     flwr,
@@ -26,8 +28,11 @@ from counterpoise.federation import (
     noise,
     power_law,
     quantity_dirichlet,
+    replay,
     rotation,
     shards,
+    stragglers,
+    weighted,
 )
 from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
 from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, World
@@ -36,6 +41,7 @@ from counterpoise.runs import Run, resume, simulate
 __version__ = "0.1.0"
 
 __all__ = [
+    "Availability",
     "Client",
     "Cohort",
     "CounterpoiseError",
@@ -59,6 +65,7 @@ __all__ = [
     "colour",
     "constant",
     "cosine",
+    "day_and_night",
     "dirichlet",
     "draws",
     "exponential",
@@ -75,10 +82,13 @@ __all__ = [
     "parts",
     "power_law",
     "quantity_dirichlet",
+    "replay",
     "resume",
     "rotation",
     "sgd",
     "shards",
     "simulate",
     "stairs",
+    "stragglers",
+    "weighted",
 ]

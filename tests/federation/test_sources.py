@@ -186,7 +186,7 @@ def test_a_missing_page_is_told(server, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
     (tmp_path / "set").write_text("a file")
-    with pytest.raises(CounterpoiseError, match="cannot be written: .* Set COUNTERPOISE_DATA to a folder that can"):
+    with pytest.raises(CounterpoiseError, match=r"cannot be written: .* Set COUNTERPOISE_DATA to a folder that can"):
         ensure([server.remote()], tmp_path)
 
 

@@ -26,6 +26,7 @@ from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.availability import DROPPED, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -33,10 +34,8 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
 
-__all__ = ["Adversary", "RoundRecord", "Sampler", "Simulation"]
+__all__ = ["Adversary", "RoundRecord", "Simulation"]
 
-Sampler = Callable[[int, int, int], Tensor]
-"""``(seed, round, population) -> client numbers``"""
 Adversary = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, between the clients and the server."""
 
@@ -128,7 +127,7 @@ class Simulation:
         federation: Federation,
         model: nn.Module,
         *,
-        cohort: int | float | Sampler | None = None,
+        cohort: int | float | Availability | Sampler | None = None,
         local: Local | None = None,
         loss: Loss | None = None,
         metrics: Mapping[str, Metric] | None = None,
@@ -145,7 +144,8 @@ class Simulation:
                 f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
             )
         self.seed, self.adversary = seed, adversary
-        self.sampler, size = _sampler(cohort, federation.clients)
+        self.availability = availability(cohort)
+        size = self.availability.size(federation.train)
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
             raise CounterpoiseError(
@@ -198,12 +198,15 @@ class Simulation:
         begun = time.perf_counter()
         round = self.round + 1
         with self._setting(), self._seeded(round):
-            ids = self._draw(round)
+            ids, dropped = self._draw(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
             clients = torch.tensor(ids, dtype=torch.int64)
             sizes = self.federation.train.sizes(clients)
             absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-            clients, sizes = clients[sizes > 0], sizes[sizes > 0]
+            asked = len(ids) - len(absent)
+            absent |= {client: DROPPED for client in dropped if client not in absent}
+            there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+            clients, sizes = clients[there], sizes[there]
             present = clients.tolist()
             world = _World(self, round, shared)
             sent: Sent | None = None
@@ -233,19 +236,18 @@ class Simulation:
             metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = byte_count(pack_broadcast(shared)) * len(present)
+        down = byte_count(pack_broadcast(shared)) * asked
         return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
 
-    def _draw(self, round: int) -> list[int]:
-        drawn = self.sampler(self.seed, round, self.federation.clients)
-        if not isinstance(drawn, Tensor | Sequence):
-            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
-        ids = sorted(torch.as_tensor(drawn).tolist())
+    def _draw(self, round: int) -> tuple[list[int], list[int]]:
+        """The clients asked, and those of them that drop out."""
+        asked, dropped = self.availability.call(self.seed, round, self.federation.train)
+        ids = sorted(asked)
         if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < self.federation.clients):
             raise CounterpoiseError(
                 f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
             )
-        return ids
+        return ids, sorted(set(dropped) & set(ids))
 
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
@@ -348,23 +350,3 @@ def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, s
         [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
     )
     return cohort.keep(good), strange
-
-
-def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sampler, int]:
-    """Who takes part in a round, and how many that is."""
-    if callable(cohort):
-        return cohort, len(cohort(0, 1, clients))
-    if cohort is None:
-        return lambda seed, round, population: torch.arange(population), clients
-    if isinstance(cohort, bool) or not isinstance(cohort, int | float):
-        raise CounterpoiseError(
-            f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
-        )
-    if isinstance(cohort, float):
-        if not 0 < cohort <= 1:
-            raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
-        cohort = max(1, round(cohort * clients))
-    count = cohort
-    if not 0 <= count <= clients:
-        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {cohort!r}.")
-    return lambda seed, round, population: sample(population, count, seed, purpose("cohort"), round), count

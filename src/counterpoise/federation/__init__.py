@@ -1,6 +1,18 @@
 """Data sets, partitions, and the federation they make: who holds what."""
 
 from counterpoise.federation.assignment import Assignment, Drawn, Table
+from counterpoise.federation.availability import (
+    AVAILABILITIES,
+    Availability,
+    Call,
+    Sampler,
+    day_and_night,
+    everyone,
+    replay,
+    stragglers,
+    uniformly,
+    weighted,
+)
 from counterpoise.federation.catalogue import DATASETS, DataSet
 from counterpoise.federation.datasets import load
 from counterpoise.federation.features import SKEWS, Skew, colour, noise, rotation
@@ -13,20 +25,26 @@ from counterpoise.federation.quantities import power_law, quantity_dirichlet
 from counterpoise.federation.samples import Samples
 
 __all__ = [
+    "AVAILABILITIES",
     "DATASETS",
     "PARTITIONS",
     "SKEWS",
     "Assignment",
+    "Availability",
+    "Call",
     "DataSet",
     "Drawn",
     "Federation",
     "Partition",
+    "Sampler",
     "Samples",
     "Skew",
     "Table",
     "colour",
+    "day_and_night",
     "dirichlet",
     "draws",
+    "everyone",
     "flwr",
     "from_file",
     "iid",
@@ -37,6 +55,10 @@ __all__ = [
     "noise",
     "power_law",
     "quantity_dirichlet",
+    "replay",
     "rotation",
     "shards",
+    "stragglers",
+    "uniformly",
+    "weighted",
 ]
