@@ -15,6 +15,7 @@ ROOT = Path(counterpoise.__file__).parent
 CORE = ["randomness", "registry", "flat", "local", "method", "errors", "augment"]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
+EXTRAS["measures/significance.py"] = {"scipy"}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
     **dict.fromkeys(CORE, 0),
@@ -23,6 +24,7 @@ LEVELS = {
     "models": 2,
     "federation": 2,
     "engine": 3,
+    "measures": 3,
     "runs": 4,
     "presets": 4,
     "cli": 5,

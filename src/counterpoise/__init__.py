@@ -7,7 +7,7 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-from counterpoise import augment, methods, models, parts
+from counterpoise import augment, measures, methods, models, parts
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import (
@@ -74,6 +74,7 @@ __all__ = [
     "iid",
     "load",
     "lq",
+    "measures",
     "methods",
     "mixed",
     "models",

@@ -159,7 +159,7 @@ def test_a_run_is_replayed_with_its_dropouts(tmp_path):
     assert [r.outcome.excluded for r in again.rounds] == [r.outcome.excluded for r in first.rounds]
     assert any(r.outcome.excluded for r in first.rounds)
     assert again.accuracy == first.accuracy
-    with pytest.raises(CounterpoiseError, match="3 rounds were recorded, and this is round 4. Run fewer rounds"):
+    with pytest.raises(CounterpoiseError, match=r"3 rounds were recorded, and this is round 4[.] Run fewer rounds"):
         cp.simulate("fedavg", federation, cohort=cp.replay(str(tmp_path / "run")), **(settings | {"rounds": 4}))
 
 

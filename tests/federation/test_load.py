@@ -181,7 +181,7 @@ def test_a_column_that_is_not_there_is_told(hub, columns, sentence):
 
 
 def test_a_set_that_the_hub_does_not_have_is_told(hub):
-    with pytest.raises(CounterpoiseError, match="flwr-datasets cannot load '.*nowhere'"):
+    with pytest.raises(CounterpoiseError, match=r"flwr-datasets cannot load '.*nowhere'"):
         read(hub + "/nowhere")
 
 
@@ -202,7 +202,7 @@ def test_partitioners_of_flwr_datasets_deal():
         ("DirichletPartitione", "Did you mean 'DirichletPartitioner'"),
         ("VerticalSizePartitioner", ""),
     ):
-        with pytest.raises(CounterpoiseError, match=f"There is no partitioner .*{sentence}"):
+        with pytest.raises(CounterpoiseError, match=rf"There is no partitioner .*{sentence}"):
             cp.load("digits", partition=cp.flwr(name, {}))
     with pytest.raises(CounterpoiseError, match="IidPartitioner of flwr-datasets cannot deal this"):
         cp.load("digits", partition=cp.flwr("IidPartitioner", {"num_partitions": -1}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -34,12 +35,17 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
 
+try:
+    import resource
+except ImportError:  # not a POSIX system
+    resource = None  # type: ignore[assignment]
+
 __all__ = ["Adversary", "RoundRecord", "Simulation"]
 
 Adversary = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, between the clients and the server."""
 
-RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "skipped")
+RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "memory", "skipped")
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +64,8 @@ class RoundRecord:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    memory: int = 0
+    """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
 
 
 class _World:
@@ -237,7 +245,8 @@ class Simulation:
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
         down = byte_count(pack_broadcast(shared)) * asked
-        return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
+        seconds = time.perf_counter() - begun
+        return RoundRecord(round, tuple(ids), outcome, metrics, each, seconds, up, down, self._memory())
 
     def _draw(self, round: int) -> tuple[list[int], list[int]]:
         """The clients asked, and those of them that drop out."""
@@ -284,6 +293,13 @@ class Simulation:
             ).all(0)
             places = good.nonzero().squeeze(1)
             store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def _memory(self) -> int:
+        if torch.device(self.engine.device).type == "cuda":
+            return torch.cuda.max_memory_allocated(self.engine.device)
+        if resource is None:
+            return 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def _lr(self, round: int) -> Tensor:
         return torch.tensor(
