@@ -42,8 +42,13 @@ class DataSet:
         folder = data_folder()
         if self.files and (own := folder / f"{self.name}.npz").is_file():
             return read_arrays(own)
-        ensure(self.files, folder)
+        self.bring()
         return self.read(folder, seed)
+
+    def bring(self) -> None:
+        """Fetch what is not in the local data folder."""
+        if place(self) is None:
+            ensure(self.files, data_folder())
 
 
 def place(dataset: DataSet) -> Path | None:
