@@ -6,6 +6,7 @@ import io
 import socket
 import tarfile
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
@@ -392,6 +393,30 @@ def test_a_set_that_is_not_here_and_cannot_be_fetched_is_told(folder, monkeypatc
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     with pytest.raises(CounterpoiseError, match=r"cifar-10-binary.tar.gz is not in .*cifar10 and could not be fetched"):
         cp.load("cifar10", partition=cp.iid(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "train", "test", "labels"),
+    [
+        ("cifar10", "cifar-10-batches-bin", [f"data_batch_{i}.bin" for i in range(1, 6)], "test_batch.bin", 1),
+        ("cifar100", "cifar-100-binary", ["train.bin"], "test.bin", 2),
+    ],
+)
+def test_a_published_archive_is_fetched_unpacked_and_read(
+    server, folder, tmp_path, monkeypatch, name, prefix, train, test, labels
+):
+    put_cifar(tmp_path / "made", name, train, test, labels)
+    made = {f"{prefix}__{f}": (tmp_path / "made" / name / f).read_bytes() for f in (*train, test)}
+    server.content = archive(**made, **{f"{prefix}__readme.html": b"not wanted"})
+    published = DATASETS[name].files[0]
+    mirrored = replace(published, urls=(server.url,), md5=hashlib.md5(server.content).hexdigest())
+    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], files=(mirrored,)))
+    federation = cp.load(name, partition=cp.iid(4))
+    assert len(federation.base) == 20 * len(train)
+    assert not (folder / mirrored.path).exists()
+    assert catalogue.place(DATASETS[name]) == folder / name
+    cp.load(name, partition=cp.iid(4))
+    assert len(server.asked) == 1
 
 
 def test_every_published_set_names_its_licence_home_and_checksums():

@@ -25,6 +25,8 @@ __all__ = ["Remote", "download", "verify"]
 _BLOCK = 1 << 18
 _TRIES = 4
 """How often a connection may break without a byte more than before."""
+_CONNECTIONS = 1000
+"""And how often in all: a server may promise more for ever."""
 _PATIENCE = 30.0
 """Seconds without a byte."""
 
@@ -99,7 +101,9 @@ def _bring(url: str, part: Path, md5: str) -> None:
     """Fill `part` from where it stands, in as many connections as make progress, and check it."""
     fresh = not part.exists()  # or its beginning may be of a file that has changed since
     tries = 0
-    while tries < _TRIES:
+    for _ in range(_CONNECTIONS):
+        if tries == _TRIES:
+            break
         before = _size(part)
         try:
             whole = _connect(url, part, before)
