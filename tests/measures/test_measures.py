@@ -310,7 +310,7 @@ def test_what_was_not_measured_is_left_out():
 def test_a_run_from_its_folder_measures_the_same(run, tmp_path):
     run.save(tmp_path / "run")
     again = cp.resume(tmp_path / "run")
-    assert m.summary(again.rounds) == pytest.approx(m.summary(run.rounds), rel=1e-6, nan_ok=True)
+    assert m.summary(again.rounds) == pytest.approx(m.summary(run.rounds), rel=1e-3, nan_ok=True)
 
 
 def test_a_metric_of_ones_own_has_every_measure():
