@@ -16,7 +16,7 @@ from torch.func import vmap
 
 from counterpoise.engine.backend import Batches, Job, gather
 from counterpoise.engine.buckets import OVERHEAD, buckets
-from counterpoise.engine.client import Carry, Program, Sent
+from counterpoise.engine.client import Carry, Program, Sent, Traces
 from counterpoise.engine.graphs import Captured
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import cat, layout, select, where
@@ -54,6 +54,9 @@ class Batched:
         ragged = int(job.steps.min()) < int(job.steps.max())
         carry = vmap(program.begin, in_dims=(None, 0))(shared, stake)
         advance = self._advance(job, stake, carry, ragged)
+        longest = int(job.steps.max()) * program.local.passes
+        size = len(shared.start)
+        traces = {s: shared.start.new_zeros(len(job.steps), -(-longest // s), size) for s in program.periods}
         for epoch in range(program.local.passes):
             batches = Batches(job, program.local, epoch, self.dtype)
             for step in range(len(batches)):
@@ -61,8 +64,9 @@ class Batched:
                     raise Interrupted("Stopped.")
                 active = batches.plan.real[:, step, 0] if ragged else None
                 carry = advance(carry, *batches.pick(step), active)
+                _note(traces, job, epoch, step, carry.w)
             carry = vmap(program.end_epoch, in_dims=(None, 0, 0))(shared, stake, carry)
-        return vmap(program.finish, in_dims=(None, 0, 0))(shared, stake, carry)
+        return vmap(program.finish, in_dims=(None, 0, 0, 0))(shared, stake, carry, traces)
 
     def _advance(self, job: Job, stake: Any, carry: Carry, ragged: bool) -> Any:
         """The step of this chunk: as it is on a CPU, captured on a GPU."""
@@ -112,3 +116,13 @@ class Batched:
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
+    """Keep the displacements of clients whose own count of steps is due; which those are is known on the host."""
+    taken = epoch * job.steps + step
+    for every, trace in traces.items():
+        due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
+        if len(due):
+            places, rows = (t.to(w.device, non_blocking=True) for t in (due, taken[due] // every))
+            trace[places, rows] = w[places] - job.shared.start

@@ -67,13 +67,20 @@ class PerClient:
         program, shared = self.program, job.shared
         with torch.no_grad():
             carry = program.begin(shared, stake)
+            steps = sum(len(batches.counts[row]) for batches in passes)
+            traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
+            taken = 0
             for batches in passes:
                 for step, count in enumerate(batches.counts[row]):
                     if self.halt.is_set() or failed.is_set():
                         raise Interrupted("Stopped.")
                     carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
+                    for every, trace in traces.items():
+                        if taken % every == 0:
+                            torch.sub(carry.w, shared.start, out=trace[taken // every])
+                    taken += 1
                 carry = program.end_epoch(shared, stake, carry)
-            return program.finish(shared, stake, carry)
+            return program.finish(shared, stake, carry, traces)
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])
