@@ -7,11 +7,34 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-from counterpoise import adversary, augment, methods, models, parts
+from counterpoise import adversary, augment, measures, methods, models, parts
 from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
-from counterpoise.federation import Federation, Partition, dirichlet, draws, iid, load, shards
+from counterpoise.federation import (
+    Availability,
+    Federation,
+    Partition,
+    colour,
+    day_and_night,
+    dirichlet,
+    draws,
+    flwr,
+    from_file,
+    iid,
+    load,
+    lq,
+    mixed,
+    natural,
+    noise,
+    power_law,
+    quantity_dirichlet,
+    replay,
+    rotation,
+    shards,
+    stragglers,
+    weighted,
+)
 from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
 from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
 from counterpoise.runs import Run, resume, simulate
@@ -20,6 +43,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adversary",
+    "Availability",
     "Client",
     "Cohort",
     "CounterpoiseError",
@@ -42,19 +66,34 @@ __all__ = [
     "adam",
     "adversary",
     "augment",
+    "colour",
     "constant",
     "cosine",
+    "day_and_night",
     "dirichlet",
     "draws",
     "exponential",
+    "flwr",
+    "from_file",
     "iid",
     "load",
+    "lq",
+    "measures",
     "methods",
+    "mixed",
     "models",
+    "natural",
+    "noise",
     "parts",
+    "power_law",
+    "quantity_dirichlet",
+    "replay",
     "resume",
+    "rotation",
     "sgd",
     "shards",
     "simulate",
     "stairs",
+    "stragglers",
+    "weighted",
 ]

@@ -76,7 +76,8 @@ class Spec:
 
     def plain(self) -> dict[str, Any]:
         """As a plain dictionary for a configuration file; options that are None are left out."""
-        return {"name": self.name} | {k: v for k, v in self.options.items() if v is not None}
+        options = {k: v.spec.plain() if hasattr(v, "spec") else v for k, v in self.options.items()}
+        return {"name": self.name} | {k: v for k, v in options.items() if v is not None}
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,8 @@ def _kind(kind: Any, option: Option) -> str:
 
 
 def _coerce(kind: Any, value: Any, option: Option) -> Any:
-    for member in _members(kind):
+    # The value's own type first: where both are taken, 1 is a count and 1.0 a fraction.
+    for member in sorted(_members(kind), key=lambda member: member is not type(value)):
         if member is type(None) and value is None:
             return None
         if typing.get_origin(member) is Literal and value in typing.get_args(member):

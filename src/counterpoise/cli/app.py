@@ -16,7 +16,9 @@ import typer
 from rich.console import Console
 
 from counterpoise import __version__
+from counterpoise.cli.data import data
 from counterpoise.cli.listing import method_blocks, method_list
+from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.runs.build import setup
@@ -36,6 +38,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Federated learning for clients that differ, drift and sometimes lie.",
 )
+
+app.add_typer(data, name="data")
+app.command()(partition)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]

@@ -109,6 +109,7 @@ class Server:
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
+        notes |= self._contributions(round)
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
         return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
 
@@ -118,6 +119,15 @@ class Server:
         for name, (ids, values) in rows.items():
             if name in parts:
                 self.records[name].scatter(ids, values)
+
+    def _contributions(self, round: Round) -> dict[str, dict[int, float]]:
+        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it; those of a plain mean sum to 1."""
+        step, weights = round.model - self.model, round.weights
+        length = step @ step
+        if weights is None or weights.ndim > 1 or not bool(length):
+            return {}
+        shares = (round.cohort.updates @ step).double() * (weights / weights.sum()).double() / length.double()
+        return {"contribution": dict(zip(round.cohort.ids, shares.tolist(), strict=True))}
 
     def _effective(self, round: Round) -> dict[int, float] | None:
         """One number per client: a weight per layer counts by the layer's size."""

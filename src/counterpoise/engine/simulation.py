@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.availability import DROPPED, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -34,15 +36,18 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
 
-__all__ = ["Adversaries", "RoundRecord", "Sampler", "Simulation", "each_adversary"]
+try:
+    import resource
+except ImportError:  # not a POSIX system
+    resource = None  # type: ignore[assignment]
 
-Sampler = Callable[[int, int, int], Tensor]
-"""``(seed, round, population) -> client numbers``"""
+__all__ = ["Adversaries", "RoundRecord", "Simulation", "each_adversary"]
+
 Meddler = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
 Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
 
-RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "skipped")
+RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "memory", "skipped")
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +66,8 @@ class RoundRecord:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    memory: int = 0
+    """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
     liars: tuple[int, ...] = ()
     """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
 
@@ -137,7 +144,7 @@ class Simulation:
         federation: Federation,
         model: nn.Module,
         *,
-        cohort: int | float | Sampler | None = None,
+        cohort: int | float | Availability | Sampler | None = None,
         local: Local | None = None,
         loss: Loss | None = None,
         metrics: Mapping[str, Metric] | None = None,
@@ -160,7 +167,8 @@ class Simulation:
             self.adversaries.append((one, who))
             if isinstance(one, Adversary) and one.data is not None:
                 federation = one.data(federation, who)
-        self.sampler, size = _sampler(cohort, federation.clients)
+        self.availability = availability(cohort)
+        size = self.availability.size(federation.train)
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
             raise CounterpoiseError(
@@ -213,12 +221,15 @@ class Simulation:
         begun = time.perf_counter()
         round = self.round + 1
         with self._setting(), self._seeded(round):
-            ids = self._draw(round)
+            ids, dropped = self._draw(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
             clients = torch.tensor(ids, dtype=torch.int64)
             sizes = self.federation.train.sizes(clients)
             absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-            clients, sizes = clients[sizes > 0], sizes[sizes > 0]
+            asked = len(ids) - len(absent)
+            absent |= {client: DROPPED for client in dropped if client not in absent}
+            there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+            clients, sizes = clients[there], sizes[there]
             present = clients.tolist()
             world = _World(self, round, shared)
             sent: Sent | None = None
@@ -249,9 +260,11 @@ class Simulation:
             metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = byte_count(pack_broadcast(shared)) * len(present)
+        down = byte_count(pack_broadcast(shared)) * asked
         took = time.perf_counter() - begun
-        return RoundRecord(round, tuple(ids), outcome, metrics, each, took, up, down, tuple(sorted(liars)))
+        return RoundRecord(
+            round, tuple(ids), outcome, metrics, each, took, up, down, self._memory(), tuple(sorted(liars))
+        )
 
     def _meddled(
         self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
@@ -262,16 +275,15 @@ class Simulation:
         liars |= {client for client, acts in zip(cohort.ids, acting.tolist(), strict=True) if acts}
         return cohort if adversary.reply is None else adversary.reply(cohort, acting.to(cohort.updates.device))
 
-    def _draw(self, round: int) -> list[int]:
-        drawn = self.sampler(self.seed, round, self.federation.clients)
-        if not isinstance(drawn, Tensor | Sequence):
-            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
-        ids = sorted(torch.as_tensor(drawn).tolist())
+    def _draw(self, round: int) -> tuple[list[int], list[int]]:
+        """The clients asked, and those of them that drop out."""
+        asked, dropped = self.availability.call(self.seed, round, self.federation.train)
+        ids = sorted(asked)
         if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < self.federation.clients):
             raise CounterpoiseError(
                 f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
             )
-        return ids
+        return ids, sorted(set(dropped) & set(ids))
 
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
@@ -308,6 +320,13 @@ class Simulation:
             ).all(0)
             places = good.nonzero().squeeze(1)
             store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def _memory(self) -> int:
+        if torch.device(self.engine.device).type == "cuda":
+            return torch.cuda.max_memory_allocated(self.engine.device)
+        if resource is None:
+            return 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def _lr(self, round: int) -> Tensor:
         return torch.tensor(
@@ -381,23 +400,3 @@ def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, s
         [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
     )
     return cohort.keep(good), strange
-
-
-def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sampler, int]:
-    """Who takes part in a round, and how many that is."""
-    if callable(cohort):
-        return cohort, len(cohort(0, 1, clients))
-    if cohort is None:
-        return lambda seed, round, population: torch.arange(population), clients
-    if isinstance(cohort, bool) or not isinstance(cohort, int | float):
-        raise CounterpoiseError(
-            f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
-        )
-    if isinstance(cohort, float):
-        if not 0 < cohort <= 1:
-            raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
-        cohort = max(1, round(cohort * clients))
-    count = cohort
-    if not 0 <= count <= clients:
-        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {cohort!r}.")
-    return lambda seed, round, population: sample(population, count, seed, purpose("cohort"), round), count

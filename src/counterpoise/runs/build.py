@@ -6,7 +6,7 @@ import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
@@ -17,7 +17,7 @@ from counterpoise.engine.evaluation import Evaluation
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Simulation, each_adversary
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation import PARTITIONS, load
+from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Partition, load
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
@@ -32,10 +32,20 @@ __all__ = ["check_same", "describe", "setup"]
 # ---------------------------------------------------------------- configuration to objects
 
 
+_INNER: dict[type, Registry[Any]] = {Availability: AVAILABILITIES, Partition: PARTITIONS}
+"""What an option may itself be a choice of, such as the two recipes of a mixed partition."""
+
+
 def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice's options, checked, with defaults filled in."""
     name = choice["name"]
-    return registry[name].check(f"{registry.kind} {name}", {k: v for k, v in choice.items() if k != "name"})
+    entry, options = registry[name], {k: v for k, v in choice.items() if k != "name"}
+    for key, value in options.items():
+        if isinstance(value, Mapping) and "name" in value and key in entry.parameters:
+            kind = entry.parameters[key].type
+            inner = next((r for made, r in _INNER.items() if made in (kind, *get_args(kind))), None)
+            options[key] = value if inner is None else _make(inner, value)
+    return entry.check(f"{registry.kind} {name}", options)
 
 
 def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
@@ -59,6 +69,10 @@ def setup(config: Config, **own: Any) -> Setup:
             probe=data.probe,
             proxy=data.proxy,
             seed=config.seed if data.seed is None else data.seed,
+            scaling=data.scaling,
+            features=None if data.features is None else _make(SKEWS, data.features),
+            samples=data.samples,
+            columns=data.columns,
         )
     if data.fingerprint is not None and data.fingerprint != federation.fingerprint:
         raise CounterpoiseError(
@@ -84,7 +98,7 @@ def setup(config: Config, **own: Any) -> Setup:
         federation=federation,
         model=model,
         rounds=config.rounds,
-        cohort=own.get("cohort") or config.cohort,  # type: ignore[arg-type]
+        cohort=own.get("cohort") or _cohort(config),
         local=Local(
             local.epochs,
             local.batch,
@@ -101,6 +115,12 @@ def setup(config: Config, **own: Any) -> Setup:
         metrics=own.get("metrics"),
         adversary=own.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
     )
+
+
+def _cohort(config: Config) -> int | float | Availability | None:
+    if isinstance(config.cohort, Mapping):
+        return _make(AVAILABILITIES, config.cohort)  # type: ignore[no-any-return]
+    return config.cohort
 
 
 def _give(name: str) -> CounterpoiseError:
@@ -163,14 +183,17 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         own["augment"] = getattr(made.local.augment, "__qualname__", "augment")
     elif spec is not None:
         local["augment"] = spec.plain()
-    if callable(made.cohort):
-        own["cohort"] = getattr(made.cohort, "__qualname__", "cohort")
+    cohort: Any = made.cohort
+    if isinstance(cohort, Availability) and cohort.spec.name:
+        cohort = cohort.spec.plain()
+    elif callable(cohort) or isinstance(cohort, Availability):
+        own["cohort"], cohort = getattr(cohort, "__qualname__", "cohort"), None
     federation = made.federation
     source = federation.source if federation.source and federation.source["partition"].get("name") else {"name": OWN}
     method = made.method.spec
     values = {
         "rounds": made.rounds,
-        "cohort": None if callable(made.cohort) else made.cohort,
+        "cohort": cohort,
         "seed": made.seed,
         "data": {**source, "fingerprint": federation.fingerprint},
         "model": _model_choice(made.model, simulation.module),

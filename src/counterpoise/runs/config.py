@@ -33,6 +33,9 @@ def _choice(value: Any) -> Any:
 
 
 Choice = Annotated[dict[str, Any], BeforeValidator(_choice)]
+Cohort = Annotated[
+    int | float | dict[str, Any] | None, BeforeValidator(lambda v: _choice(v) if isinstance(v, str | Mapping) else v)
+]
 
 
 class _Table(BaseModel):
@@ -47,6 +50,10 @@ class DataConfig(_Table):
     proxy: int = Field(0, ge=0)
     seed: int | None = Field(None, ge=0)
     """Of the partition; by default the run's."""
+    scaling: str | None = None
+    features: Choice | None = None
+    samples: int | None = Field(None, ge=1)
+    columns: dict[str, str] | None = None
     fingerprint: str | None = None
 
 
@@ -84,7 +91,7 @@ class Config(_Table):
 
     schema_: int = Field(SCHEMA, alias="schema")
     rounds: int = Field(ge=1)
-    cohort: int | float | str | None = None
+    cohort: Cohort = None
     seed: int = Field(0, ge=0, lt=2**63)
     data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
     model: Choice
