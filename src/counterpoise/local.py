@@ -43,6 +43,9 @@ class Optimizer:
     init: Callable[[Tensor], State]
     update: Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
     weight_decay: float = 0.0
+    reach: Callable[[Tensor], Tensor] | None = None
+    """FedNova's ``|a|_1`` of a number of steps: the move is ``-lr |a|_1`` times a mean of the gradients. None where
+    the move is not linear in them (Adam)."""
     spec: Spec = field(default_factory=Spec)
 
 
@@ -72,7 +75,12 @@ def sgd(
         buffer = momentum * state["buffer"] + g
         return lr * (g + momentum * buffer if nesterov else buffer), {"buffer": buffer}
 
-    return Optimizer(lr, init, update, weight_decay)
+    def reach(steps: Tensor) -> Tensor:
+        # The gradient of step k counts 1 + m + ... + m^(K-k), and with Nesterov one power more.
+        lag = momentum ** (2 if nesterov else 1) * (1 - momentum**steps) / (1 - momentum)
+        return (steps - lag) / (1 - momentum)
+
+    return Optimizer(lr, init, update, weight_decay, reach)
 
 
 @OPTIMIZERS.register("adam")

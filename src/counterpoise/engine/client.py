@@ -128,6 +128,10 @@ class BatchStep:
     gradient: Tensor
     hessian: Curvature | None
 
+    @property
+    def examples(self) -> Tensor:
+        return (self.batch.share > 0).sum().to(self.w.dtype)
+
     def mean(self, per_sample: Tensor) -> Tensor:
         return (per_sample * self.batch.share).sum()
 
@@ -159,10 +163,12 @@ class Program:
     differentiate: Differentiate
     parts: tuple[Part, ...] = field(init=False)
     second_order: bool = field(init=False)
+    surveys: bool = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
         object.__setattr__(self, "second_order", any(part.second_order for part in self.parts))
+        object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
 
     def _client(self, part: Part, shared: Shared, stake: Stake, memo: Named) -> Client:
         return Client(
@@ -187,6 +193,16 @@ class Program:
         w = shared.start.clone()
         nothing = w.new_zeros(())
         return Carry(w, self.local.optimizer.init(w), memo, nothing, nothing.clone())
+
+    def survey(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
+        """One batch of a pass over the data at the server's model: parts look, and nothing moves."""
+        step = BatchStep(self, network, batch, shared.start, carry.taken, shared.start, None)
+        memo = dict(carry.memo)
+        for part in self.parts:
+            if part.survey is not None:
+                client = self._client(part, shared, stake, carry.memo)
+                memo[part.name] = _noted(part, client, part.survey(client, step))
+        return carry._replace(memo=memo)
 
     def step(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
         """``g`` of task and losses; each part's change to it; decay; the optimiser's step."""
@@ -228,10 +244,11 @@ class Program:
 
     def finish(self, shared: Shared, stake: Stake, carry: Carry) -> Sent:
         update, reports, states = carry.w - shared.start, {}, dict(stake.state)
+        trained = update
         for part in self.parts:
             if part.finish is not None:
                 client = self._client(part, shared, stake, carry.memo)
-                reply = part.finish(client, Reply(update, {}, client.state))
+                reply = part.finish(client, Reply(update, {}, client.state, trained))
                 update = reply.update
                 if reply.reports:
                     reports[part.name] = dict(reply.reports)

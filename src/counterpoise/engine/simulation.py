@@ -69,6 +69,7 @@ class _World:
         self.round = round
         self.key = integer(simulation.seed, purpose("server"), round)
         self.population = simulation.federation.clients
+        self.cohort = simulation.cohort_size
         self.local = simulation.program.local
         self.layout = simulation.layout
 
@@ -88,6 +89,9 @@ class _World:
         samples = self._probe()
         rows = torch.arange(len(samples), device=samples.inputs.device)
         return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
+
+    def offers(self, call: str) -> bool:
+        return callable(getattr(self._simulation.module, call, None))
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
@@ -146,6 +150,7 @@ class Simulation:
             )
         self.seed, self.adversary = seed, adversary
         self.sampler, size = _sampler(cohort, federation.clients)
+        self.cohort_size = size
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
             raise CounterpoiseError(
