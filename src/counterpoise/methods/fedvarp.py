@@ -69,19 +69,27 @@ def varied_mean() -> Part:
 
 
 def clustered_mean(clusters: int) -> Part:
-    """``(1/|S|) sum_S (d_i - y_c(i)) + sum_k (N_k/N) y_k``."""
+    """``(1/|S|) sum_S (d_i - y_c(i)) + sum_k (N_k/N) y_k``.
+
+    A server does not know whom it will meet, so ``N_k/N`` is counted over the clients seen so far.
+    """
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
-        return {"y": start.new_zeros(clusters, len(start))}
+        return {"y": start.new_zeros(clusters, len(start)), "sizes": start.new_zeros(clusters)}
 
     def apply(round: Round) -> Round:
-        y, updates, population = round.state["y"], round.cohort.updates, round.world.population
+        y, updates, seen = round.state["y"], round.cohort.updates, round.records["seen"]
         owner = torch.tensor([client % clusters for client in round.cohort.ids], device=y.device)
-        sizes = y.new_tensor([len(range(k, population, clusters)) for k in range(clusters)])
-        combined = (updates - y[owner]).mean(0) + (sizes / population) @ y
         members = (owner == torch.arange(clusters, device=y.device)[:, None]).to(y.dtype)
+        sizes = round.state["sizes"] + members @ (1 - seen)
+        combined = (updates - y[owner]).mean(0) + (sizes / sizes.sum()) @ y
         heard = members.sum(1, keepdim=True)
         new = torch.where(heard > 0, members @ updates / heard.clamp(min=1), y)
-        return round.but(combined=combined, state={"y": new})
+        return round.but(combined=combined, state={"y": new, "sizes": sizes}, records={"seen": torch.ones_like(seen)})
 
-    return Part("clustered-mean", server_state=server_state, apply=apply)
+    return Part(
+        "clustered-mean",
+        server_state=server_state,
+        client_record=lambda start: {"seen": start.new_zeros(())},
+        apply=apply,
+    )
