@@ -24,7 +24,7 @@ from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
 from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.store import Store
+from counterpoise.engine.store import Store, row_bytes
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
@@ -40,7 +40,17 @@ Sampler = Callable[[int, int, int], Tensor]
 Adversary = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, between the clients and the server."""
 
-RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "skipped")
+RESERVED = (
+    "round",
+    "loss",
+    "train_loss",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "bytes_server",
+    "bytes_clients",
+    "skipped",
+)
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +69,10 @@ class RoundRecord:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    bytes_server: int = 0
+    """What the method keeps on the server beside the model: its state, and its records of the clients seen."""
+    bytes_clients: int = 0
+    """What it keeps on the clients seen, all together."""
 
 
 class _World:
@@ -184,8 +198,11 @@ class Simulation:
         )
         self.module = module
         start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
-        self.server = Server(method, start, limits or Limits())
-        self.client_state = {p.name: Store(p.client_state(start)) for p in method.parts if p.client_state is not None}
+        memory = self.engine.store_gib * 2**30
+        self.server = Server(method, start, limits or Limits(), memory)
+        self.client_state = {
+            p.name: Store(p.client_state(start), memory) for p in method.parts if p.client_state is not None
+        }
         self.round = 0
         first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
         trained = size * float(first.double().mean()) * local.epochs
@@ -239,7 +256,8 @@ class Simulation:
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
         down = byte_count(pack_broadcast(shared)) * len(present)
-        return RoundRecord(round, tuple(ids), outcome, metrics, each, time.perf_counter() - begun, up, down)
+        seconds = time.perf_counter() - begun
+        return RoundRecord(round, tuple(ids), outcome, metrics, each, seconds, up, down, *self._kept())
 
     def _draw(self, round: int) -> list[int]:
         drawn = self.sampler(self.seed, round, self.federation.clients)
@@ -287,6 +305,14 @@ class Simulation:
             ).all(0)
             places = good.nonzero().squeeze(1)
             store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def _kept(self) -> tuple[int, int]:
+        """Bytes of state on the server and on clients."""
+        state = sum(row_bytes(named) for named in self.server.state.values())
+        return (
+            state + sum(store.bytes for store in self.server.records.values()),
+            sum(store.bytes for store in self.client_state.values()),
+        )
 
     def _lr(self, round: int) -> Tensor:
         return torch.tensor(
