@@ -158,7 +158,7 @@ def test_feddc_reaches_the_optimum(steps, cohort, rounds):
 def test_feddc_reaches_the_optimum_slowly_with_unequal_steps_and_not_with_a_small_alpha():
     assert points(descend(feddc(1.0), H, M, [10, 2], start=3.0), 195)[-1] == pytest.approx(OPTIMUM, abs=6e-6)
     path = np.abs(np.array(points(descend(feddc(0.1), H, M, [10, 2], start=3.0), 80)) - OPTIMUM)
-    assert path[60:].max() > 1.3 * path[30:50].max() > 1.3 * path[:20].max()
+    assert path[60:].max() > path[40:60].max() > path[20:40].max() > 4
 
 
 @pytest.mark.parametrize("steps", ALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import IO
 
@@ -85,6 +86,7 @@ class Store:
     def _write(self, place: int, row: Row) -> None:
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="counterpoise-")  # noqa: SIM115
+            weakref.finalize(self, self._file.close)
         self._file.seek(place * self.row)
         for name in self.initial:
             self._file.write(raw_bytes(row[name]))
