@@ -65,6 +65,10 @@ class Client:
     """The round's learning rate."""
     local: Local
     """How the client trains."""
+    trace: Tensor | None = None
+    """In ``finish`` of a part with ``trace_every``: ``[S, D]``, its displacements ``w - start`` on the way."""
+    traced: Tensor | None = None
+    """How many rows of the trace are real; the rest is padding."""
 
 
 class Step(Protocol):
@@ -253,6 +257,8 @@ class Part:
     """The model a client itself would use, given the server's model and the client's state."""
     second_order: bool = False
     """Whether ``gradient`` asks for `Step.curvature`."""
+    trace_every: int = 0
+    """Keep the displacement after the first step and every so many steps from there, for ``finish``; 0 keeps none."""
 
     broadcast: Callable[[Tensors], dict[str, Tensor]] | None = None
     """What of the server state is sent to every client."""

@@ -17,7 +17,7 @@ from torch.func import vmap
 
 from counterpoise.engine.backend import Batches, Job, gather
 from counterpoise.engine.buckets import OVERHEAD, buckets
-from counterpoise.engine.client import Carry, Program, Sent, Stake
+from counterpoise.engine.client import Carry, Program, Sent, Stake, Traces
 from counterpoise.engine.graphs import Captured
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import cat, layout, select, where
@@ -56,13 +56,16 @@ class Batched:
         stake = job.stakes(program.local)
         carry = vmap(program.begin, in_dims=(None, 0))(shared, stake)
         if program.surveys:
-            carry = self._pass(program.survey, job.once(program.local), stake, carry, 0)
+            carry = self._pass(program.survey, job.once(program.local), stake, carry, 0, {})
+        longest = int(job.steps.max()) * program.local.passes
+        size = len(shared.start)
+        traces = {s: shared.start.new_zeros(len(job.steps), -(-longest // s), size) for s in program.periods}
         for epoch in range(program.local.passes):
-            carry = self._pass(program.step, job, stake, carry, epoch)
+            carry = self._pass(program.step, job, stake, carry, epoch, traces)
             carry = vmap(program.end_epoch, in_dims=(None, 0, 0))(shared, stake, carry)
-        return vmap(program.finish, in_dims=(None, 0, 0))(shared, stake, carry)
+        return vmap(program.finish, in_dims=(None, 0, 0, 0))(shared, stake, carry, traces)
 
-    def _pass(self, phase: Phase, job: Job, stake: Stake, carry: Carry, epoch: int) -> Carry:
+    def _pass(self, phase: Phase, job: Job, stake: Stake, carry: Carry, epoch: int, traces: Traces) -> Carry:
         """One pass over the chunk's data, batch by batch."""
         ragged = int(job.steps.min()) < int(job.steps.max())
         advance = self._advance(phase, job, stake, carry, ragged)
@@ -72,6 +75,7 @@ class Batched:
                 raise Interrupted("Stopped.")
             active = batches.plan.real[:, step, 0] if ragged else None
             carry = advance(carry, *batches.pick(step), active)
+            _note(traces, job, epoch, step, carry.w)
         return carry
 
     def _advance(self, phase: Phase, job: Job, stake: Stake, carry: Carry, ragged: bool) -> Any:
@@ -123,3 +127,13 @@ class Batched:
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
+    """Keep the displacements of clients whose own count of steps is due; which those are is known on the host."""
+    taken = epoch * job.steps + step
+    for every, trace in traces.items():
+        due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
+        if len(due):
+            places, rows = (t.to(w.device, non_blocking=True) for t in (due, taken[due] // every))
+            trace[places, rows] = w[places] - job.shared.start

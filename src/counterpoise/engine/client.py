@@ -7,7 +7,7 @@ client at a time; the Flower adapter runs them on a node.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -61,6 +61,10 @@ class Carry(NamedTuple):
     memo: Named
     taken: Tensor
     loss: Tensor
+
+
+Traces = dict[int, Tensor]
+"""By period: the displacements a client had after its steps 1, 1 + s, 1 + 2s, ... ``[S, D]``, padded."""
 
 
 class Sent(NamedTuple):
@@ -164,11 +168,15 @@ class Program:
     parts: tuple[Part, ...] = field(init=False)
     second_order: bool = field(init=False)
     surveys: bool = field(init=False)
+    periods: tuple[int, ...] = field(init=False)
+    """Every how many steps parts ask for a client's displacement."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
         object.__setattr__(self, "second_order", any(part.second_order for part in self.parts))
         object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
+        periods = sorted({part.trace_every for part in self.parts if part.trace_every})
+        object.__setattr__(self, "periods", tuple(periods))
 
     def _client(self, part: Part, shared: Shared, stake: Stake, memo: Named) -> Client:
         return Client(
@@ -242,12 +250,14 @@ class Program:
                 memo[part.name] = _noted(part, client, part.after_epoch(client, carry.w))
         return carry._replace(memo=memo)
 
-    def finish(self, shared: Shared, stake: Stake, carry: Carry) -> Sent:
+    def finish(self, shared: Shared, stake: Stake, carry: Carry, traces: Traces) -> Sent:
         update, reports, states = carry.w - shared.start, {}, dict(stake.state)
         trained = update
         for part in self.parts:
             if part.finish is not None:
                 client = self._client(part, shared, stake, carry.memo)
+                if every := part.trace_every:
+                    client = replace(client, trace=traces[every], traced=(stake.steps + every - 1) // every)
                 reply = part.finish(client, Reply(update, {}, client.state, trained))
                 update = reply.update
                 if reply.reports:

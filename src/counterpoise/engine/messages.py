@@ -52,8 +52,9 @@ def template(program: Program, shared: Shared, state: Named) -> Arrays:
     """A reply of the right names and shapes, made by a client that takes no step."""
     one = torch.ones((), dtype=torch.int64, device=shared.start.device)
     stake = Stake(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
+    traces = {every: shared.start.new_zeros(1, len(shared.start)) for every in program.periods}
     with torch.no_grad():
-        return pack_reply(program.finish(shared, stake, program.begin(shared, stake)), one, one)
+        return pack_reply(program.finish(shared, stake, program.begin(shared, stake), traces), one, one)
 
 
 def stack_replies(

@@ -82,12 +82,19 @@ class PerClient:
                 for step, count in enumerate(batches.counts[row]):
                     self._go_on(failed)
                     carry = program.survey(network, shared, stake, carry, batches.one(row, step, count))
+            steps = sum(len(batches.counts[row]) for batches in passes)
+            traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
+            taken = 0
             for batches in passes:
                 for step, count in enumerate(batches.counts[row]):
                     self._go_on(failed)
                     carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
+                    for every, trace in traces.items():
+                        if taken % every == 0:
+                            torch.sub(carry.w, shared.start, out=trace[taken // every])
+                    taken += 1
                 carry = program.end_epoch(shared, stake, carry)
-            return program.finish(shared, stake, carry)
+            return program.finish(shared, stake, carry, traces)
 
     def _go_on(self, failed: threading.Event) -> None:
         if self.halt.is_set() or failed.is_set():

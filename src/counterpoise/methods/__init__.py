@@ -10,6 +10,7 @@ from counterpoise.methods.fedbac import fedbac, fedbac_soft
 from counterpoise.methods.feddc import feddc
 from counterpoise.methods.feddyn import feddyn
 from counterpoise.methods.fednova import fednova
+from counterpoise.methods.fedoaed import fedoaed
 from counterpoise.methods.fedopt import fedadagrad, fedadam, fedyogi
 from counterpoise.methods.fedprox import fedprox
 from counterpoise.methods.fedvarp import clusterfedvarp, fedvarp
@@ -40,6 +41,7 @@ __all__ = [
     "feddc",
     "feddyn",
     "fednova",
+    "fedoaed",
     "fedprox",
     "fedvarp",
     "fedyogi",
