@@ -161,6 +161,24 @@ def test_feddc_reaches_the_optimum_slowly_with_unequal_steps_and_not_with_a_smal
     assert path[60:].max() > path[40:60].max() > path[20:40].max() > 4
 
 
+@pytest.mark.parametrize("variate", ["code", "paper"])
+def test_what_feddc_keeps_after_a_round(variate):
+    simulation = descend(feddc(1.0, variate), H, M, [1, 1], start=2.0)
+    own, drift, c = np.zeros(2), np.zeros(2), 0.0
+    for _ in range(3):
+        w = float(simulation.server.model)
+        moves = -LR * (h * (w - m) - own + c + drift)
+        new = -moves / LR
+        own = own - c + new if variate == "code" else new
+        drift = drift + moves
+        c = own.mean()
+        simulation.advance()
+        kept = simulation.client_state["drift-correction"]
+        assert [float(kept[i]["c"]) for i in range(2)] == pytest.approx(own, abs=1e-11)
+        assert [float(kept[i]["h"]) for i in range(2)] == pytest.approx(drift, abs=1e-12)
+        assert float(simulation.server.model) == pytest.approx(w + moves.mean() + drift.mean(), abs=1e-12)
+
+
 @pytest.mark.parametrize("steps", ALL)
 def test_adabest_rests_where_its_biases_say(steps):
     """``mean grad = mu (1 - beta)(w0 - w*)``: -0.54288 for mu 0.02, beta 0.8 from w0 = 3."""
@@ -267,12 +285,12 @@ def test_moon_without_its_loss_is_fedavg():
 # ---------------------------------------------------------------- ten of a hundred, and nobody
 
 
-def pushed(method, steps=1, backend="per-client"):
+def pushed(method, steps=1, backend="per-client", start=0.0):
     """Ten of a hundred clients that each move by +1 (a slope of -1, a step of 1)."""
     return Simulation(
         method,
         quadratics([1.0] * 100, [0.0] * 100, counts=[1 + i % 7 for i in range(100)]),
-        Point(),
+        Point(start),
         loss=push,
         local=Local(batch=10, steps=steps, optimizer=sgd(1.0 / steps)),
         cohort=10,
@@ -313,7 +331,7 @@ def test_ten_of_a_hundred_clients_that_move_by_one(method, moved, backend):
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_scaffolds_variates_after_one_round_and_two(option, backend):
     """All begin at zero; c moves by |S|/N of the mean change, and c_i is written back."""
-    simulation = pushed(scaffold(option), backend=backend)
+    simulation = pushed(scaffold(option), backend=backend, start=2.0)
     own = simulation.client_state["control-variates"]
     assert float(simulation.server.state["control-variates"]["c"]) == 0.0
     assert float(own[0]["c"]) == 0.0
