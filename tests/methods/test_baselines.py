@@ -16,6 +16,7 @@ from helpers import (
     double,
     flat,
     fresh,
+    gradient,
     points,
     run,
     small,
@@ -181,6 +182,16 @@ def test_every_model_has_a_representation_before_its_last_layer(entry):
 
 
 # ---------------------------------------------------------------- hooks and engines
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scaffolds_option_one_takes_the_gradient_of_all_of_a_clients_data(backend):
+    federation = blobs([2, 9, 5])
+    simulation = Simulation(scaffold("I"), federation, small(), local=Local(batch=4), engine=double(backend=backend))
+    simulation.advance()
+    for client in range(3):
+        own = simulation.client_state["control-variates"][client]["c"]
+        assert torch.allclose(own, gradient(small(), *data_of(federation, client)), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("make", [lambda: scaffold("I"), scaffold, feddyn, feddc, ditto, moon, qffl])

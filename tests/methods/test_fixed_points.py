@@ -372,6 +372,40 @@ def test_scaffold_sends_the_change_of_its_variate(option):
         assert float(simulation.server.state["control-variates"]["c"]) == pytest.approx(total.mean(), abs=1e-11)
 
 
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scaffold_is_algorithm_1(option, backend):
+    """Every step and every variate of some rounds, one of two clients at a time and both, by hand."""
+    calls, steps, lr = [[0], [1], [0, 1], [0], [0, 1]], (3, 5), 0.7
+    simulation = descend(
+        scaffold(option, lr=lr),
+        H,
+        M,
+        list(steps),
+        start=2.0,
+        backend=backend,
+        cohort=lambda seed, round, n: torch.tensor(calls[round - 1]),
+    )
+    x, c, own = 2.0, 0.0, np.zeros(2)
+    for cohort in calls:
+        moves, changes = [], []
+        for i in cohort:
+            y = x
+            for _ in range(steps[i]):
+                y -= LR * (h[i] * (y - m[i]) - own[i] + c)
+            new = h[i] * (x - m[i]) if option == "I" else own[i] - c + (x - y) / (steps[i] * LR)
+            moves.append(y - x)
+            changes.append(new - own[i])
+            own[i] = new
+        x += lr * np.mean(moves)
+        c += len(cohort) / 2 * np.mean(changes)
+        simulation.advance()
+        kept = simulation.client_state["control-variates"]
+        assert float(simulation.server.model) == pytest.approx(x, abs=1e-12)
+        assert float(simulation.server.state["control-variates"]["c"]) == pytest.approx(c, abs=1e-10)
+        assert [float(kept[i]["c"]) for i in range(2)] == pytest.approx(own, abs=1e-10)
+
+
 def trained(method, optimizer, rounds, steps=10, start=3.0, backend="per-client"):
     local = Local(batch=1000, steps=steps, optimizer=optimizer)
     simulation = Simulation(
