@@ -11,7 +11,7 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench mutants docs clean
+.PHONY: help demo test lint bench mutants docs data clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ mutants: .venv/.dev ## Break the rules one at a time and show that the tests not
 docs: .venv/.docs ## Build the API reference into build/docs
 	$(BIN)/python -m pdoc --output-directory build/docs $(MODULES)
 
+data: .venv/.core ## Fetch the small real data sets for the tests marked `data`
+	$(BIN)/counterpoise data get mnist fashion-mnist organamnist bloodmnist
+
 clean: ## Remove what the other targets made, .venv included; runs/ and data/ stay
 	rm -rf .venv build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find benchmarks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -50,7 +53,7 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev]'
+	$(INSTALL) -e '.[dev,datasets]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt

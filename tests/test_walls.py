@@ -14,13 +14,18 @@ import counterpoise
 ROOT = Path(counterpoise.__file__).parent
 CORE = ["randomness", "registry", "flat", "local", "method", "errors", "augment"]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
+EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
+EXTRAS["measures/significance.py"] = {"scipy"}
+"""Who may ask for more, and does so only when it is used."""
 LEVELS = {
     **dict.fromkeys(CORE, 0),
     "parts": 1,
     "methods": 2,
     "models": 2,
     "federation": 2,
+    "adversary": 2,
     "engine": 3,
+    "measures": 3,
     "runs": 4,
     "presets": 4,
     "cli": 5,
@@ -60,7 +65,7 @@ def test_the_core_and_the_engine_need_torch_and_numpy_alone(path: Path) -> None:
     if LEVELS[room(path)] > 3:
         return
     others = {name.partition(".")[0] for name in imports(path)} - ALLOWED
-    assert others <= ({"sklearn"} if path.name == "datasets.py" else set())
+    assert others <= EXTRAS.get(path.relative_to(ROOT).as_posix(), set())
 
 
 def test_simulating_without_a_folder_needs_no_more_either() -> None:

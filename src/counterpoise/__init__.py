@@ -7,17 +7,43 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-from counterpoise import augment, methods, models, parts
+from counterpoise import adversary, augment, measures, methods, models, parts
+from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
-from counterpoise.federation import Federation, Partition, dirichlet, draws, iid, load, shards
+from counterpoise.federation import (
+    Availability,
+    Federation,
+    Partition,
+    colour,
+    day_and_night,
+    dirichlet,
+    draws,
+    flwr,
+    from_file,
+    iid,
+    load,
+    lq,
+    mixed,
+    natural,
+    noise,
+    power_law,
+    quantity_dirichlet,
+    replay,
+    rotation,
+    shards,
+    stragglers,
+    weighted,
+)
 from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
-from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, World
+from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
 from counterpoise.runs import Run, resume, simulate
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adversary",
+    "Availability",
     "Client",
     "Cohort",
     "CounterpoiseError",
@@ -35,22 +61,39 @@ __all__ = [
     "Round",
     "Run",
     "Step",
+    "Verdict",
     "World",
     "adam",
+    "adversary",
     "augment",
+    "colour",
     "constant",
     "cosine",
+    "day_and_night",
     "dirichlet",
     "draws",
     "exponential",
+    "flwr",
+    "from_file",
     "iid",
     "load",
+    "lq",
+    "measures",
     "methods",
+    "mixed",
     "models",
+    "natural",
+    "noise",
     "parts",
+    "power_law",
+    "quantity_dirichlet",
+    "replay",
     "resume",
+    "rotation",
     "sgd",
     "shards",
     "simulate",
     "stairs",
+    "stragglers",
+    "weighted",
 ]

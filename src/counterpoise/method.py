@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.registry import Spec
 
-__all__ = ["SLOTS", "Client", "Cohort", "Method", "Part", "Reply", "Round", "Step", "World"]
+__all__ = ["SLOTS", "Client", "Cohort", "Method", "Part", "Reply", "Round", "Step", "Verdict", "World"]
 
 Tensors = Mapping[str, Tensor]
 SLOTS = ("local", "upload", "trust", "weigh", "combine", "update")
@@ -157,6 +157,25 @@ class Cohort:
         )
 
 
+Action = Literal["accepted", "corrected", "warned", "excluded"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a trust part made of one client's claim in one round."""
+
+    claimed: float
+    estimated: float | None
+    """The count that the evidence speaks for; None where there is none."""
+    low: float | None
+    high: float | None
+    """The interval of counts that would look the same: ``low < n <= high``."""
+    z: float | None
+    """How far the claim lies above what the evidence speaks for, in standard deviations."""
+    action: Action
+    reason: str = ""
+
+
 class World(Protocol):
     """All that a server hook may ask of the outside. Every runtime provides it."""
 
@@ -178,6 +197,10 @@ class World(Protocol):
 
     def offers(self, call: str) -> bool:
         """Whether the model has a method of this name for `Step.output_at`, such as ``features``."""
+
+    @property
+    def proxy_size(self) -> int:
+        """How many samples the server's proxy set has; 0 if there is none."""
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
         """Replies of imagined clients that train on so many samples of the server's proxy set."""
@@ -207,6 +230,8 @@ class Round:
     excluded: Mapping[int, str] = field(default_factory=dict)
     notes: Tensors = field(default_factory=dict)
     """Named numbers ``[C]`` for parts that follow and for the run's record (a score, a reliability)."""
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    """What a trust part decided of each client's claim, for the run's record."""
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""

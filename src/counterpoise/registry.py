@@ -76,7 +76,8 @@ class Spec:
 
     def plain(self) -> dict[str, Any]:
         """As a plain dictionary for a configuration file; options that are None are left out."""
-        return {"name": self.name} | {k: v for k, v in self.options.items() if v is not None}
+        options = {k: v.spec.plain() if hasattr(v, "spec") else v for k, v in self.options.items()}
+        return {"name": self.name} | {k: v for k, v in options.items() if v is not None}
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class Entry(Generic[T]):
     parameters: Mapping[str, Parameter]
     group: str = ""
     paper: Paper | None = None
+    wraps: str = ""
+    """The parameter that takes another entry's value: ``feddua:fedprox`` is feddua around fedprox."""
 
     def check(self, owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
         """Every option checked and defaults filled in, or an error that names the option."""
@@ -140,10 +143,11 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
 
     def register(
-        self, name: str, *, group: str = "", paper: Paper | None = None
+        self, name: str, *, group: str = "", paper: Paper | None = None, wraps: str = ""
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
         """Enter a factory. The first line of its docstring is its summary, and its parameters that
-        carry an `Option` are its options.
+        carry an `Option` are its options. `wraps` names the parameter that takes another value of
+        this registry, or its name.
         """
 
         def enter(factory: Callable[P, T]) -> Callable[P, T]:
@@ -165,10 +169,17 @@ class Registry(Generic[T]):
                 given = placed | kwargs
                 facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
                 options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
-                return _remember(factory(**facts, **options), Spec(name, options))  # type: ignore[call-arg]
+                spec = Spec(name, options)
+                if wraps:
+                    inner: Any = facts.get(wraps, signature.parameters[wraps].default)
+                    inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
+                    # A value of the user's own making has no name to go on with.
+                    known = Spec(f"{name}:{inner.spec.name}", {**inner.spec.options, **options})
+                    spec = known if inner.spec.name else Spec()
+                return _remember(factory(**facts, **options), spec)  # type: ignore[call-arg]
 
             summary = (inspect.getdoc(factory) or "").partition("\n")[0]
-            entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper)
+            entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper, wraps)
             return checked
 
         return enter
@@ -177,9 +188,11 @@ class Registry(Generic[T]):
         return iter(self._entries.values())
 
     def __getitem__(self, name: str) -> Entry[T]:
-        if name not in self._entries:
-            raise unknown(self.kind, name, self._entries)
-        return self._entries[name]
+        outer, colon, inner = name.partition(":")
+        if outer not in self._entries:
+            raise unknown(self.kind, outer, self._entries)
+        entry = self._entries[outer]
+        return _wrapped(entry, self[inner]) if colon else entry
 
     def make(self, name: str, /, **options: Any) -> T:
         """Make the thing called `name`.
@@ -191,6 +204,21 @@ class Registry(Generic[T]):
         counterpoise.errors.CounterpoiseError: method fedprox: option mu must be a number at least 0, not -1.
         """
         return self[name].factory(**options)
+
+
+def _wrapped(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
+    """One entry around another, with the options of both; a name that both have is the outer one's."""
+    name = f"{outer.name}:{inner.name}"
+    if not outer.wraps:
+        raise CounterpoiseError(f"{outer.name} cannot be put around another one, as in {name}.")
+
+    def factory(**options: Any) -> T:
+        own = {k: v for k, v in options.items() if k in outer.parameters}
+        rest = {k: v for k, v in options.items() if k not in outer.parameters}
+        return outer.factory(**{outer.wraps: inner.factory(**rest)}, **own)
+
+    parameters = {**inner.parameters, **outer.parameters}
+    return Entry(name, outer.summary, factory, parameters, outer.group, outer.paper, outer.wraps)
 
 
 def _remember(value: T, spec: Spec) -> T:
@@ -225,7 +253,8 @@ def _kind(kind: Any, option: Option) -> str:
 
 
 def _coerce(kind: Any, value: Any, option: Option) -> Any:
-    for member in _members(kind):
+    # The value's own type first: where both are taken, 1 is a count and 1.0 a fraction.
+    for member in sorted(_members(kind), key=lambda member: member is not type(value)):
         if member is type(None) and value is None:
             return None
         if typing.get_origin(member) is Literal and value in typing.get_args(member):

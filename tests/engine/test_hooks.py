@@ -305,7 +305,7 @@ def test_every_hook_is_called_when_and_with_what_it_should_be(backend):
         base += 10
         assert float(simulation.server.model) == pytest.approx(w, abs=1e-11)
         assert float(simulation.server.state["diary"]["base"]) == base
-        assert record.outcome.notes == {"times": {0: round + 1, 1: round + 1}}
+        assert record.outcome.notes["times"] == {0: round + 1, 1: round + 1}
         assert cohort.steps.tolist() == STEPS
         assert cohort.examples.tolist() == [2, 3]
 

@@ -256,7 +256,7 @@ def test_targets_that_are_numbers_have_no_classes():
     assert sorted(joined(held(federation.train) + held(federation.heldout))) == list(range(60))
 
 
-@pytest.mark.parametrize("name", DATASETS)
+@pytest.mark.parametrize("name", [name for name, dataset in DATASETS.items() if not dataset.files])
 def test_every_data_set_loads_and_repeats(name):
     one, two, other = (
         cp.load(name, partition=cp.dirichlet(0.5, clients=7), probe=2, proxy=30, seed=s) for s in (0, 0, 1)

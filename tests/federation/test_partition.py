@@ -1,5 +1,8 @@
 """How samples are dealt: every sample at most once, as many as promised, the same for the same seed."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +12,8 @@ from hypothesis import strategies as st
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation import PARTITIONS
+from counterpoise.federation import PARTITIONS, Federation
+from counterpoise.federation.partition import _skimmed
 
 
 def deal(partition, labels, seed=0):
@@ -108,7 +112,263 @@ def test_dirichlet_shares_have_the_moments_of_the_distribution():
     assert shares.var(0).mean() == pytest.approx((k - 1) / (k**2 * (k * alpha + 1)), rel=0.15)
 
 
-@pytest.mark.parametrize("partition", [cp.iid(5), cp.shards(5), cp.dirichlet(0.5, clients=5), cp.draws(5, size=10)])
+def test_fedbacs_shards_leave_what_they_do_not_use():
+    """60,000 images in 300 shards of 200, two to each of 20 clients: 400 images each, 8,000 in all."""
+    y = np.arange(60_000) % 10
+    held = deal(cp.shards(20, per_client=2, total=300), y)
+    assert [len(h) for h in held] == [400] * 20
+    assert len(set(joined(held))) == 8000
+    assert all(len(set(y[h])) <= 2 for h in held)
+
+
+@given(
+    labels.filter(lambda y: len(set(y)) > 1),
+    st.integers(1, 8),
+    st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_lq_gives_every_client_as_many_labels_as_it_says(y, clients, count, seed):
+    partition = cp.lq(count, clients=clients)
+    kinds = sorted(set(y))
+    if count > len(kinds):
+        with pytest.raises(
+            CounterpoiseError, match=f"cannot give each client {count} labels: the data has {len(kinds)}"
+        ):
+            deal(partition, y, seed)
+        return
+    try:
+        held = deal(partition, y, seed)
+    except CounterpoiseError as error:
+        assert re.search(r"label \d has \d+ samples for \d+ clients. Use fewer clients or labels", str(error))  # noqa: PT017
+        return
+    y = np.array(y)
+    rows = joined(held)
+    assert len(rows) == len(set(rows))
+    owned = [sorted(set(y[h])) for h in held]
+    assert [len(own) for own in owned] == [count] * clients
+    for label in kinds:
+        shares = [int((y[h] == label).sum()) for h, own in zip(held, owned, strict=True) if label in own]
+        if shares:  # whoever has a label has an equal share of all of it
+            assert max(shares) - min(shares) <= 1
+            assert sum(shares) == (y == label).sum()
+        else:
+            assert clients < len(kinds)
+    assert deal(partition, y, seed) == held
+
+
+def test_lq_leaves_no_label_out_and_mixes_them():
+    y = np.arange(10_000) % 10
+    held = deal(cp.lq(2, clients=50), y)
+    assert sorted(joined(held)) == list(range(10_000))
+    assert len({tuple(sorted(set(y[h]))) for h in held}) > 15
+
+
+quantities = [
+    lambda clients, minimum: cp.power_law(clients, exponent=1.2, minimum=minimum),
+    lambda clients, minimum: cp.power_law(clients, exponent=50.0, minimum=minimum),
+    lambda clients, minimum: cp.quantity_dirichlet(0.3, clients=clients, minimum=minimum),
+    lambda clients, minimum: cp.quantity_dirichlet(1e-300, clients=clients, minimum=minimum),
+]
+
+
+@given(labels, st.integers(1, 8), st.integers(0, 4), st.integers(0, 3), st.sampled_from(quantities))
+def test_quantity_skews_deal_every_sample_once_and_honour_the_minimum(y, clients, minimum, seed, make):
+    if len(y) < clients * minimum:
+        with pytest.raises(CounterpoiseError, match=f"cannot give each of {clients} clients {minimum} samples"):
+            deal(make(clients, minimum), y, seed)
+        return
+    held = deal(make(clients, minimum), y, seed)
+    assert len(held) == clients
+    assert sorted(joined(held)) == list(range(len(y)))
+    assert min(map(len, held)) >= minimum
+    assert deal(make(clients, minimum), y, seed) == held
+
+
+def test_a_power_law_has_its_exponent():
+    sizes = np.sort([len(h) for h in deal(cp.power_law(50, exponent=1.0, minimum=0), np.zeros(100_000, int))])[::-1]
+    slope = np.polyfit(np.log(np.arange(1, 51)), np.log(sizes), 1)[0]
+    assert slope == pytest.approx(-1.0, abs=0.01)
+    equal = [len(h) for h in deal(cp.power_law(50, exponent=0.0), np.zeros(100_000, int))]
+    assert set(equal) == {2000}
+
+
+def test_quantity_dirichlet_sizes_have_the_moments_of_the_distribution():
+    k, alpha, n = 4, 0.5, 2000
+    y = np.arange(n) % 5
+    partition = cp.quantity_dirichlet(alpha, clients=k, minimum=0)
+    shares = np.array([[len(h) / n for h in deal(partition, y, seed)] for seed in range(300)])
+    assert shares.mean(0) == pytest.approx(np.full(k, 1 / k), abs=0.05)
+    assert shares.var(0).mean() == pytest.approx((k - 1) / (k**2 * (k * alpha + 1)), rel=0.15)
+    largest = max(deal(partition, y), key=len)
+    assert np.bincount(y[largest]) / len(largest) == pytest.approx(np.full(5, 0.2), abs=0.05)  # labels are IID
+
+
+def test_the_minimum_is_taken_from_the_largest_one_by_one():
+    """A slow loop that takes each sample from whoever has most just then."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        counts = rng.integers(0, 12, rng.integers(2, 9))
+        asked = int(rng.integers(0, counts.sum() + 1))
+        left = counts.copy()
+        for _ in range(asked):
+            left[left.argmax()] -= 1
+        assert _skimmed(counts, asked).tolist() == (counts - left).tolist()
+
+
+# ---------------------------------------------------------------- what the data or a file gives
+
+
+@given(
+    st.lists(st.integers(0, 6), min_size=1, max_size=60),
+    st.integers(1, 4),
+    st.none() | st.integers(1, 5),
+    st.integers(0, 3),
+)
+def test_natural_clients_are_identities_with_enough_samples(who, minimum, clients, seed):
+    partition = cp.natural(clients=clients, minimum=minimum)
+    enough = [i for i in sorted(set(who)) if who.count(i) >= minimum]
+    if len(enough) < (clients or 1):
+        with pytest.raises(CounterpoiseError, match=f"{len(enough)} of {len(set(who))} identities have at least"):
+            deal(partition, who, seed)
+        return
+    held = deal(partition, who, seed)
+    found = [{who[row] for row in h} for h in held]
+    assert all(len(f) == 1 for f in found)
+    assert [len(h) for h in held] == [who.count(min(f)) for f in found]
+    owners = [min(f) for f in found]
+    assert len(set(owners)) == len(owners) == (clients or len(enough))
+    assert set(owners) <= set(enough)
+    assert deal(partition, who, seed) == held
+
+
+def test_a_natural_partition_needs_identities():
+    x, y = np.zeros((6, 2)), np.arange(6) % 2
+    with pytest.raises(CounterpoiseError, match="does not say whose its samples are"):
+        Federation.from_arrays(x, y, partition=cp.natural())
+    with pytest.raises(CounterpoiseError, match="identities must be one whole number for each of the 6 samples"):
+        Federation.from_arrays(x, y, partition=cp.natural(), identities=np.arange(5))
+    federation = Federation.from_arrays(
+        x, y, partition=cp.natural(minimum=1), identities=[5, 5, 9, 9, 9, 2], heldout=0, probe=1
+    )
+    rows = federation.train.rows(torch.arange(federation.clients)).numpy()
+    assert federation.clients in (2, 3)
+    for client, size in enumerate(federation.train.sizes(torch.arange(federation.clients)).tolist()):
+        assert len({[5, 5, 9, 9, 9, 2][row] for row in rows[client, :size]}) == 1
+
+
+def test_a_partition_from_a_file(tmp_path):
+    x, y = np.arange(6.0)[:, None], np.arange(6) % 2
+    owners, rows = np.array([1, 0, 1, -1, 2, 2]), [[1], [0, 2], [4, 5]]
+    np.save(tmp_path / "a.npy", owners)
+    np.savez(tmp_path / "a.npz", owners=owners)
+    (tmp_path / "a.json").write_text(json.dumps(owners.tolist()))
+    (tmp_path / "b.json").write_text(json.dumps(rows))
+    for name in ("a.npy", "a.npz", "a.json", "b.json"):
+        federation = Federation.from_arrays(x, y, partition=cp.from_file(str(tmp_path / name)), heldout=0)
+        assert [len(federation.train.rows(torch.tensor([i]))[0]) for i in range(3)] == [1, 2, 2]
+        assert sorted(federation.train.flat.tolist()) == [0, 1, 2, 4, 5]
+    reserved = Federation.from_arrays(x, y, partition=cp.from_file(str(tmp_path / "b.json")), heldout=0, proxy=3)
+    kept = set(reserved.train.flat.tolist())
+    assert reserved.clients == 3
+    assert not kept & {int(v) for v in reserved.proxy.inputs.flatten()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("none.npy", None, "There is no file .*none.npy"),
+        ("a.json", "[[0, 1], [1]]", "gives a sample to two clients"),
+        ("a.json", "[[0, 6]]", "must give one client number to each of the 6 samples, or to each client a list"),
+        ("a.json", "[0, 1]", "must give one client number to each of the 6 samples"),
+        ("a.json", "[0.5, 1, 1, 1, 1, 1]", "must give one client number"),
+        ("a.json", '{"a": 1}', "must give one client number"),
+        ("a.json", "[[0, 1], 2]", "must give one client number"),
+        ("a.json", "[-1, -1, -1, -1, -1, -1]", "must give one client number"),
+        ("a.json", "nonsense", "cannot be read as a partition"),
+        ("a.npy", "nonsense", "cannot be read as a partition"),
+    ],
+)
+def test_a_bad_file_is_told(tmp_path, name, content, sentence):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Federation.from_arrays(np.zeros((6, 1)), np.arange(6) % 2, partition=cp.from_file(str(tmp_path / name)))
+
+
+# ---------------------------------------------------------------- mixtures
+
+
+@given(labels.filter(lambda y: len(y) >= 24), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3))
+def test_a_mixture_is_both_recipes_side_by_side(y, one, two, seed):
+    partition = cp.mixed(cp.iid(one), cp.dirichlet(0.3, clients=two, minimum=1))
+    held = deal(partition, y, seed)
+    assert len(held) == partition.clients == one + two
+    assert sorted(joined(held)) == list(range(len(y)))
+    assert sum(map(len, held[:one])) == len(y) * one // (one + two)
+    assert deal(partition, y, seed) == held
+
+
+def test_a_mixture_has_both_kinds_of_clients():
+    y = np.arange(4000) % 10
+    held = deal(cp.mixed(cp.iid(10), cp.lq(1, clients=10)), y)
+    assert min(len(set(y[h])) for h in held[:10]) == 10
+    assert {len(set(y[h])) for h in held[10:]} == {1}
+
+
+@pytest.mark.parametrize("other", [cp.natural(), cp.natural(clients=3), cp.from_file("x.npy")])
+def test_identities_and_files_cannot_be_mixed(other):
+    with pytest.raises(CounterpoiseError, match="identities and files cannot be mixed"):
+        cp.mixed(cp.iid(3), other)
+
+
+def test_drawing_clients_cannot_be_mixed():
+    with pytest.raises(CounterpoiseError, match="clients that draw from a shared base cannot be mixed"):
+        deal(cp.mixed(cp.iid(3), cp.draws(3, size=2)), np.zeros(20, int))
+
+
+# ---------------------------------------------------------------- many clients
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "partition",
+    [
+        cp.iid(1_000_000),
+        cp.shards(1_000_000),
+        cp.dirichlet(0.5, clients=1_000_000),
+        cp.lq(2, clients=1_000_000),
+        cp.power_law(1_000_000, exponent=0.8),
+        cp.quantity_dirichlet(0.5, clients=1_000_000),
+        cp.mixed(cp.iid(500_000), cp.dirichlet(0.1, clients=500_000)),
+    ],
+    ids=lambda p: p.spec.name,
+)
+def test_a_million_clients(partition):
+    y = torch.arange(5_000_000) % 10
+    held = partition.assign(y, 0)
+    assert held.clients == 1_000_000
+    assert int(held.sizes(torch.arange(1_000_000)).min()) >= 2
+    assert (
+        len(torch.unique(held.flat))
+        == len(held.flat)
+        == 5_000_000 - len(y) % 2_000_000 * (partition.spec.name == "shards")
+    )
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        cp.iid(5),
+        cp.shards(5),
+        cp.dirichlet(0.5, clients=5),
+        cp.draws(5, size=10),
+        cp.lq(2, clients=5),
+        cp.power_law(5),
+        cp.quantity_dirichlet(0.5, clients=5),
+        cp.mixed(cp.iid(2), cp.iid(3)),
+        cp.natural(clients=2),
+    ],
+)
 def test_another_seed_deals_otherwise(partition):
     y = np.arange(200) % 4
     assert deal(partition, y, 0) != deal(partition, y, 1)

@@ -1,4 +1,4 @@
-"""The command line: `counterpoise methods | presets | run | resume`."""
+"""The command line: `counterpoise methods | presets | data | partition | run | resume`."""
 
 from counterpoise.cli.app import main
 

@@ -7,15 +7,18 @@ import itertools
 import json
 import logging
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
 
 from counterpoise import __version__
+from counterpoise.cli.data import data
 from counterpoise.cli.listing import method_blocks, method_list
+from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.runs.build import setup
@@ -35,6 +38,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Federated learning for clients that differ, drift and sometimes lie.",
 )
+
+app.add_typer(data, name="data")
+app.command()(partition)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
@@ -156,16 +162,25 @@ def _show(run: Run, as_json: bool) -> None:
         f"{_size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
+    judged = run.verdicts
+    rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
         f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
+        *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
+        *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     typer.echo("\n".join(lines))
+
+
+def _verdicts(judged: list[dict[str, Any]]) -> str:
+    counts = Counter(v["action"] for v in judged)
+    return ", ".join(f"{counts[action]} {action}" for action in ("accepted", "corrected", "warned", "excluded"))
 
 
 def _size(count: float) -> str:

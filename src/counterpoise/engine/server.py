@@ -15,7 +15,7 @@ from counterpoise.engine.admission import Limits, admit
 from counterpoise.engine.client import Named
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
-from counterpoise.method import Cohort, Method, Part, Round, World
+from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
 __all__ = ["Outcome", "Server"]
 
@@ -34,6 +34,7 @@ class Outcome:
     skipped: str = ""
     """Why the model was left as it was; empty when it was not."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
 
 
 class Server:
@@ -105,13 +106,14 @@ class Server:
                 # What the server learned of its clients stays; what it would have done with them does not.
                 learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
                 self._commit(self.model, state, rows, learned)
-                return Outcome(claims, {}, left_out, round.skipped, notes)
+                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts)
         if not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
+        notes |= self._contributions(round)
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
-        return Outcome(claims, self._effective(round), left_out, "", notes)
+        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
         self.model = model
@@ -119,6 +121,15 @@ class Server:
         for name, (ids, values) in rows.items():
             if name in parts:
                 self.records[name].scatter(ids, values)
+
+    def _contributions(self, round: Round) -> dict[str, dict[int, float]]:
+        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it; those of a plain mean sum to 1."""
+        step, weights = round.model - self.model, round.weights
+        length = step @ step
+        if weights is None or weights.ndim > 1 or not bool(length):
+            return {}
+        shares = (round.cohort.updates @ step).double() * (weights / weights.sum()).double() / length.double()
+        return {"contribution": dict(zip(round.cohort.ids, shares.tolist(), strict=True))}
 
     def _effective(self, round: Round) -> dict[int, float] | None:
         """One number per client: a weight per layer counts by the layer's size."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
@@ -26,6 +28,7 @@ from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import Store, row_bytes
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.availability import DROPPED, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -33,12 +36,16 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
 
-__all__ = ["Adversary", "RoundRecord", "Sampler", "Simulation"]
+try:
+    import resource
+except ImportError:  # not a POSIX system
+    resource = None  # type: ignore[assignment]
 
-Sampler = Callable[[int, int, int], Tensor]
-"""``(seed, round, population) -> client numbers``"""
-Adversary = Callable[[int, Cohort], Cohort]
-"""``(round, replies) -> replies``, between the clients and the server."""
+__all__ = ["Adversaries", "RoundRecord", "Simulation", "each_adversary"]
+
+Meddler = Callable[[int, Cohort], Cohort]
+"""``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
+Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
 
 RESERVED = (
     "round",
@@ -49,6 +56,7 @@ RESERVED = (
     "bytes_down",
     "bytes_server",
     "bytes_clients",
+    "memory",
     "skipped",
 )
 
@@ -69,6 +77,10 @@ class RoundRecord:
     seconds: float = 0.0
     bytes_up: int = 0
     bytes_down: int = 0
+    memory: int = 0
+    """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
+    liars: tuple[int, ...] = ()
+    """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
     bytes_server: int = 0
     """What the method keeps on the server beside the model: its state, and its records of the clients seen."""
     bytes_clients: int = 0
@@ -106,6 +118,11 @@ class _World:
 
     def offers(self, call: str) -> bool:
         return callable(getattr(self._simulation.module, call, None))
+
+    @property
+    def proxy_size(self) -> int:
+        proxy = self._simulation.federation.proxy
+        return 0 if proxy is None else len(proxy)
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
@@ -146,7 +163,7 @@ class Simulation:
         federation: Federation,
         model: nn.Module,
         *,
-        cohort: int | float | Sampler | None = None,
+        cohort: int | float | Availability | Sampler | None = None,
         local: Local | None = None,
         loss: Loss | None = None,
         metrics: Mapping[str, Metric] | None = None,
@@ -154,7 +171,7 @@ class Simulation:
         engine: Engine | None = None,
         evaluation: Evaluation | None = None,
         limits: Limits | None = None,
-        adversary: Adversary | None = None,
+        adversary: Adversaries | None = None,
     ) -> None:
         local = local or Local()
         check_seed(seed)
@@ -162,8 +179,15 @@ class Simulation:
             raise CounterpoiseError(
                 f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
             )
-        self.seed, self.adversary = seed, adversary
-        self.sampler, size = _sampler(cohort, federation.clients)
+        self.seed = seed
+        self.adversaries: list[tuple[Adversary | Meddler, Tensor]] = []
+        for one in each_adversary(adversary):
+            who = one.who(seed, federation.clients) if isinstance(one, Adversary) else torch.empty(0)
+            self.adversaries.append((one, who))
+            if isinstance(one, Adversary) and one.data is not None:
+                federation = one.data(federation, who)
+        self.availability = availability(cohort)
+        size = self.availability.size(federation.train)
         self.cohort_size = size
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
@@ -220,12 +244,15 @@ class Simulation:
         begun = time.perf_counter()
         round = self.round + 1
         with self._setting(), self._seeded(round):
-            ids = self._draw(round)
+            ids, dropped = self._draw(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
             clients = torch.tensor(ids, dtype=torch.int64)
             sizes = self.federation.train.sizes(clients)
             absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-            clients, sizes = clients[sizes > 0], sizes[sizes > 0]
+            asked = len(ids) - len(absent)
+            absent |= {client: DROPPED for client in dropped if client not in absent}
+            there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+            clients, sizes = clients[there], sizes[there]
             present = clients.tolist()
             world = _World(self, round, shared)
             sent: Sent | None = None
@@ -240,8 +267,9 @@ class Simulation:
                 up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
             else:
                 cohort = self._nobody()
-            if self.adversary is not None:
-                cohort, strange = _expected(self.adversary(round, cohort), present)
+            liars: set[int] = set()
+            for adversary, who in self.adversaries:
+                cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
                 absent |= strange
             missing = [client for client in present if client not in cohort.ids and client not in absent]
             absent |= dict.fromkeys(missing, "it did not reply")
@@ -255,20 +283,40 @@ class Simulation:
             metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = byte_count(pack_broadcast(shared)) * len(present)
-        seconds = time.perf_counter() - begun
-        return RoundRecord(round, tuple(ids), outcome, metrics, each, seconds, up, down, *self._kept())
+        down = byte_count(pack_broadcast(shared)) * asked
+        took = time.perf_counter() - begun
+        return RoundRecord(
+            round,
+            tuple(ids),
+            outcome,
+            metrics,
+            each,
+            took,
+            up,
+            down,
+            self._memory(),
+            tuple(sorted(liars)),
+            *self._kept(),
+        )
 
-    def _draw(self, round: int) -> list[int]:
-        drawn = self.sampler(self.seed, round, self.federation.clients)
-        if not isinstance(drawn, Tensor | Sequence):
-            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
-        ids = sorted(torch.as_tensor(drawn).tolist())
+    def _meddled(
+        self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
+    ) -> Cohort:
+        if not isinstance(adversary, Adversary):
+            return adversary(round, cohort)
+        acting = adversary.acting(self.seed, round, cohort.ids, who)
+        liars |= {client for client, acts in zip(cohort.ids, acting.tolist(), strict=True) if acts}
+        return cohort if adversary.reply is None else adversary.reply(cohort, acting.to(cohort.updates.device))
+
+    def _draw(self, round: int) -> tuple[list[int], list[int]]:
+        """The clients asked, and those of them that drop out."""
+        asked, dropped = self.availability.call(self.seed, round, self.federation.train)
+        ids = sorted(asked)
         if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < self.federation.clients):
             raise CounterpoiseError(
                 f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
             )
-        return ids
+        return ids, sorted(set(dropped) & set(ids))
 
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
@@ -313,6 +361,13 @@ class Simulation:
             state + sum(store.bytes for store in self.server.records.values()),
             sum(store.bytes for store in self.client_state.values()),
         )
+
+    def _memory(self) -> int:
+        if torch.device(self.engine.device).type == "cuda":
+            return torch.cuda.max_memory_allocated(self.engine.device)
+        if resource is None:
+            return 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def _lr(self, round: int) -> Tensor:
         return torch.tensor(
@@ -369,6 +424,13 @@ class Simulation:
             yield
 
 
+def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:
+    """One adversary, several or none, as a list."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, Sequence) else [given]
+
+
 def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
     """What the server takes of what an adversary made of the replies: one from each client it asked."""
     if not isinstance(cohort, Cohort):
@@ -379,23 +441,3 @@ def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, s
         [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
     )
     return cohort.keep(good), strange
-
-
-def _sampler(cohort: int | float | Sampler | None, clients: int) -> tuple[Sampler, int]:
-    """Who takes part in a round, and how many that is."""
-    if callable(cohort):
-        return cohort, len(cohort(0, 1, clients))
-    if cohort is None:
-        return lambda seed, round, population: torch.arange(population), clients
-    if isinstance(cohort, bool) or not isinstance(cohort, int | float):
-        raise CounterpoiseError(
-            f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
-        )
-    if isinstance(cohort, float):
-        if not 0 < cohort <= 1:
-            raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
-        cohort = max(1, round(cohort * clients))
-    count = cohort
-    if not 0 <= count <= clients:
-        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {cohort!r}.")
-    return lambda seed, round, population: sample(population, count, seed, purpose("cohort"), round), count

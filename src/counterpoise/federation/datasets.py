@@ -1,55 +1,30 @@
-"""Named data sets, and `load`: a data set dealt to clients."""
+"""`load`: a data set, by its name or from a file, dealt to clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.federation.catalogue import DATASETS, place
+from counterpoise.federation.features import Skew
 from counterpoise.federation.federation import Federation
+from counterpoise.federation.flower import read_flower
 from counterpoise.federation.partition import Partition
-from counterpoise.randomness import integer, purpose
+from counterpoise.federation.readers import Raw, read_arrays
+from counterpoise.federation.sources import data_folder
+from counterpoise.randomness import check_seed, purpose, sample
 
-__all__ = ["DATASETS", "load"]
+__all__ = ["load", "read"]
 
-
-class Raw(NamedTuple):
-    """A data set's arrays; byte inputs are scaled by `scale` and then `shift`."""
-
-    x_train: np.ndarray
-    y_train: np.ndarray
-    x_test: np.ndarray
-    y_test: np.ndarray
-    scale: float = 1.0 / 255
-    shift: float = 0.0
-
-
-def _digits(seed: int) -> Raw:
-    """scikit-learn's 1,797 handwritten digits of 8 x 8 pixels with 17 grey levels; every fifth is for the test."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise CounterpoiseError(
-            "The data set 'digits' comes with scikit-learn; install it: pip install scikit-learn."
-        ) from error
-    found = load_digits()
-    x, y = found.images.astype(np.uint8)[:, None], found.target.astype(np.int64)
-    test = np.arange(len(y)) % 5 == 4
-    return Raw(x[~test], y[~test], x[test], y[test], scale=1.0 / 8, shift=-1.0)
-
-
-def _synthetic(seed: int) -> Raw:
-    """Ten Gaussian clouds in 32 dimensions, 12,000 samples, for populations of any size."""
-    generator = np.random.Generator(np.random.Philox(integer(seed, purpose("synthetic"))))
-    centres = generator.standard_normal((10, 32)).astype(np.float32)
-    y = np.arange(12_000) % 10
-    x = centres[y] + 1.5 * generator.standard_normal((len(y), 32)).astype(np.float32)
-    return Raw(x[:10_000], y[:10_000], x[10_000:], y[10_000:])
-
-
-DATASETS: dict[str, Callable[[int], Raw]] = {"digits": _digits, "synthetic": _synthetic}
+FLOWER = "flwr:"
+SCALINGS = ("unit", "centred", "standard")
 
 
 def load(
@@ -60,37 +35,121 @@ def load(
     probe: int = 0,
     proxy: int = 0,
     seed: int = 0,
+    scaling: str | None = None,
+    features: Skew | None = None,
+    samples: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> Federation:
-    """A named data set dealt to clients; the settings are those of `Federation.from_arrays`.
+    """A data set dealt to clients: one by its name, an .npz file, a folder of .npy files, or ``flwr:NAME``.
+
+    A named one is read from the local data folder, or fetched into it. Bytes become numbers from 0 to 1
+    (`scaling` ``"unit"``), from -1 to 1 (``"centred"``), or of mean 0 and deviation 1 in each channel
+    of the training part (``"standard"``). `samples` takes so many training samples at random; `columns`
+    says which columns of a ``flwr:`` set are ``inputs``, ``targets`` and ``identity``. The other
+    settings are those of `Federation.from_arrays`.
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
     Federation(10 clients, samples of shape (1, 8, 8), test 359, probe 10)
     """
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
-    raw = DATASETS[name](seed)
+    check_seed(seed)
+    raw = read(name, seed, columns)
+    if partition.column == "identity" and raw.identity_train is None:
+        raw = raw._replace(identity_train=_identities(name))
+    if samples is not None:
+        raw = _some(raw, samples, seed)
+    scale, shift = _scaled(raw, scaling, name)
     federation = Federation.from_arrays(
         raw.x_train,
         raw.y_train,
         partition=partition,
-        test=(raw.x_test, raw.y_test),
+        test=None if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test),
         heldout=heldout,
         probe=probe,
         proxy=proxy,
         seed=seed,
-        scale=raw.scale,
-        shift=raw.shift,
+        scale=scale,
+        shift=shift,
+        identities=raw.identity_train,
+        features=features,
     )
-    source = {
+    extras = {
+        "scaling": scaling,
+        "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
+        "samples": samples,
+        "columns": None if columns is None else dict(columns),
+    }
+    source: dict[str, Any] = {
         "name": name,
         "partition": partition.spec.plain(),
         "heldout": heldout,
         "probe": probe,
         "proxy": proxy,
         "seed": seed,
+        **{key: value for key, value in extras.items() if value is not None},
     }
     object.__setattr__(federation, "source", source)
     return federation
+
+
+def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> Raw:
+    """The arrays of a data set, before anybody is dealt anything."""
+    if columns is not None and not name.startswith(FLOWER):
+        raise CounterpoiseError(f"columns are for {FLOWER} data sets; the arrays of {name} are known by their names.")
+    if name in DATASETS:
+        found = place(DATASETS[name])
+        stamp = None if found is None else (str(found), found.stat().st_mtime_ns)
+        return _named(name, str(data_folder()), stamp, 0 if DATASETS[name].files else seed)
+    if name.startswith(FLOWER):
+        return read_flower(name.removeprefix(FLOWER), columns)
+    path = Path(name).expanduser()
+    if path.suffix == ".npz" or path.is_dir():
+        return read_arrays(path)
+    raise unknown("data set", name, DATASETS)
+
+
+@functools.lru_cache(maxsize=1)
+def _named(name: str, folder: str, stamp: tuple[str, int] | None, seed: int) -> Raw:
+    """The last data set stays resident: runs that are compared read it once."""
+    return DATASETS[name].arrays(seed)
+
+
+def _identities(name: str) -> np.ndarray | None:
+    dataset = DATASETS.get(name)
+    return None if dataset is None or dataset.identities is None else dataset.identities(data_folder())
+
+
+def _some(raw: Raw, samples: int, seed: int) -> Raw:
+    there = len(raw.y_train)
+    if type(samples) is not int or not 1 <= samples <= there:
+        raise CounterpoiseError(f"samples must be a whole number from 1 to the {there} there are, not {samples!r}.")
+    rows = sample(there, samples, seed, purpose("samples")).sort().values.numpy()
+    who = raw.identity_train
+    return raw._replace(
+        x_train=raw.x_train[rows], y_train=raw.y_train[rows], identity_train=None if who is None else who[rows]
+    )
+
+
+def _scaled(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | float, Tensor | float]:
+    """Factor and shift that take bytes to the numbers a model sees."""
+    if scaling is not None and scaling not in SCALINGS:
+        raise unknown("scaling", scaling, SCALINGS)
+    if scaling is not None and raw.x_train.dtype != np.uint8:
+        raise CounterpoiseError(f"scaling is for bytes, and the inputs of {name} are {raw.x_train.dtype}.")
+    scaling = scaling or raw.scaling
+    if scaling == "unit":
+        return 1.0 / raw.peak, 0.0
+    if scaling == "centred":
+        return 2.0 / raw.peak, -1.0
+    x = raw.x_train if raw.x_train.ndim == 4 else raw.x_train.reshape(len(raw.x_train), 1, 1, -1)
+    counts = np.stack([np.bincount(x[:, channel].ravel(), minlength=256) for channel in range(x.shape[1])])
+    shares, levels = counts / counts.sum(1, keepdims=True), np.arange(256)
+    mean = shares @ levels
+    deviation = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(1))
+    deviation[deviation == 0] = 1.0
+    factor, shift = 1 / deviation, -mean / deviation
+    if raw.x_train.ndim != 4:
+        return float(factor[0]), float(shift[0])
+    return torch.from_numpy(factor)[:, None, None], torch.from_numpy(shift)[:, None, None]

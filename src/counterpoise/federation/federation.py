@@ -14,6 +14,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.features import Skew, skewed
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import raw_bytes
@@ -100,13 +101,17 @@ class Federation:
         seed: int = 0,
         scale: Tensor | float = 1.0 / 255,
         shift: Tensor | float = 0.0,
+        identities: Array | None = None,
+        features: Skew | None = None,
     ) -> Federation:
         """A federation of your own arrays.
 
         `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample,
         or one array of rows per client. `heldout` is the fraction of each client's data kept for
         its own accuracy; `probe` samples per class and `proxy` samples go to the server before the
-        rest is dealt. Byte inputs become ``inputs * scale + shift`` in a batch.
+        rest is dealt. Byte inputs become ``inputs * scale + shift`` in a batch. `identities` says whose
+        each sample is, for ``cp.natural()``; `features` is how clients see pictures differently
+        (``cp.rotation(45)``).
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
@@ -127,10 +132,11 @@ class Federation:
                 )
         classes = _classes(base.targets, None if tests is None else tests.targets)
         kept, probes, proxies = _reserve(base.targets, classes, probe, proxy, seed)
-        held = _assign(partition, base.targets, kept, seed)
+        held = _assign(partition, base.targets, kept, seed, identities)
         train, out = held.split(heldout, seed)
+        seen = base if features is None else replace(base, inputs=skewed(base.inputs, held, features, seed))
         return cls(
-            base,
+            seen,
             train,
             out,
             tests,
@@ -188,11 +194,23 @@ def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed:
     return order[proxy:].sort().values, probes, order[:proxy]
 
 
-def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kept: Tensor, seed: int) -> Assignment:
+def _assign(
+    partition: Partition | Array | Sequence[Array],
+    targets: Tensor,
+    kept: Tensor,
+    seed: int,
+    identities: Array | None = None,
+) -> Assignment:
     if isinstance(partition, Partition):
-        if targets.is_floating_point() or targets.ndim != 1:
-            targets = torch.zeros(len(targets), dtype=torch.int64)  # no labels: one class
-        held = partition.assign(targets[kept], seed)
+        if partition.column == "row":  # it names rows, those of the server's sets among them
+            named = partition.assign(torch.arange(len(targets)), seed)
+            assert isinstance(named, Table)
+            there = torch.isin(named.flat, kept)
+            return Table.of(named.owners[there], named.flat[there], named.clients)
+        column = targets if partition.column == "label" else _identities(identities, len(targets))
+        if column.is_floating_point() or column.ndim != 1:
+            column = torch.zeros(len(targets), dtype=torch.int64)  # no labels: one class
+        held = partition.assign(column[kept], seed)
         if isinstance(held, Table):
             return Table(held.offsets, kept[held.flat])
         if len(kept) < len(targets):
@@ -222,6 +240,17 @@ def _assign(partition: Partition | Array | Sequence[Array], targets: Tensor, kep
     owners = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
     there = torch.isin(flat, kept)
     return Table.of(owners[there], flat[there], len(rows))
+
+
+def _identities(identities: Array | None, samples: int) -> Tensor:
+    if identities is None:
+        raise CounterpoiseError(
+            "This data does not say whose its samples are; a natural partition needs identities, one a sample."
+        )
+    column = torch.as_tensor(identities)
+    if column.shape != (samples,) or column.is_floating_point():
+        raise CounterpoiseError(f"identities must be one whole number for each of the {samples} samples.")
+    return column
 
 
 def _outside(owners: Tensor) -> bool:

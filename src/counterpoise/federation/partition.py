@@ -1,15 +1,15 @@
 """How samples are dealt to clients.
 
 A partition is a recipe: `assign(labels, seed)` gives the same `Assignment` for the same labels and
-seed, or says in a sentence why it cannot be made.
+seed, or says in a sentence why it cannot be made. Here are the recipe and those that look at no
+label; `labels`, `quantities`, `given` and `flower` have the others.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -20,27 +20,32 @@ from counterpoise.federation.assignment import Assignment, Drawn, Table
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option, Registry, Spec
 
-__all__ = ["PARTITIONS", "Partition", "dirichlet", "draws", "iid", "shards"]
+__all__ = ["PARTITIONS", "Clients", "Minimum", "Partition", "draws", "generator_of", "iid", "mixed", "need", "top_up"]
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A recipe that deals samples to `clients` clients."""
+    """A recipe that deals samples to `clients` clients; None: as many as the data has identities."""
 
-    clients: int
+    clients: int | None
     assign: Callable[[Tensor, int], Assignment]
+    column: Literal["label", "identity", "row"] = "label"
+    """What of each sample `assign` is given: its label, whose it is, or just its number."""
     spec: Spec = field(default_factory=Spec)
 
 
 PARTITIONS: Registry[Partition] = Registry("partition")
 Clients = Annotated[int, Option("number of clients", low=1)]
+Minimum = Annotated[int, Option("samples every client has at least; the largest clients give them up", low=0)]
 
 
-def _generator(seed: int, what: str) -> np.random.Generator:
+def generator_of(seed: int, what: str) -> np.random.Generator:
+    """NumPy's generator for one purpose."""
     return np.random.Generator(np.random.Philox(integer(seed, purpose(what))))
 
 
-def _need(samples: int, least: int, why: str) -> None:
+def need(samples: int, least: int, why: str) -> None:
+    """Refuse what too few samples cannot give."""
     if samples < least:
         raise CounterpoiseError(
             f"{why}: that needs at least {least} samples, and there are {samples}. Use fewer clients."
@@ -52,90 +57,11 @@ def iid(clients: Clients) -> Partition:
     """Every client gets a random, equal share of the samples."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
-        _need(len(labels), clients, f"partition iid cannot give each of {clients} clients a sample")
-        rows = torch.from_numpy(_generator(seed, "iid").permutation(len(labels)))
+        need(len(labels), clients, f"partition iid cannot give each of {clients} clients a sample")
+        rows = torch.from_numpy(generator_of(seed, "iid").permutation(len(labels)))
         return Table.of(torch.arange(len(labels)) * clients // len(labels), rows, clients)
 
     return Partition(clients, assign)
-
-
-@PARTITIONS.register("shards")
-def shards(
-    clients: Clients,
-    per_client: Annotated[int, Option("shards each client gets", low=1)] = 2,
-    total: Annotated[int | None, Option("shards in all; those beyond clients x per_client stay unused", low=1)] = None,
-) -> Partition:
-    """Samples sorted by label, cut into shards, a few shards to each client (McMahan et al. 2017)."""
-    used = clients * per_client
-    count = total or used
-    if count < used:
-        raise CounterpoiseError(
-            f"partition shards: {clients} clients with {per_client} shards each need {used} shards, and total is {count}."
-        )
-
-    def assign(labels: Tensor, seed: int) -> Assignment:
-        _need(len(labels), count, f"partition shards cannot cut the samples into {count} shards")
-        generator = _generator(seed, "shards")
-        shuffled = torch.from_numpy(generator.permutation(len(labels)))
-        by_label = shuffled[labels[shuffled].argsort(stable=True)]
-        size = len(labels) // count  # equal shards; fewer than `count` samples at the end stay unused
-        dealt = torch.from_numpy(generator.permutation(count))[:used]
-        rows = by_label[: count * size].view(count, size)[dealt]
-        return Table.of(torch.arange(clients).repeat_interleave(per_client * size), rows.flatten(), clients)
-
-    return Partition(clients, assign)
-
-
-@PARTITIONS.register("dirichlet")
-def dirichlet(
-    alpha: Annotated[float, Option("concentration; smaller is more skewed", above=0)],
-    clients: Clients,
-    minimum: Annotated[int, Option("samples every client has at least; the largest clients give them up", low=0)] = 2,
-) -> Partition:
-    """Each label is dealt in proportions drawn from a Dirichlet distribution (Hsu et al. 2019)."""
-
-    def assign(labels: Tensor, seed: int) -> Assignment:
-        _need(
-            len(labels),
-            clients * minimum,
-            f"partition dirichlet cannot give each of {clients} clients {minimum} samples",
-        )
-        generator = _generator(seed, "dirichlet")
-        owners = np.empty(len(labels), dtype=np.int64)
-        classes = labels.numpy()
-        for label in np.unique(classes):
-            rows = generator.permutation(np.flatnonzero(classes == label))
-            # Gammas over their sum are a Dirichlet draw; a tiny alpha can make every one of them 0.
-            shares = generator.standard_gamma(alpha, clients)
-            if shares.sum() == 0:
-                shares[generator.integers(clients)] = 1.0
-            edges = np.cumsum(shares / shares.sum())[:-1] * len(rows)
-            owners[rows] = np.searchsorted(edges.round(), np.arange(len(rows)), side="right")
-        _top_up(owners, clients, minimum, generator)
-        order = torch.from_numpy(generator.permutation(len(labels)))
-        return Table.of(torch.from_numpy(owners)[order], order, clients)
-
-    return Partition(clients, assign)
-
-
-def _top_up(owners: np.ndarray, clients: int, minimum: int, generator: np.random.Generator) -> None:
-    """Give each client that lacks samples those it lacks, taken from whoever has most to spare."""
-    counts = np.bincount(owners, minlength=clients)
-    lacking = np.flatnonzero(counts < minimum)
-    if not len(lacking):
-        return
-    heap = [(-int(count), client) for client, count in enumerate(counts) if count > minimum]
-    heapq.heapify(heap)
-    given = np.zeros(clients, dtype=np.int64)
-    for _ in range(int((minimum - counts[lacking]).sum())):
-        count, client = heap[0]
-        heapq.heapreplace(heap, (count + 1, client))
-        given[client] += 1
-    rows = generator.permutation(len(owners))
-    rows = rows[np.argsort(owners[rows], kind="stable")]
-    starts = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    donated = np.concatenate([rows[s : s + g] for s, g in zip(starts[given > 0], given[given > 0], strict=True)])
-    owners[donated] = np.repeat(lacking, minimum - counts[lacking])
 
 
 @PARTITIONS.register("draws")
@@ -146,7 +72,67 @@ def draws(
     """Each client draws its samples from a shared base by a hash of its number; clients overlap."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
-        _need(len(labels), size, f"partition draws cannot give a client {size} samples")
+        need(len(labels), size, f"partition draws cannot give a client {size} samples")
         return Drawn(clients, len(labels), integer(seed, purpose("draws")), size)
 
     return Partition(clients, assign)
+
+
+@PARTITIONS.register("mixed")
+def mixed(
+    first: Annotated[Partition, Option("the recipe of the first clients")],
+    second: Annotated[Partition, Option("the recipe of the others")],
+) -> Partition:
+    """Some clients by one recipe and the rest by another; each client's share of the samples is the same."""
+    if first.clients is None or second.clients is None or {first.column, second.column} != {"label"}:
+        raise CounterpoiseError(
+            "partition mixed joins two recipes that deal by label to a known number of clients; "
+            "identities and files cannot be mixed."
+        )
+    clients = first.clients + second.clients
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        order = torch.from_numpy(generator_of(seed, "mixed").permutation(len(labels)))
+        cut = len(labels) * first.clients // clients  # type: ignore[operator]
+        tables = []
+        for part, recipe, word in ((order[:cut], first, "mixed 1"), (order[cut:], second, "mixed 2")):
+            held = recipe.assign(labels[part], integer(seed, purpose(word)))
+            if not isinstance(held, Table):
+                raise CounterpoiseError("partition mixed: clients that draw from a shared base cannot be mixed.")
+            tables.append(Table(held.offsets, part[held.flat]))
+        one, two = tables
+        return Table(torch.cat([one.offsets, one.offsets[-1] + two.offsets[1:]]), torch.cat([one.flat, two.flat]))
+
+    return Partition(clients, assign)
+
+
+def top_up(owners: np.ndarray, clients: int, minimum: int, generator: np.random.Generator) -> None:
+    """Give each client that lacks samples those it lacks, one by one from whoever has most."""
+    counts = np.bincount(owners, minlength=clients)
+    lacking = np.flatnonzero(counts < minimum)
+    asked = int((minimum - counts[lacking]).sum())
+    if not asked:
+        return
+    given = _skimmed(counts, asked)
+    rows = generator.permutation(len(owners))
+    rows = rows[np.argsort(owners[rows], kind="stable")]
+    rank = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
+    owners[rows[rank < np.repeat(given, counts)]] = np.repeat(lacking, minimum - counts[lacking])
+
+
+def _skimmed(counts: np.ndarray, asked: int) -> np.ndarray:
+    """What each gives when `asked` samples are taken one by one from the largest, the first of equals.
+
+    All that stand above a level come down to it; the level is found by bisection, so that it does not
+    matter how many samples or clients there are.
+    """
+    low, high = 0, int(counts.max())
+    while low < high:  # the lowest level above which there are at most `asked`
+        level = (low + high) // 2
+        if np.maximum(counts - level, 0).sum() <= asked:
+            high = level
+        else:
+            low = level + 1
+    given: np.ndarray = np.maximum(counts - low, 0)
+    given[np.flatnonzero(counts >= low)[: asked - int(given.sum())]] += 1
+    return given

@@ -8,6 +8,7 @@ from counterpoise.methods.fedavg import avg, fedavg
 from counterpoise.methods.fedavgm import fedavgm
 from counterpoise.methods.fedbac import fedbac, fedbac_soft
 from counterpoise.methods.feddc import feddc
+from counterpoise.methods.feddua import feddua
 from counterpoise.methods.feddyn import feddyn
 from counterpoise.methods.fednova import fednova
 from counterpoise.methods.fedoaed import fedoaed
@@ -39,6 +40,7 @@ __all__ = [
     "fedbac",
     "fedbac_soft",
     "feddc",
+    "feddua",
     "feddyn",
     "fednova",
     "fedoaed",

@@ -238,12 +238,16 @@ def subspace(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting:
 def projection(deltas: Tensor, delta: Tensor, rank: int) -> Tensor:
     """The final delta in the leading directions of the snapshots (uncentred), without training."""
     products = gram(deltas, delta)
+    # eigh raises on what is not finite; a client that diverged must reach the server, which leaves it out.
+    finite = products.isfinite().all()
+    products = torch.where(finite, products, 0)
     squares, vectors = torch.linalg.eigh(products[1:, 1:])
     # Largest last. u_j = X^T v_j / s_j, so u_j u_j^T delta = X^T v_j (v_j^T X delta) / s_j^2.
     squares, vectors = squares[-rank:], vectors[:, -rank:]
     there = squares > _DEPENDENT * products.diagonal().sum()
     share = torch.where(there, (vectors.T @ products[1:, 0]) / torch.where(there, squares, 1), 0)
-    return combination(deltas, delta, torch.cat([share.new_zeros(1), vectors @ share]))
+    c = torch.cat([share.new_zeros(1), vectors @ share])
+    return combination(deltas, delta, torch.where(finite, c, torch.nan))
 
 
 # ---------------------------------------------------------------- the span of the snapshots

@@ -6,17 +6,18 @@ import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 from torch import nn
 
+from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.augment import AUGMENTS
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.evaluation import Evaluation
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Simulation
+from counterpoise.engine.simulation import Simulation, each_adversary
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation import PARTITIONS, load
+from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Partition, load
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
@@ -31,10 +32,20 @@ __all__ = ["check_same", "describe", "setup"]
 # ---------------------------------------------------------------- configuration to objects
 
 
+_INNER: dict[type, Registry[Any]] = {Availability: AVAILABILITIES, Partition: PARTITIONS}
+"""What an option may itself be a choice of, such as the two recipes of a mixed partition."""
+
+
 def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, Any]:
     """A choice's options, checked, with defaults filled in."""
     name = choice["name"]
-    return registry[name].check(f"{registry.kind} {name}", {k: v for k, v in choice.items() if k != "name"})
+    entry, options = registry[name], {k: v for k, v in choice.items() if k != "name"}
+    for key, value in options.items():
+        if isinstance(value, Mapping) and "name" in value and key in entry.parameters:
+            kind = entry.parameters[key].type
+            inner = next((r for made, r in _INNER.items() if made in (kind, *get_args(kind))), None)
+            options[key] = value if inner is None else _make(inner, value)
+    return entry.check(f"{registry.kind} {name}", options)
 
 
 def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
@@ -58,6 +69,10 @@ def setup(config: Config, **own: Any) -> Setup:
             probe=data.probe,
             proxy=data.proxy,
             seed=config.seed if data.seed is None else data.seed,
+            scaling=data.scaling,
+            features=None if data.features is None else _make(SKEWS, data.features),
+            samples=data.samples,
+            columns=data.columns,
         )
     if data.fingerprint is not None and data.fingerprint != federation.fingerprint:
         raise CounterpoiseError(
@@ -83,7 +98,7 @@ def setup(config: Config, **own: Any) -> Setup:
         federation=federation,
         model=model,
         rounds=config.rounds,
-        cohort=own.get("cohort") or config.cohort,  # type: ignore[arg-type]
+        cohort=own.get("cohort") or _cohort(config),
         local=Local(
             local.epochs,
             local.batch,
@@ -98,8 +113,14 @@ def setup(config: Config, **own: Any) -> Setup:
         limits=Limits(**dict(config.limits)),
         loss=own.get("loss"),
         metrics=own.get("metrics"),
-        adversary=own.get("adversary"),
+        adversary=own.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
     )
+
+
+def _cohort(config: Config) -> int | float | Availability | None:
+    if isinstance(config.cohort, Mapping):
+        return _make(AVAILABILITIES, config.cohort)  # type: ignore[no-any-return]
+    return config.cohort
 
 
 def _give(name: str) -> CounterpoiseError:
@@ -133,9 +154,14 @@ def describe(made: Setup, simulation: Simulation) -> Config:
     """The complete configuration of a set-up, with what its simulation resolved."""
     own = {
         name: getattr(value, "__qualname__", type(value).__qualname__)
-        for name, value in (("loss", made.loss), ("metrics", made.metrics), ("adversary", made.adversary))
+        for name, value in (("loss", made.loss), ("metrics", made.metrics))
         if value is not None
     }
+    adversaries = each_adversary(made.adversary)
+    named = [one.spec.plain() for one in adversaries if isinstance(one, Adversary) and one.spec.name]
+    if len(named) < len(adversaries):
+        own["adversary"] = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in adversaries)
+        named = []
     local: dict[str, Any] = {
         "epochs": made.local.epochs,
         "batch": made.local.batch,
@@ -157,14 +183,17 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         own["augment"] = getattr(made.local.augment, "__qualname__", "augment")
     elif spec is not None:
         local["augment"] = spec.plain()
-    if callable(made.cohort):
-        own["cohort"] = getattr(made.cohort, "__qualname__", "cohort")
+    cohort: Any = made.cohort
+    if isinstance(cohort, Availability) and cohort.spec.name:
+        cohort = cohort.spec.plain()
+    elif callable(cohort) or isinstance(cohort, Availability):
+        own["cohort"], cohort = getattr(cohort, "__qualname__", "cohort"), None
     federation = made.federation
     source = federation.source if federation.source and federation.source["partition"].get("name") else {"name": OWN}
     method = made.method.spec
     values = {
         "rounds": made.rounds,
-        "cohort": None if callable(made.cohort) else made.cohort,
+        "cohort": cohort,
         "seed": made.seed,
         "data": {**source, "fingerprint": federation.fingerprint},
         "model": _model_choice(made.model, simulation.module),
@@ -172,6 +201,7 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         if method.name
         else {"name": OWN, "called": made.method.name, "parts": _parts(made.method)},
         "local": local,
+        "adversary": named,
         "engine": asdict(simulation.engine),
         "evaluation": asdict(simulation.evaluator.setting),
         "limits": asdict(made.limits),

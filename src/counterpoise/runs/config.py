@@ -33,6 +33,9 @@ def _choice(value: Any) -> Any:
 
 
 Choice = Annotated[dict[str, Any], BeforeValidator(_choice)]
+Cohort = Annotated[
+    int | float | dict[str, Any] | None, BeforeValidator(lambda v: _choice(v) if isinstance(v, str | Mapping) else v)
+]
 
 
 class _Table(BaseModel):
@@ -47,6 +50,10 @@ class DataConfig(_Table):
     proxy: int = Field(0, ge=0)
     seed: int | None = Field(None, ge=0)
     """Of the partition; by default the run's."""
+    scaling: str | None = None
+    features: Choice | None = None
+    samples: int | None = Field(None, ge=1)
+    columns: dict[str, str] | None = None
     fingerprint: str | None = None
 
 
@@ -85,12 +92,13 @@ class Config(_Table):
 
     schema_: int = Field(SCHEMA, alias="schema")
     rounds: int = Field(ge=1)
-    cohort: int | float | str | None = None
+    cohort: Cohort = None
     seed: int = Field(0, ge=0, lt=2**63)
     data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
     model: Choice
     method: Choice
     local: LocalConfig = LocalConfig()
+    adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
     engine: EngineConfig = EngineConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     limits: LimitsConfig = LimitsConfig()
@@ -99,7 +107,8 @@ class Config(_Table):
 
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML; what is None is left out."""
-        dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=None if self.own else {"own"})
+        empty = {name for name in ("own", "adversary") if not getattr(self, name)}
+        dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         # Simple values before tables, as TOML wants them.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))
 

@@ -11,6 +11,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import tomli_w
 from counterpoise.engine.server import Outcome
 from counterpoise.engine.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Verdict
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import Config, parse
 from counterpoise.runs.files import append_line, push, read_lines, replace_text
@@ -173,6 +175,7 @@ def _metrics_line(record: RoundRecord) -> dict[str, Any]:
         "bytes_down": record.bytes_down,
         "bytes_server": record.bytes_server,
         "bytes_clients": record.bytes_clients,
+        "memory": record.memory,
         **({"skipped": record.outcome.skipped} if record.outcome.skipped else {}),
     }
 
@@ -186,6 +189,8 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
         "weights": outcome.weights,
         "excluded": outcome.excluded,
         "notes": _finite(outcome.notes),
+        **({"liars": record.liars} if record.liars else {}),
+        **({"verdicts": {c: asdict(v) for c, v in outcome.verdicts.items()}} if outcome.verdicts else {}),
         "metrics": _finite(record.clients),
     }
 
@@ -195,7 +200,7 @@ def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, flo
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 
-_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "skipped")
+_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "skipped")
 
 
 def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
@@ -209,6 +214,7 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         by_client(clients["excluded"]),
         metrics.get("skipped", ""),
         {name: by_client(values) for name, values in clients["notes"].items()},
+        {int(client): Verdict(**values) for client, values in clients.get("verdicts", {}).items()},
     )
     return RoundRecord(
         metrics["round"],
@@ -219,6 +225,8 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         metrics["seconds"],
         metrics["bytes_up"],
         metrics["bytes_down"],
+        metrics.get("memory", 0),
+        tuple(clients.get("liars", ())),
         metrics["bytes_server"],
         metrics["bytes_clients"],
     )

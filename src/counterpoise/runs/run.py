@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,15 @@ class Run:
         return [r.outcome.weights for r in self.rounds]
 
     @property
+    def verdicts(self) -> list[dict[str, Any]]:
+        """Every verdict on a client's claim: round, client, claimed, estimated, low, high, z, action, reason."""
+        return [
+            {"round": r.round, "client": client} | asdict(verdict)
+            for r in self.rounds
+            for client, verdict in r.outcome.verdicts.items()
+        ]
+
+    @property
     def seconds(self) -> float:
         return sum(r.seconds for r in self.rounds)
 
@@ -107,6 +116,7 @@ class Run:
             "bytes_server": self.bytes_server,
             "bytes_clients": self.bytes_clients,
             "excluded": left_out,
+            **({"rejected": sum(v["action"] != "accepted" for v in verdicts)} if (verdicts := self.verdicts) else {}),
             "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),
             "out": None if self.folder is None else str(self.folder),
         }

@@ -13,9 +13,9 @@ from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversary, Sampler, Simulation
+from counterpoise.engine.simulation import Adversaries, Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation import Federation
+from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models import MODELS
@@ -35,7 +35,7 @@ class Setup:
     federation: Federation
     model: Model
     rounds: int
-    cohort: int | float | Sampler | None
+    cohort: int | float | Availability | Sampler | None
     local: Local
     seed: int
     engine: Engine
@@ -43,7 +43,7 @@ class Setup:
     limits: Limits
     loss: Loss | None = None
     metrics: Mapping[str, Metric] | None = None
-    adversary: Adversary | None = None
+    adversary: Adversaries | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

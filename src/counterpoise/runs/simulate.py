@@ -16,9 +16,9 @@ from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversary, RoundRecord, Sampler, Simulation
+from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
-from counterpoise.federation import Federation
+from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
@@ -42,7 +42,7 @@ def simulate(
     *,
     model: Model,
     rounds: int,
-    cohort: int | float | Sampler | None = None,
+    cohort: int | float | Availability | Sampler | None = None,
     local: Local | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
@@ -50,14 +50,14 @@ def simulate(
     engine: Engine | None = None,
     evaluation: Evaluation | None = None,
     limits: Limits | None = None,
-    adversary: Adversary | None = None,
+    adversary: Adversaries | None = None,
     on_round: OnRound | None = None,
     out: str | Path | None = None,
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
     `model` is an ``nn.Module``, a factory of one, or a name; `cohort` a number of clients a round, a
-    fraction of them, or None for all; `loss` and each metric give one value per sample. With `out`
+    fraction of them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``; `loss` and each metric give one value per sample. With `out`
     the run is kept in that folder and can be resumed.
 
     >>> import counterpoise as cp
@@ -127,13 +127,13 @@ def resume(
     method: Method | None = None,
     federation: Federation | None = None,
     model: Model | None = None,
-    cohort: Sampler | None = None,
+    cohort: Availability | Sampler | None = None,
     optimizer: Optimizer | None = None,
     schedule: Schedule | None = None,
     augment: Augment | None = None,
     loss: Loss | None = None,
     metrics: Mapping[str, Metric] | None = None,
-    adversary: Adversary | None = None,
+    adversary: Adversaries | None = None,
 ) -> Run:
     """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.
 

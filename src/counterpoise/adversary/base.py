@@ -1,0 +1,63 @@
+"""What an adversary is: some clients of the federation, and what they change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
+from counterpoise.method import Cohort
+from counterpoise.randomness import counter, purpose, sample, uniform
+from counterpoise.registry import Option, Registry, Spec
+
+__all__ = ["ADVERSARIES", "Adversary", "Clients", "Fraction", "Often"]
+
+Clients = Annotated[list | int, Option("which clients, by their numbers, or how many of them", low=0)]  # type: ignore[type-arg]
+Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
+Often = Annotated[float, Option("the chance that one of them acts in a round", low=0, high=1)]
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Some clients, and what they do.
+
+    `reply(cohort, acting)` changes the replies of the clients where `acting` holds, ``[C]``; `data(federation, clients)`
+    changes what those clients hold, once, before the first round.
+    """
+
+    clients: Sequence[int] | int = 1
+    fraction: float | None = None
+    often: float = 1.0
+    reply: Callable[[Cohort, Tensor], Cohort] | None = None
+    data: Callable[[Federation, Tensor], Federation] | None = None
+    spec: Spec = field(default_factory=Spec)
+
+    def who(self, seed: int, population: int) -> Tensor:
+        """The clients' numbers: those named, or as many as asked for, drawn by the seed and the adversary's name."""
+        if isinstance(self.clients, Sequence):
+            named = sorted(set(self.clients))
+            if any(type(client) is not int or not 0 <= client < population for client in named):
+                raise CounterpoiseError(
+                    f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, not {self.clients!r}."
+                )
+            return torch.tensor(named, dtype=torch.int64)
+        count = self.clients if self.fraction is None else round(self.fraction * population)
+        if count > population:
+            raise CounterpoiseError(
+                f"adversary {self.spec.name}: there are {population} clients, and {count} of them cannot lie."
+            )
+        return sample(population, count, seed, purpose(f"adversary {self.spec.name}")).sort().values
+
+    def acting(self, seed: int, round: int, ids: Sequence[int], who: Tensor) -> Tensor:
+        """Which clients of a cohort act in this round, ``[C]``."""
+        clients = torch.tensor(ids, dtype=torch.int64)
+        chance = uniform(counter(seed, purpose("acting"), round, clients))
+        return torch.isin(clients, who) & (chance < self.often)
+
+
+ADVERSARIES: Registry[Adversary] = Registry("adversary")

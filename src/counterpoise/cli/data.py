@@ -1,0 +1,149 @@
+"""`counterpoise data`: which data sets there are, where they lie, what they look like."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from counterpoise.cli.pictures import ascii_picture, grid, png
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.federation.catalogue import DATASETS, DataSet, place
+from counterpoise.federation.datasets import read
+from counterpoise.federation.sources import data_folder
+
+__all__ = ["data"]
+
+data = typer.Typer(no_args_is_help=True, help="List, fetch, find and show data sets.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; see `counterpoise data list`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+
+
+def _known(name: str) -> DataSet:
+    if name not in DATASETS:
+        raise unknown("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def _row(dataset: DataSet) -> dict[str, Any]:
+    found = place(dataset)
+    return {
+        "name": dataset.name,
+        "summary": dataset.summary,
+        "licence": dataset.licence,
+        "home": dataset.home,
+        "here": not dataset.files or found is not None,
+        "where": None if found is None else str(found),
+        "files": [{"path": f.path, "urls": list(f.urls), "md5": f.md5} for f in dataset.files],
+    }
+
+
+@data.command("list")
+def list_(as_json: Json = False) -> None:
+    """List every data set: what it is, its licence, where it comes from, whether it is here.
+
+    Example: `counterpoise data list`
+    """
+    rows = [_row(dataset) for dataset in DATASETS.values()]
+    if as_json:
+        typer.echo(json.dumps(rows))
+        return
+    console = Console()
+    for row in rows:
+        here = "needs no files" if not row["files"] else "here" if row["here"] else "not here"
+        console.print(Text.assemble((row["name"], "bold"), "  ", (here, "green" if row["here"] else "yellow")))
+        console.print(Padding(Text(row["summary"]), (0, 0, 0, 2)))
+        source = f"licence: {row['licence']}" + (f"; from {row['home']}" if row["home"] else "")
+        console.print(Padding(Text(source, style="dim"), (0, 0, 1, 2)))
+    console.print(Text(f"Local data folder: {data_folder()} (COUNTERPOISE_DATA)"), soft_wrap=True)
+
+
+@data.command()
+def get(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, or `all`.")],
+) -> None:
+    """Fetch data sets into the local data folder; those that are there stay as they are.
+
+    Example: `counterpoise data get mnist fashion-mnist`
+    """
+    failures = []
+    for name in DATASETS if names == ["all"] else names:
+        dataset = _known(name)
+        try:
+            dataset.bring()
+        except CounterpoiseError as error:
+            failures.append(f"{name}: {error}")
+            continue
+        typer.echo(f"{name}: {place(dataset) or 'needs no files'}")
+    if failures:
+        raise CounterpoiseError("\n".join(failures))
+
+
+@data.command()
+def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.")] = None) -> None:
+    """Say where the local data folder is, or where in it a data set lies or belongs.
+
+    Example: `counterpoise data where cifar10`
+    """
+    folder = data_folder()
+    if name is None:
+        typer.echo(folder)
+        return
+    dataset = _known(name)
+    found = place(dataset)
+    if found is not None or not dataset.files:
+        typer.echo(found or "It needs no files.")
+        return
+    lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there one of:"]
+    lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)"]
+    lines += [f"  {folder / remote.path}  from {remote.urls[0]}" for remote in dataset.files]
+    typer.echo("\n".join(lines))
+
+
+@data.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE.npz|DIR", help="A data set, a file or a folder of arrays.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.png", help="Write a picture, ten of each of ten labels.")
+    ] = None,
+) -> None:
+    """Show what a data set holds: sizes, labels, and a few samples in the terminal or as a PNG file.
+
+    Example: `counterpoise data show fashion-mnist --out samples.png`
+    """
+    raw = read(name)
+    x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
+    tests = 0 if raw.y_test is None else len(raw.y_test)
+    typer.echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
+    if y.shape[1] != 1 or y.dtype.kind not in "ui":
+        return
+    labels, counts = np.unique(y[:, 0], return_counts=True)
+    typer.echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
+        return
+    some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
+    bright = (x[np.concatenate(some)].astype(np.uint16) * 255 // raw.peak).astype(np.uint8)
+    if out is not None:
+        if out.suffix != ".png":
+            raise CounterpoiseError(f"The picture is a PNG file; {out} does not end in .png.")
+        _write(out, png(grid(bright, 10)))
+        return
+    firsts = np.cumsum([0, *map(len, some)])[:-1][:5]
+    drawn = [ascii_picture(bright[first], 15) for first in firsts]
+    typer.echo(" ".join(f"{label:<15}" for label in labels[:5]))
+    typer.echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CounterpoiseError(f"{path} cannot be written: {error.strerror or error}.") from None
+    typer.echo(f"written: {path}")

@@ -1,0 +1,255 @@
+"""Who takes part in a round: who is asked, and who of them drops out before it ends.
+
+An availability is a function of seed, round and federation alone, so that all methods compared under
+one seed meet the same clients.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Assignment
+from counterpoise.randomness import counter, permuted, purpose, sample, uniform
+from counterpoise.registry import Option, Registry, Spec
+
+__all__ = [
+    "AVAILABILITIES",
+    "DROPPED",
+    "Availability",
+    "Call",
+    "Sampler",
+    "availability",
+    "day_and_night",
+    "everyone",
+    "replay",
+    "stragglers",
+    "uniformly",
+    "weighted",
+]
+
+DROPPED = "it dropped out of the round"
+"""The reason on record for a straggler."""
+
+Sampler = Callable[[int, int, int], Tensor]
+"""A user's own: ``(seed, round, population) -> client numbers``"""
+
+
+class Call(NamedTuple):
+    """The clients asked in a round, and those of them that will not reply."""
+
+    asked: Sequence[int]
+    dropped: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Who takes part: `call(seed, round, clients)`, and about how many that is."""
+
+    call: Callable[[int, int, Assignment], Call]
+    size: Callable[[Assignment], int]
+    spec: Spec = field(default_factory=Spec)
+
+
+AVAILABILITIES: Registry[Availability] = Registry("availability")
+Count = Annotated[int | float, Option("clients a round: a whole number, or a fraction of all")]
+
+Recorded = Annotated[str | list, Option("a run's folder, a JSON file, or a list of client numbers for each round")]  # type: ignore[type-arg]
+
+
+def availability(cohort: object) -> Availability:
+    """What a user may say: a number, a fraction, nothing (all), an availability, or a function."""
+    if isinstance(cohort, Availability):
+        return cohort
+    if cohort is None:
+        return everyone()
+    if callable(cohort):
+        return _own(cohort)
+    if isinstance(cohort, bool) or not isinstance(cohort, int | float):
+        raise CounterpoiseError(
+            f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
+        )
+    return uniformly(_checked(cohort))
+
+
+def _checked(cohort: int | float) -> int | float:
+    if isinstance(cohort, float) and not 0 < cohort <= 1:
+        raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
+    return cohort
+
+
+def _own(sampler: Sampler) -> Availability:
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        drawn = sampler(seed, round, held.clients)
+        if not isinstance(drawn, Tensor | Sequence):
+            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
+        return Call(torch.as_tensor(drawn).tolist())
+
+    return Availability(call, lambda held: len(sampler(0, 1, held.clients)))
+
+
+def _count(asked: int | float, clients: int) -> int:
+    """How many clients a number or a fraction of them is."""
+    if isinstance(_checked(asked), float):
+        return max(1, round(asked * clients))
+    if not 0 <= asked <= clients:
+        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {asked!r}.")
+    return int(asked)
+
+
+@AVAILABILITIES.register("all")
+def everyone() -> Availability:
+    """Every client, in every round."""
+    return Availability(lambda seed, round, held: Call(range(held.clients)), lambda held: held.clients)
+
+
+@AVAILABILITIES.register("uniform")
+def uniformly(clients: Count) -> Availability:
+    """So many clients, all equally likely."""
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        count = _count(clients, held.clients)
+        return Call(sample(held.clients, count, seed, purpose("cohort"), round).tolist())
+
+    return Availability(call, lambda held: _count(clients, held.clients))
+
+
+@AVAILABILITIES.register("weighted")
+def weighted(
+    clients: Count,
+    weights: Annotated[list | None, Option("one number a client; by default how much data it has")] = None,  # type: ignore[type-arg]
+) -> Availability:
+    """So many clients without replacement, each drawn in proportion to its weight (Efraimidis and Spirakis 2006)."""
+    if weights is not None and not all(
+        isinstance(w, int | float) and 0 <= w < float("inf") and not isinstance(w, bool) for w in weights
+    ):
+        raise CounterpoiseError("availability weighted: every weight must be a number at least 0.")
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        everyone = torch.arange(held.clients)
+        given = held.sizes(everyone) if weights is None else torch.tensor(weights)
+        if len(given) != held.clients:
+            raise CounterpoiseError(
+                f"availability weighted: {len(given)} weights were given for {held.clients} clients; give one for each."
+            )
+        # The first of exponential clocks that run at these rates: the next to ring is drawn by weight.
+        waiting = -uniform(counter(seed, purpose("weighted"), round, everyone)).neg().log1p() / given.double()
+        count = min(_count(clients, held.clients), int((given > 0).sum()))
+        return Call(waiting.nan_to_num(nan=float("inf")).topk(count, largest=False).indices.tolist())
+
+    return Availability(call, lambda held: _count(clients, held.clients))
+
+
+@AVAILABILITIES.register("day-and-night")
+def day_and_night(
+    clients: Count,
+    period: Annotated[int, Option("rounds in a day", low=2)] = 24,
+    share: Annotated[float, Option("of the day in which a client can be asked", above=0, high=1)] = 0.5,
+    zones: Annotated[int, Option("time zones, evenly apart; each client lives in one", low=1)] = 24,
+) -> Availability:
+    """So many of the clients for whom it is night; when too few are, all of them."""
+
+    def awake(seed: int, round: int, ids: Tensor) -> Tensor:
+        zone = counter(seed, purpose("time zone"), ids) % zones
+        return (round / period + zone / zones) % 1 < share
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        count, found = _count(clients, held.clients), []
+        for ids in _shuffled(held.clients, max(1024, 4 * count), seed, round):
+            found += ids[awake(seed, round, ids)].tolist()
+            if len(found) >= count:
+                break
+        return Call(found[:count])
+
+    return Availability(call, lambda held: _count(clients, held.clients))
+
+
+def _shuffled(population: int, block: int, seed: int, round: int) -> Iterator[Tensor]:
+    """All clients in a random order, a block at a time: who finds enough early pays for no more."""
+    key = counter(seed, purpose("cohort"), round)
+    for start in range(0, population, block):
+        yield permuted(key, torch.arange(start, min(population, start + block)), population)
+
+
+@AVAILABILITIES.register("stragglers")
+def stragglers(
+    of: Annotated[Availability | int | float | None, Option("who is asked; by default all")] = None,
+    rate: Annotated[
+        float, Option("chance that a slow client drops out of a round it was asked in", low=0, high=1)
+    ] = 0.1,
+    slow: Annotated[float, Option("fraction of the clients that are slow, always the same ones", low=0, high=1)] = 1.0,
+) -> Availability:
+    """Clients that are asked and drop out before they reply; the run records each as such."""
+    base = availability(of)
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        asked, dropped = base.call(seed, round, held)
+        ids = torch.as_tensor(list(asked), dtype=torch.int64)
+        is_slow = uniform(counter(seed, purpose("slow"), ids)) < slow
+        drops = uniform(counter(seed, purpose("straggler"), round, ids)) < rate
+        return Call(asked, sorted({*dropped, *ids[is_slow & drops].tolist()}))
+
+    return Availability(call, base.size)
+
+
+@AVAILABILITIES.register("replay")
+def replay(
+    rounds: Recorded,
+    repeat: Annotated[bool, Option("begin again after the last")] = False,
+) -> Availability:
+    """The participation of an earlier run, or of a real deployment, round by round, dropouts among it."""
+    recorded = [_recorded(one, rounds) for one in (_lines(Path(rounds)) if isinstance(rounds, str) else rounds)]
+    if not recorded:
+        raise CounterpoiseError("availability replay: there is no round in what was recorded.")
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        if round > len(recorded) and not repeat:
+            raise CounterpoiseError(
+                f"availability replay: {len(recorded)} rounds were recorded, and this is round {round}. "
+                "Run fewer rounds, or say repeat=True."
+            )
+        return recorded[(round - 1) % len(recorded)]
+
+    return Availability(call, lambda held: max(1, max(len(one.asked) for one in recorded)))
+
+
+def _lines(path: Path) -> list[Any]:
+    if path.is_dir():
+        path /= "clients.jsonl"
+    try:
+        text = path.read_text(encoding="utf-8")
+        if path.suffix == ".jsonl":
+            lines = [json.loads(line) for line in text.splitlines()]
+            return [line for line in lines if not (isinstance(line, dict) and "cohort" not in line)]  # the head
+        found = json.loads(text)
+    except OSError as error:
+        raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except ValueError as error:
+        raise CounterpoiseError(f"{path} is not JSON: {error}.") from None
+    if not isinstance(found, list):
+        raise CounterpoiseError(f"{path} must hold a list with one list of client numbers for each round.")
+    return found
+
+
+def _recorded(one: Any, where: object) -> Call:
+    """A round as a list of clients, or as a run's folder has it."""
+    place = f" in {where}" if isinstance(where, str) else ""
+    dropped: list[int] = []
+    try:
+        if isinstance(one, dict):
+            dropped = [int(client) for client, reason in one.get("excluded", {}).items() if reason == DROPPED]
+            one = one["cohort"]
+        if not isinstance(one, list | tuple) or not all(type(client) is int for client in one):
+            raise TypeError
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise CounterpoiseError(
+            f"availability replay: each round{place} must be a list of client numbers, not {str(one)[:60]}."
+        ) from None
+    return Call(tuple(one), tuple(dropped))

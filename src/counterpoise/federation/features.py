@@ -1,0 +1,105 @@
+"""Feature skew: every client sees the world in its own way.
+
+A skew changes byte pictures once, when the federation is made: each sample as its owner sees it. So
+it composes with every partition that gives a sample to one client, and costs nothing in a round. The
+server's own sets stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.randomness import counter, normal, purpose, uniform
+from counterpoise.registry import Option, Registry
+
+__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skewed"]
+
+Skew = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
+"""``(pictures as bytes [S, C, H, W], their rows [S], their owners [S], clients, seed) -> pictures as bytes``"""
+SKEWS: Registry[Skew] = Registry("feature skew")
+
+_BLOCK = 4096
+
+
+@SKEWS.register("noise")
+def noise(level: Annotated[float, Option("standard deviation on the last client, in grey levels", above=0)]) -> Skew:
+    """Gaussian noise that grows evenly from almost none on the first client to `level` on the last (Li et al. 2022)."""
+
+    def apply(pictures: Tensor, rows: Tensor, owners: Tensor, clients: int, seed: int) -> Tensor:
+        pixels = torch.arange(pictures[0].numel()).view(pictures.shape[1:])
+        drawn = normal(counter(seed, purpose("noise"), _over(rows, pictures), pixels), torch.float32)
+        return _bytes(pictures + level * _over((owners + 1) / clients, pictures) * drawn)
+
+    return apply
+
+
+@SKEWS.register("rotation")
+def rotation(
+    degrees: Annotated[float, Option("largest angle either way", above=0, high=180)],
+    steps: Annotated[int | None, Option("so many angles, evenly apart; by default any", low=2)] = None,
+) -> Skew:
+    """Each client's pictures are turned by an angle of its own, drawn from -degrees to degrees."""
+
+    def apply(pictures: Tensor, rows: Tensor, owners: Tensor, clients: int, seed: int) -> Tensor:
+        drawn = uniform(counter(seed, purpose("rotation"), owners), torch.float32)
+        if steps is not None:
+            drawn = (drawn * steps).floor() / (steps - 1)
+        angle = (2 * drawn - 1) * (degrees * torch.pi / 180)
+        height, width = pictures.shape[-2:]
+        turn = torch.zeros(len(pictures), 2, 3)
+        turn[:, 0, 0] = turn[:, 1, 1] = angle.cos()
+        turn[:, 0, 1], turn[:, 1, 0] = angle.sin() * (height / width), -angle.sin() * (width / height)
+        grid = F.affine_grid(turn, list(pictures.shape), align_corners=False)
+        return _bytes(F.grid_sample(pictures.float(), grid, align_corners=False))
+
+    return apply
+
+
+@SKEWS.register("colour")
+def colour(
+    strength: Annotated[float, Option("how far a channel's brightness may change, as a fraction", above=0, high=1)],
+) -> Skew:
+    """Each client's channels are brighter or darker by factors of its own, from 1 - strength to 1 + strength."""
+
+    def apply(pictures: Tensor, rows: Tensor, owners: Tensor, clients: int, seed: int) -> Tensor:
+        channels = torch.arange(pictures.shape[1])
+        drawn = uniform(counter(seed, purpose("colour"), owners[:, None], channels), torch.float32)
+        return _bytes(pictures * (1 + strength * (2 * drawn - 1))[:, :, None, None])
+
+    return apply
+
+
+def skewed(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
+    """The inputs with each client's samples as it sees them."""
+    if inputs.dtype != torch.uint8 or inputs.ndim != 4:
+        raise CounterpoiseError(
+            f"A feature skew changes pictures of bytes, [samples, channels, height, width]; "
+            f"these inputs are {str(inputs.dtype).removeprefix('torch.')} of shape {tuple(inputs.shape)}."
+        )
+    if not isinstance(held, Table):
+        raise CounterpoiseError(
+            "Clients that draw from a shared base share its pictures; they can have no feature skew."
+        )
+    if len(torch.unique(held.flat)) < len(held.flat):
+        raise CounterpoiseError("A feature skew needs a partition that gives each sample to one client.")
+    changed, owners = inputs.clone(), held.owners
+    for place in range(0, len(held.flat), _BLOCK):
+        rows = held.flat[place : place + _BLOCK]
+        changed[rows] = skew(inputs[rows], rows, owners[place : place + _BLOCK], held.clients, seed)
+    return changed
+
+
+def _over(values: Tensor, pictures: Tensor) -> Tensor:
+    """One value a picture, to broadcast over its pixels."""
+    return values.view(-1, *(1,) * (pictures.ndim - 1))
+
+
+def _bytes(values: Tensor) -> Tensor:
+    return values.round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,124 @@
+"""Data sets and partitioners of flwr-datasets (the extra ``counterpoise[datasets]``)."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.partition import PARTITIONS, Partition
+from counterpoise.federation.readers import Raw
+from counterpoise.randomness import integer, purpose
+from counterpoise.registry import Option
+
+__all__ = ["flwr", "read_flower"]
+
+_IDENTITIES = ("identity", "writer_id", "client_id", "user_id", "speaker_id", "hospital_id")
+
+
+def _missing(error: ImportError) -> CounterpoiseError:
+    return CounterpoiseError(f"This needs flwr-datasets ({error}): pip install 'counterpoise[datasets]'.")
+
+
+def read_flower(name: str, columns: Mapping[str, str] | None = None) -> Raw:
+    """A data set by its name on the Hugging Face hub, or by the path of a local one, through flwr-datasets.
+
+    Inputs are the first column of pictures or arrays and targets the first of class labels, unless
+    `columns` names them (``{"inputs": "image", "targets": "digit"}``).
+    """
+    try:
+        from flwr_datasets import FederatedDataset
+    except ImportError as error:
+        raise _missing(error) from None
+    try:
+        source = FederatedDataset(dataset=name, partitioners={"train": 1}, shuffle=False)
+        train = source.load_split("train")
+        try:
+            test = source.load_split("test")
+        except ValueError:  # it has none
+            test = None
+    except Exception as error:  # the hub, the network, the files: whatever it is, the reader must hear of it
+        raise CounterpoiseError(f"flwr-datasets cannot load {name!r}: {str(error).splitlines()[0]}") from error
+    chosen = _columns(train, dict(columns or {}), name)
+    x_train, y_train = (_array(train, chosen[what], name) for what in ("inputs", "targets"))
+    who = None
+    if "identity" in chosen:
+        who = np.unique(np.asarray(train[chosen["identity"]][:]), return_inverse=True)[1]
+    raw = Raw(x_train, y_train, identity_train=who)
+    if test is None:
+        return raw
+    return raw._replace(x_test=_array(test, chosen["inputs"], name), y_test=_array(test, chosen["targets"], name))
+
+
+def _columns(split: Any, given: dict[str, str], name: str) -> dict[str, str]:
+    for what, column in given.items():
+        if what not in ("inputs", "targets", "identity"):
+            raise unknown("column", what, ("inputs", "targets", "identity"), "of a data set")
+        if column not in split.features:
+            raise unknown("column", column, split.features, f"in {name}")
+    kinds = {column: type(feature).__name__ for column, feature in split.features.items()}
+    found = {
+        "inputs": [c for c, k in kinds.items() if k == "Image" or k.startswith("Array")],
+        "targets": [c for c, k in kinds.items() if k == "ClassLabel"]
+        + [c for c in ("label", "target", "y") if c in kinds],
+        "identity": [c for c in _IDENTITIES if c in kinds],
+    }
+    chosen = {what: columns[0] for what, columns in found.items() if columns} | given
+    for what in ("inputs", "targets"):
+        if what not in chosen:
+            raise CounterpoiseError(
+                f"Which column of {name} are the {what}? It has {', '.join(kinds)}. Say columns={{'{what}': ...}}."
+            )
+    return chosen
+
+
+def _array(split: Any, column: str, name: str) -> np.ndarray:
+    values = split.with_format("numpy")[column][:]
+    try:
+        array = np.stack(list(values)) if isinstance(values, list) or values.dtype == object else np.asarray(values)
+    except ValueError:
+        raise CounterpoiseError(f"The column {column} of {name} holds samples of different shapes.") from None
+    if array.dtype == np.uint8 and array.ndim == 3:
+        return array[:, None]
+    if array.dtype == np.uint8 and array.ndim == 4:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
+    return array
+
+
+@PARTITIONS.register("flwr")
+def flwr(
+    partitioner: Annotated[str, Option("the class in flwr_datasets.partitioner, such as DirichletPartitioner")],
+    options: Annotated[dict, Option("its arguments, such as {num_partitions = 10, alpha = 0.5}")],  # type: ignore[type-arg]
+) -> Partition:
+    """Any partitioner of flwr-datasets that deals samples; the label is its column ``label``."""
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        try:
+            import flwr_datasets.partitioner as known
+            from datasets import Dataset
+        except ImportError as error:
+            raise _missing(error) from None
+        names = [n for n in known.__all__ if n != "Partitioner" and not n.startswith("Vertical")]
+        if partitioner not in names:
+            raise unknown("partitioner", partitioner, names, "in flwr-datasets that deals samples")
+        kind = getattr(known, partitioner)
+        defaults = {"partition_by": "label", "seed": integer(seed, purpose("flwr")) % 2**32}
+        taken = inspect.signature(kind).parameters
+        try:
+            made = kind(**{k: v for k, v in defaults.items() if k in taken} | dict(options))
+            made.dataset = Dataset.from_dict({"label": labels.tolist(), "row": list(range(len(labels)))})
+            held = [np.asarray(made.load_partition(i)["row"][:], dtype=np.int64) for i in range(made.num_partitions)]
+        except Exception as error:  # its own checks: their first line is the reason
+            raise CounterpoiseError(
+                f"{partitioner} of flwr-datasets cannot deal this: {str(error).splitlines()[0]}"
+            ) from error
+        owners = np.repeat(np.arange(len(held)), [len(rows) for rows in held])
+        return Table.of(torch.from_numpy(owners), torch.from_numpy(np.concatenate(held)), len(held))
+
+    return Partition(None, assign)

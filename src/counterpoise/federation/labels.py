@@ -1,0 +1,131 @@
+"""Partitions in which clients differ by label."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.partition import PARTITIONS, Clients, Minimum, Partition, generator_of, need, top_up
+from counterpoise.registry import Option
+
+__all__ = ["dirichlet", "lq", "shards"]
+
+
+@PARTITIONS.register("shards")
+def shards(
+    clients: Clients,
+    per_client: Annotated[int, Option("shards each client gets", low=1)] = 2,
+    total: Annotated[int | None, Option("shards in all; those beyond clients x per_client stay unused", low=1)] = None,
+) -> Partition:
+    """Samples sorted by label, cut into shards, a few shards to each client (McMahan et al. 2017)."""
+    used = clients * per_client
+    count = total or used
+    if count < used:
+        raise CounterpoiseError(
+            f"partition shards: {clients} clients with {per_client} shards each need {used} shards, and total is {count}."
+        )
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        need(len(labels), count, f"partition shards cannot cut the samples into {count} shards")
+        generator = generator_of(seed, "shards")
+        shuffled = torch.from_numpy(generator.permutation(len(labels)))
+        by_label = shuffled[labels[shuffled].argsort(stable=True)]
+        size = len(labels) // count  # equal shards; fewer than `count` samples at the end stay unused
+        dealt = torch.from_numpy(generator.permutation(count))[:used]
+        rows = by_label[: count * size].view(count, size)[dealt]
+        return Table.of(torch.arange(clients).repeat_interleave(per_client * size), rows.flatten(), clients)
+
+    return Partition(clients, assign)
+
+
+@PARTITIONS.register("dirichlet")
+def dirichlet(
+    alpha: Annotated[float, Option("concentration; smaller is more skewed", above=0)],
+    clients: Clients,
+    minimum: Minimum = 2,
+) -> Partition:
+    """Each label is dealt in proportions drawn from a Dirichlet distribution (Hsu et al. 2019)."""
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        need(
+            len(labels),
+            clients * minimum,
+            f"partition dirichlet cannot give each of {clients} clients {minimum} samples",
+        )
+        generator = generator_of(seed, "dirichlet")
+        owners = np.empty(len(labels), dtype=np.int64)
+        classes = labels.numpy()
+        for label in np.unique(classes):
+            rows = generator.permutation(np.flatnonzero(classes == label))
+            # Gammas over their sum are a Dirichlet draw; a tiny alpha can make every one of them 0.
+            shares = generator.standard_gamma(alpha, clients)
+            if shares.sum() == 0:
+                shares[generator.integers(clients)] = 1.0
+            edges = np.cumsum(shares / shares.sum())[:-1] * len(rows)
+            owners[rows] = np.searchsorted(edges.round(), np.arange(len(rows)), side="right")
+        top_up(owners, clients, minimum, generator)
+        order = torch.from_numpy(generator.permutation(len(labels)))
+        return Table.of(torch.from_numpy(owners)[order], order, clients)
+
+    return Partition(clients, assign)
+
+
+_BLOCK = 1 << 22
+"""Random numbers drawn at once: a million clients and a thousand labels must not need a matrix."""
+
+
+@PARTITIONS.register("lq")
+def lq(
+    labels: Annotated[int, Option("different labels each client has", low=1)],
+    clients: Clients,
+) -> Partition:
+    """Each client has a number of labels (LQ-k); a label's samples go in equal shares to those who have it (Li et al. 2022)."""
+    count = labels
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        kinds, codes = np.unique(labels.numpy(), return_inverse=True)
+        if count > len(kinds):
+            raise CounterpoiseError(
+                f"partition lq cannot give each client {count} labels: the data has {len(kinds)}. Use fewer labels."
+            )
+        generator = generator_of(seed, "lq")
+        chosen = _labels_of_clients(clients, count, len(kinds), generator)
+        takers = np.argsort(chosen, axis=None, kind="stable") // count  # clients, label by label
+        takers_of = np.bincount(chosen.ravel(), minlength=len(kinds))
+        samples_of = np.bincount(codes, minlength=len(kinds))
+        short = np.flatnonzero((samples_of < takers_of) & (takers_of > 0))
+        if len(short):
+            label = short[0]
+            raise CounterpoiseError(
+                f"partition lq: label {kinds[label]} has {samples_of[label]} samples for {takers_of[label]} clients. "
+                "Use fewer clients or labels."
+            )
+        # Samples sorted by label, in random order within it; the j-th of n goes to taker j * takers // n.
+        shuffled = generator.permutation(len(codes))
+        rows = shuffled[np.argsort(codes[shuffled], kind="stable")]
+        of = codes[rows]
+        rank = np.arange(len(rows)) - (np.cumsum(samples_of) - samples_of)[of]
+        turn = rank * takers_of[of] // samples_of[of]
+        taken = takers_of[of] > 0  # with few clients a label may be nobody's
+        first = np.cumsum(takers_of) - takers_of
+        owners = takers[(first[of] + turn)[taken]]
+        return Table.of(torch.from_numpy(owners), torch.from_numpy(rows[taken]), clients)
+
+    return Partition(clients, assign)
+
+
+def _labels_of_clients(clients: int, count: int, kinds: int, generator: np.random.Generator) -> np.ndarray:
+    """``[clients, count]`` different labels each; the first ones in turn, so that none is left out, the rest at random."""
+    chosen = np.empty((clients, count), dtype=np.int64)
+    first = np.resize(generator.permutation(kinds), clients)
+    for start in range(0, clients, max(1, _BLOCK // kinds)):
+        stop = min(clients, start + max(1, _BLOCK // kinds))
+        ranks = generator.random((stop - start, kinds))
+        ranks[np.arange(stop - start), first[start:stop]] = -1.0
+        chosen[start:stop] = np.argpartition(ranks, count - 1, axis=1)[:, :count]
+    return chosen

@@ -1,0 +1,61 @@
+"""A federation seen from above: how many of which label each client has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
+
+__all__ = ["Overview", "label_counts", "overview"]
+
+
+def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
+    """``[clients, classes]`` samples of each label, held-out ones included."""
+    if federation.classes is None:
+        raise CounterpoiseError("These targets are not class numbers, so there are no labels to count.")
+    counts = np.zeros((len(clients), federation.classes), dtype=np.int64)
+    for held in (federation.train, federation.heldout):
+        rows, sizes = held.rows(clients), held.sizes(clients)
+        real = torch.arange(rows.shape[1]) < sizes[:, None]
+        owners = torch.arange(len(clients))[:, None].expand_as(rows)[real]
+        np.add.at(counts, (owners.numpy(), federation.base.targets[rows[real]].numpy()), 1)
+    return counts
+
+
+class Overview(NamedTuple):
+    """A few numbers about who holds what."""
+
+    clients: int
+    samples: int
+    unused: int
+    """Samples that neither a client nor the server's own sets have."""
+    smallest: int
+    median: float
+    largest: int
+    labels: float
+    """Different labels of a client, in the mean."""
+    skew: float
+    """Mean distance (total variation, 0 to 1) of clients' labels from those of all clients together."""
+
+
+def overview(federation: Federation, counts: np.ndarray) -> Overview:
+    """The numbers of a federation, given the label counts of its clients or of a choice of them."""
+    everyone = torch.arange(federation.clients)
+    sizes = federation.train.sizes(everyone) + federation.heldout.sizes(everyone)
+    reserved = sum(len(s) for s in (federation.probe, federation.proxy) if s is not None)
+    held = counts[counts.sum(1) > 0]
+    shares, all_of_them = held / held.sum(1, keepdims=True), counts.sum(0) / max(counts.sum(), 1)
+    return Overview(
+        federation.clients,
+        int(sizes.sum()),
+        max(0, len(federation.base) - int(sizes.sum()) - reserved),
+        int(sizes.min()),
+        float(sizes.double().quantile(0.5)) if len(sizes) < 1_000_000 else float(sizes.median()),
+        int(sizes.max()),
+        float((held > 0).sum(1).mean()) if len(held) else 0.0,
+        float(np.abs(shares - all_of_them).sum(1).mean() / 2) if len(held) else 0.0,
+    )

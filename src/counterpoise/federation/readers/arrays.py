@@ -1,0 +1,99 @@
+"""Arrays in an .npz file, or one .npy file each in a folder, which are mapped and not read."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["Raw", "read_arrays"]
+
+_NAMES = {
+    "x_train": ("x_train", "train_images", "x"),
+    "y_train": ("y_train", "train_labels", "y"),
+    "x_test": ("x_test", "test_images"),
+    "y_test": ("y_test", "test_labels"),
+    "identity_train": ("identity_train", "identity"),
+}
+"""Ours, MedMNIST's, and the plainest."""
+
+
+class Raw(NamedTuple):
+    """A data set's arrays."""
+
+    x_train: np.ndarray
+    y_train: np.ndarray
+    x_test: np.ndarray | None = None
+    y_test: np.ndarray | None = None
+    identity_train: np.ndarray | None = None
+    """Whose each training sample is, where that is known."""
+    peak: int = 255
+    """The largest byte a picture can have."""
+    scaling: str = "unit"
+    """How bytes become numbers, unless a user says otherwise."""
+
+
+def read_arrays(path: Path) -> Raw:
+    """The arrays ``x_train``, ``y_train``, ``x_test``, ``y_test`` of a file or folder; the last two may lack.
+
+    MedMNIST's names (``train_images``, ...) do as well, and so do ``x`` and ``y``. Pictures of bytes
+    with their channels last are turned to channels first, and grey ones get a channel.
+    """
+    found = _folder(path) if path.is_dir() else _npz(path)
+    there = {ours: found[name] for ours, names in _NAMES.items() for name in names[::-1] if name in found}
+    if not {"x_train", "y_train"} <= there.keys():
+        raise CounterpoiseError(
+            f"{path} holds {', '.join(sorted(found)) or 'no arrays'}; a data set needs x_train and y_train, "
+            "and for the test x_test and y_test."
+        )
+    if ("x_test" in there) != ("y_test" in there):
+        raise CounterpoiseError(f"{path} holds one of x_test and y_test without the other.")
+    for name in there.keys() & {"x_train", "x_test"}:
+        there[name] = _channels_first(there[name])
+    return Raw(**there)  # type: ignore[arg-type]
+
+
+def _channels_first(x: np.ndarray) -> np.ndarray:
+    if x.dtype != np.uint8:
+        return x
+    if x.ndim == 3:
+        return x[:, None]
+    if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        return np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    return x
+
+
+def _folder(path: Path) -> Mapping[str, np.ndarray]:
+    files = sorted(path.glob("*.npy"))
+    if not files:
+        raise CounterpoiseError(f"The folder {path} holds no .npy files; a data set needs x_train.npy and y_train.npy.")
+    with _told(path):
+        # Copy-on-write: torch asks for writable memory, and the file stays as it is.
+        return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in files}
+
+
+def _npz(path: Path) -> Mapping[str, np.ndarray]:
+    wanted = {name for names in _NAMES.values() for name in names}
+    with _told(path), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            return {"a single array": archive}
+        return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise CounterpoiseError(f"There is no file {path}.") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        why = "it is damaged, or holds Python objects, which are not loaded" if "pickle" in str(error) else error
+        raise CounterpoiseError(f"{path} does not hold plain NumPy arrays: {why}.") from None

@@ -1,0 +1,197 @@
+"""A file from a public place: resumed where it stopped, checked before it gets its name."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import http.client
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from counterpoise.errors import CounterpoiseError
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Remote", "download", "verify"]
+
+_BLOCK = 1 << 18
+_TRIES = 4
+"""How often a connection may break without a byte more than before."""
+_CONNECTIONS = 1000
+"""And how often in all: a server may promise more for ever."""
+_PATIENCE = 30.0
+"""Seconds without a byte."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file that somebody publishes, and its place below the data folder."""
+
+    path: str
+    urls: tuple[str, ...]
+    """The places that have it, the first one first."""
+    md5: str
+    """As its publisher or the usual loaders state it: against damage, not against malice."""
+    members: tuple[str, ...] = ()
+    """Of an archive, what is wanted."""
+
+
+def verify(path: Path, md5: str) -> None:
+    """Refuse a file that is not the published one."""
+    if (found := _md5(path)) != md5:
+        raise CounterpoiseError(
+            f"{path} is not the published file: its MD5 is {found} and should be {md5}. Remove it, and fetch it again."
+        )
+
+
+def download(remote: Remote, target: Path) -> None:
+    """Bring the file from the first place that gives it whole; an error is one sentence that says what to put where."""
+    part = target.with_name(f"{target.name}.part")
+    failures = []
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(part):
+            if target.is_file():  # another process brought it while this one waited
+                return
+            for url in remote.urls:
+                try:
+                    _bring(url, part, remote.md5)
+                except (OSError, http.client.HTTPException, _Failed) as error:
+                    if isinstance(error, OSError) and error.filename is not None and not _from_network(error):
+                        raise
+                    failures.append(f"{url}: {_reason(error)}")
+                else:
+                    part.replace(target)
+                    return
+    except OSError as error:
+        raise CounterpoiseError(
+            f"{target} cannot be written: {error.strerror or error}. Set COUNTERPOISE_DATA to a folder that can."
+        ) from None
+    raise CounterpoiseError(
+        f"{target.name} is not in {target.parent} and could not be fetched ({'; '.join(failures)}). "
+        f"Put the file into {target.parent}, or set COUNTERPOISE_DATA to a data folder that has it."
+    )
+
+
+class _Failed(Exception):
+    """A place that does not give the file."""
+
+
+def _from_network(error: OSError) -> bool:
+    return isinstance(error, urllib.error.URLError | TimeoutError | ConnectionError)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the server answers {error.code} {error.reason}"
+    if isinstance(error, urllib.error.URLError):
+        error = error.reason if isinstance(error.reason, Exception) else error
+    return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
+
+
+def _bring(url: str, part: Path, md5: str) -> None:
+    """Fill `part` from where it stands, in as many connections as make progress, and check it."""
+    fresh = not part.exists()  # or its beginning may be of a file that has changed since
+    tries = 0
+    for _ in range(_CONNECTIONS):
+        if tries == _TRIES:
+            break
+        before = _size(part)
+        try:
+            whole = _connect(url, part, before)
+        except (TimeoutError, ConnectionError, http.client.HTTPException):
+            whole = False
+        if not whole:
+            tries = 0 if _size(part) > before else tries + 1
+        elif _md5(part) == md5:
+            return
+        else:
+            part.unlink()
+            if fresh:
+                raise _Failed(f"what it gives has another MD5 than {md5}")
+            fresh = True
+    raise _Failed(f"the connection broke after {_size(part)} bytes; the same command goes on from there")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _connect(url: str, part: Path, start: int) -> bool:
+    """Append what one connection gives; whether the file is then as long as the server says."""
+    request = urllib.request.Request(url, headers={"User-Agent": "counterpoise"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        answer = urllib.request.urlopen(request, timeout=_PATIENCE)
+    except urllib.error.HTTPError as error:
+        if error.code == 416:  # nothing after `start`: it is whole, or of another file
+            return True
+        raise
+    with answer, part.open("ab") as file:
+        if start and answer.status != 206:  # the server begins anew
+            file.truncate(start := 0)
+        length = answer.headers.get("Content-Length")
+        total = None if length is None else start + int(length)
+        with _bar(part.name.removesuffix(".part"), total) as show:
+            done = start
+            while block := answer.read(_BLOCK):
+                file.write(block)
+                show(done := done + len(block))
+    return total is None or done >= total
+
+
+def _md5(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+@contextlib.contextmanager
+def _alone(part: Path) -> Iterator[None]:
+    """One process at a time, where the system can: two would write into the same part."""
+    if fcntl is None:
+        yield
+        return
+    with part.with_name(f".{part.name}.lock").open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class _Bar:
+    """One line on standard error, at most ten times a second."""
+
+    def __init__(self, name: str, total: int | None) -> None:
+        self.name, self.total, self.last = name, total, 0.0
+
+    def __call__(self, done: int) -> None:
+        now = time.monotonic()
+        if now - self.last < 0.1 and done != self.total:
+            return
+        self.last = now
+        if self.total:
+            filled = 24 * done // self.total
+            text = f"{'━' * filled}{'╌' * (24 - filled)} {done / 1e6:.1f} of {self.total / 1e6:.1f} MB"
+        else:
+            text = f"{done / 1e6:.1f} MB"
+        sys.stderr.write(f"\r\x1b[K{self.name[:28]} {text}")
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _bar(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A callback for the bytes so far, which draws them where a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    try:
+        yield _Bar(name, total)
+    finally:
+        sys.stderr.write("\r\x1b[K")

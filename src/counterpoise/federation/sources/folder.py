@@ -1,0 +1,83 @@
+"""The local data folder, and how the files of a data set come into it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tarfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.sources.download import Remote, download, verify
+
+__all__ = ["data_folder", "ensure", "here"]
+
+VARIABLE = "COUNTERPOISE_DATA"
+
+
+def data_folder() -> Path:
+    """``COUNTERPOISE_DATA``, or the user's cache folder."""
+    if given := os.environ.get(VARIABLE):
+        return Path(given).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library" / "Caches"
+    else:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return base / "counterpoise"
+
+
+def here(remote: Remote, folder: Path) -> bool:
+    """Whether the file, or all that is wanted of an archive, is in the folder."""
+    return all(path.is_file() for path in _wanted(remote, folder))
+
+
+def ensure(remotes: Sequence[Remote], folder: Path) -> None:
+    """Bring every file that is not there, checked, and unpack what is wanted of archives."""
+    for remote in remotes:
+        if here(remote, folder):
+            continue
+        archive = folder / remote.path
+        brought = not archive.is_file()
+        if brought:
+            download(remote, archive)
+        elif remote.members:  # a person put it there; whole files are known by what their readers say of them
+            verify(archive, remote.md5)
+        if remote.members:
+            _unpack(archive, remote.members)
+            if brought:
+                archive.unlink()
+
+
+def _wanted(remote: Remote, folder: Path) -> list[Path]:
+    path = folder / remote.path
+    return [path.parent / Path(member).name for member in remote.members] if remote.members else [path]
+
+
+def _unpack(archive: Path, members: Sequence[str]) -> None:
+    """Write the members beside the archive, under their last names alone; nothing else of it is touched."""
+    missing = set(members)
+    try:
+        with tarfile.open(archive, "r|*") as tar:
+            for entry in tar:
+                if entry.name not in missing or not entry.isfile():
+                    continue
+                target = archive.parent / Path(entry.name).name
+                part = target.with_name(f"{target.name}.part")
+                content = tar.extractfile(entry)
+                assert content is not None
+                with content, part.open("wb") as file:
+                    shutil.copyfileobj(content, file, 1 << 20)
+                part.replace(target)
+                missing.remove(entry.name)
+                if not missing:
+                    return
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise CounterpoiseError(f"{archive} is not a whole archive ({error}). Remove it, and fetch it again.") from None
+    except OSError as error:
+        raise CounterpoiseError(f"{archive} cannot be unpacked: {error.strerror or error}.") from None
+    raise CounterpoiseError(f"{archive} lacks {min(missing)}. Remove it, and fetch it again.")

@@ -1,0 +1,54 @@
+"""What a run showed, in numbers that are each named for what they are.
+
+Pure functions of records and sequences: they know no engine, and a record read from a run's folder
+does as well as a fresh one. `summary` takes a whole run; a metric of your own is a function of outputs
+and targets, given to `simulate(metrics=...)`, and every measure here takes its name.
+"""
+
+from counterpoise.measures.cost import Cost, cost
+from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
+from counterpoise.measures.curves import (
+    Best,
+    across_seeds,
+    best,
+    bytes_to,
+    curve,
+    last,
+    mean_of_last,
+    rounds_to,
+    volatility,
+)
+from counterpoise.measures.detection import Detection, auc, count_error, detection, false_alarms, recall
+from counterpoise.measures.fairness import Distribution, distribution
+from counterpoise.measures.significance import Paired, bootstrap_interval, paired
+from counterpoise.measures.summary import summary
+
+__all__ = [
+    "Best",
+    "Cost",
+    "Detection",
+    "Distribution",
+    "Paired",
+    "across_seeds",
+    "auc",
+    "best",
+    "bootstrap_interval",
+    "bytes_to",
+    "cost",
+    "count_error",
+    "couplings",
+    "curve",
+    "detection",
+    "distribution",
+    "effective_clients",
+    "effective_number",
+    "false_alarms",
+    "last",
+    "mean_of_last",
+    "paired",
+    "recall",
+    "rounds_to",
+    "spearman",
+    "summary",
+    "volatility",
+]

@@ -1,0 +1,103 @@
+"""How well verdicts tell liars from honest clients, and how near estimated counts come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Detection", "auc", "count_error", "detection", "false_alarms", "recall"]
+
+
+def recall(flagged: Sequence[bool], lies: Sequence[bool]) -> float:
+    """The fraction of lies that were flagged; NaN without a lie."""
+    return _share(flagged, lies)
+
+
+def false_alarms(flagged: Sequence[bool], lies: Sequence[bool]) -> float:
+    """The fraction of honest claims that were flagged; NaN without one."""
+    return _share(flagged, [not lie for lie in lies])
+
+
+def _share(flagged: Sequence[bool], among: Sequence[bool]) -> float:
+    chosen = [bool(f) for f, a in zip(flagged, among, strict=True) if a]
+    return sum(chosen) / len(chosen) if chosen else math.nan
+
+
+def auc(scores: Sequence[float], lies: Sequence[bool]) -> float:
+    """The chance that a lie scores above an honest claim, equal scores counting half; NaN without one of each.
+
+    >>> auc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
+    0.75
+    """
+    values, truth = np.asarray(scores, dtype=float), np.asarray(lies, dtype=bool)
+    if truth.all() or not truth.any():
+        return math.nan
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]  # Mann and Whitney's statistic, from mean ranks
+    positive = int(truth.sum())
+    above = float(ranks[truth].sum()) - positive * (positive + 1) / 2
+    return above / (positive * (len(truth) - positive))
+
+
+def count_error(estimated: Sequence[float], true: Sequence[float]) -> float:
+    """The median relative error of estimated counts, ``|estimated - true| / true``."""
+    guess, fact = np.asarray(estimated, dtype=float), np.asarray(true, dtype=float)
+    real = np.isfinite(guess) & (fact > 0)
+    return float(np.median(np.abs(guess[real] - fact[real]) / fact[real])) if real.any() else math.nan
+
+
+class Detection(NamedTuple):
+    """Verdicts against the truth, claim by claim and client by client."""
+
+    claims: int
+    recall: float
+    false_alarms: float
+    auc: float
+    """Of the size of the z-score."""
+    caught: float
+    """The fraction of liars that were flagged at least once."""
+    accused: float
+    """The fraction of honest clients that were flagged at least once."""
+    count_error: float
+    """Of estimates, as `count_error` has it; NaN where true counts are not given."""
+
+
+def detection(
+    verdicts: Iterable[Mapping[str, Any]],
+    liars: Collection[int] | Collection[tuple[int, int]],
+    counts: Mapping[int, float] | None = None,
+) -> Detection:
+    """How a run's verdicts fared, given who lied: clients, or for those who lie at times ``(client, round)``.
+
+    A verdict is a row with ``client``, ``round``, ``action`` (anything but ``accepted`` is a flag), and
+    where it has them ``z`` and ``estimated``; `counts` are clients' true data counts.
+    """
+    rows = list(verdicts)
+    lied = set(liars)
+    lies = [row["client"] in lied or (row["client"], row.get("round")) in lied for row in rows]
+    flagged = [row["action"] != "accepted" for row in rows]
+    scored = [(abs(row["z"]), lie) for row, lie in zip(rows, lies, strict=True) if _number(row.get("z"))]
+    guessed = [
+        (row["estimated"], counts[row["client"]])
+        for row in rows
+        if counts is not None and row["client"] in counts and _number(row.get("estimated"))
+    ]
+    ever_lied = {row["client"] for row, lie in zip(rows, lies, strict=True) if lie}
+    seen = {row["client"] for row in rows}
+    ever_flagged = {row["client"] for row, flag in zip(rows, flagged, strict=True) if flag}
+    return Detection(
+        len(rows),
+        recall(flagged, lies),
+        false_alarms(flagged, lies),
+        auc([s for s, _ in scored], [lie for _, lie in scored]),
+        len(ever_flagged & ever_lied) / len(ever_lied) if ever_lied else math.nan,
+        len(ever_flagged - ever_lied) / len(seen - ever_lied) if seen - ever_lied else math.nan,
+        count_error([g for g, _ in guessed], [t for _, t in guessed]),
+    )
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not math.isnan(value)

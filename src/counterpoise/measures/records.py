@@ -1,0 +1,53 @@
+"""What the measures ask of a round's record; `counterpoise.engine.RoundRecord` is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+__all__ = ["Curve", "Outcome", "Record"]
+
+Curve = list[tuple[int, float]]
+"""``(round, value)`` of the rounds that measured something."""
+
+
+class Outcome(Protocol):
+    """What the server made of a round."""
+
+    @property
+    def weights(self) -> Mapping[int, float] | None:
+        """Of every client heard; None for a rule without weights."""
+
+    @property
+    def notes(self) -> Mapping[str, Mapping[int, float]]:
+        """Named numbers per client, such as a reliability."""
+
+
+class Record(Protocol):
+    """One round."""
+
+    @property
+    def round(self) -> int: ...
+
+    @property
+    def outcome(self) -> Outcome: ...
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """Of the server's model, where measured."""
+
+    @property
+    def clients(self) -> Mapping[str, Mapping[int, float]]:
+        """Of the server's model on each client's held-out part, where measured."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    @property
+    def bytes_up(self) -> int: ...
+
+    @property
+    def bytes_down(self) -> int: ...
+
+    @property
+    def memory(self) -> int: ...

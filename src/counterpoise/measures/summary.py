@@ -1,0 +1,54 @@
+"""All measures of one run by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from counterpoise.measures.cost import cost
+from counterpoise.measures.coupling import couplings, effective_clients
+from counterpoise.measures.curves import best, bytes_to, curve, last, mean_of_last, rounds_to, volatility
+from counterpoise.measures.fairness import distribution
+from counterpoise.measures.records import Record
+
+__all__ = ["summary"]
+
+
+def summary(
+    records: Sequence[Record], metric: str = "accuracy", target: float | None = None, lower: bool = False
+) -> dict[str, Any]:
+    """Every measure of a run's rounds (``run.rounds``) as plain values; what could not be measured is left out.
+
+    `target` adds the rounds and bytes it took to reach it; `lower` says that less of the metric is
+    better. Values of clients are those of the last round that measured them.
+    """
+    found: dict[str, Any] = {}
+    for name, less in ((metric, lower), ("loss", True)):
+        values = curve(records, name)
+        if values:
+            top = best(values, less)
+            found |= {
+                f"{name} (last round)": last(values),
+                f"{name} (mean of last 10 rounds)": mean_of_last(values),
+                f"{name} (best round)": top.value,
+                f"best round by {name}": top.round,
+                f"{name} volatility": volatility(values),
+            }
+    if target is not None:
+        found[f"rounds to {metric} {target:g}"] = rounds_to(curve(records, metric), target, lower)
+        found[f"bytes to {metric} {target:g}"] = bytes_to(records, target, metric, lower)
+    each = next((r.clients[metric] for r in reversed(records) if metric in r.clients), None)
+    if each:
+        spread = distribution(each.values(), lower)
+        found |= {f"client {metric} {name.replace('_', ' ')}": value for name, value in spread._asdict().items()}
+    notes = sorted({name for r in records for name in r.outcome.notes})
+    for of in ("weight", *notes):
+        pairs = [value for _, value in couplings(records, of, metric) if not np.isnan(value)]
+        if pairs:
+            found[f"coupling of {of} with client {metric} (mean over rounds)"] = float(np.mean(pairs))
+    weighed = effective_clients(records)
+    if weighed:
+        found["effective clients (mean over rounds)"] = float(np.mean([value for _, value in weighed]))
+    return found | {name.replace("_", " "): value for name, value in cost(records)._asdict().items()}

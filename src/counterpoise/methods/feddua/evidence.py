@@ -1,0 +1,177 @@
+"""What speaks for or against a claimed count: three kinds of evidence, each an error in log n per client."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from counterpoise.local import Local
+from counterpoise.method import Cohort, Tensors, World
+from counterpoise.parts.geometry import cosines
+from counterpoise.parts.robust import line, regression, spread
+
+__all__ = [
+    "Points",
+    "Stream",
+    "consistency",
+    "displacement",
+    "expected",
+    "factors",
+    "linear",
+    "measure",
+    "prior_line",
+    "report",
+    "solved",
+]
+
+_LEAST = 0.2
+"""The least spread, in log n, of evidence that rests on how clients differ: of the update, and of what the branch has
+learned. Momentum makes rho depend on how gradients turn, and gets as much in proportion."""
+
+
+class Points(NamedTuple):
+    """What the server knows of some clients, one number each ``[M]``, in float64; all but `angle` are logarithms."""
+
+    n: Tensor
+    """The count claimed."""
+    rho: Tensor
+    """``|d| / (eta |g_bar| E)``: with plain SGD the steps of an epoch."""
+    alpha: Tensor
+    """The adjustment factor: what the branch reported, or rho / n (eq. 12)."""
+    size: Tensor
+    """The count claimed, over the median of its round."""
+    length: Tensor
+    """The update's norm, over the median of its round."""
+    angle: Tensor
+    """Its cosine with the mean of its round, less their median."""
+    last: Tensor
+    """The last layer's share of the norm, over the median of its round."""
+
+
+class Stream(NamedTuple):
+    """One kind of evidence."""
+
+    error: Tensor
+    """How far each client's claim lies above what the evidence speaks for, in log n: ``[C]``, NaN without evidence."""
+    spread: Tensor
+    """How far honest claims do."""
+    floor: Tensor
+    """The least that the spread may be for each client, ``[C]``."""
+
+
+def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool) -> Points:
+    """The cohort's points. A client that neither moved nor reports a gradient gives no evidence, NaN.
+
+    What cannot be (a gradient of 0 that moved a model) is kept as a very small number, or a lie would be no evidence.
+    """
+    local, n = world.local, cohort.examples.double().log()
+    lengths = torch.linalg.vector_norm(cohort.updates, dim=1, dtype=torch.float64)
+    gradients = reports["gradient"].double()
+    pace = local.lr(max(world.round, 1)) * local.passes * gradients
+    rho = torch.where((lengths > 0) | (gradients > 0), _log(lengths) - _log(pace), torch.nan)
+    ends = (world.layout.layers == world.layout.layers.max()).to(lengths.device)
+    last = torch.linalg.vector_norm(cohort.updates[:, ends], dim=1, dtype=torch.float64)
+    length = _log(lengths) if bool(lengths.quantile(0.5) > 0) else torch.full_like(n, torch.nan)
+    angle = cosines(cohort.updates, cohort.updates.mean(0)).double()
+    beside = (v - _middle(v) for v in (n, length, angle, _log(last) - _log(lengths)))
+    return Points(n, rho, factors(reports) if by_branch else rho - n, *beside)
+
+
+def factors(reports: Tensors) -> Tensor:
+    """log alpha as clients report it: the mean over their epochs."""
+    return _log(reports["alphas"].double()).mean(1)
+
+
+def expected(n: Tensor, local: Local) -> Tensor:
+    """log alpha at a count if all gradients were equal: ``|a|_1 / (E n)``, |a|_1 the reach of E ceil(n / B) steps.
+
+    For plain SGD it is ``ceil(n / B) / n``; momentum makes the first steps shorter. What is left for the fit is small.
+    """
+    steps = local.passes * torch.ceil(n.exp() / local.batch - 1e-9)
+    return (_reach(steps, local) / local.passes).log() - n
+
+
+def prior_line(points: Points, local: Local) -> tuple[Tensor, Tensor]:
+    """``log alpha = expected + a + b log n`` of the majority; for SGD b within .3."""
+    known = points.alpha.isfinite()
+    most = 0.3 if linear(local) else 0.9
+    return line(points.n[known], (points.alpha - expected(points.n, local))[known], -most, most)
+
+
+def solved(rho: Tensor, prior: tuple[Tensor, Tensor], local: Local) -> Tensor:
+    """log n of which the prior expects this rho, by bisection. A count takes ``n / B + 1/2`` steps on the average."""
+    a, b = prior
+    low, high = torch.zeros_like(rho), torch.full_like(rho, 60.0)
+    for _ in range(60):
+        x = (low + high) / 2
+        steps = local.passes * (x.exp() / local.batch + 0.5)
+        short = (_reach(steps, local) / local.passes).log() + a + b * x < rho
+        low, high = torch.where(short, x, low), torch.where(short, high, x)
+    return torch.where(rho.isfinite(), high, torch.nan)
+
+
+def report(pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], local: Local) -> Stream:
+    """The factor against the prior's."""
+    a, b = prior
+
+    def error(points: Points) -> Tensor:
+        return expected(points.n, local) + a + b * points.n - points.alpha
+
+    return Stream(error(mine), spread(_known(error(pooled))), _floor(mine, local, _turning(local)))
+
+
+def consistency(pooled: Points, mine: Points, local: Local) -> Stream:
+    """The claim against the factor that the client reports itself: ``log n - log(rho / alpha)`` (eq. 6)."""
+    errors = pooled.n - pooled.rho + pooled.alpha
+    middle = _middle(errors)  # a branch that has not learned yet is off for all alike
+    return Stream(mine.n - mine.rho + mine.alpha - middle, spread(_known(errors - middle)), _floor(mine, local))
+
+
+def displacement(pooled: Points, mine: Points, local: Local) -> Stream:
+    """The claim against what the update itself looks like: log n fitted on its norm, angle and last layer (ours).
+
+    Nothing is used that a client says about itself but the claim. Before there are data, an update twice as long speaks
+    for twice the data.
+    """
+
+    def features(points: Points) -> Tensor:
+        return torch.stack([points.length, points.angle, points.last], dim=1)
+
+    there = features(pooled).isfinite().all(1)
+    usual = pooled.n.new_tensor([1.0, 0.0, 0.0])
+    c = regression(features(pooled)[there], pooled.size[there], usual)
+    errors = _known(pooled.size - features(pooled) @ c)
+    return Stream(mine.size - features(mine) @ c, spread(errors), _floor(mine, local))
+
+
+def linear(local: Local) -> bool:
+    """Whether a step is linear in the gradients, so that the length of an update tells the number of steps."""
+    return local.optimizer.reach is not None
+
+
+def _reach(steps: Tensor, local: Local) -> Tensor:
+    return steps if local.optimizer.reach is None else local.optimizer.reach(steps)
+
+
+def _floor(points: Points, local: Local, least: float = _LEAST) -> Tensor:
+    """At least half a batch of n samples: counts closer than that take the same steps."""
+    return (local.batch / (2 * points.n.exp())).clamp(min=least)
+
+
+def _turning(local: Local) -> float:
+    return _LEAST * float(local.optimizer.spec.options.get("momentum", 0))
+
+
+def _known(values: Tensor) -> Tensor:
+    return values[values.isfinite()]
+
+
+def _middle(values: Tensor) -> Tensor:
+    known = _known(values)
+    return known.quantile(0.5) if len(known) else values.new_zeros(())
+
+
+def _log(values: Tensor) -> Tensor:
+    return values.clamp(min=1e-30).log()

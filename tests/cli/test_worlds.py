@@ -1,0 +1,220 @@
+"""`counterpoise data` and `counterpoise partition`: what a person sees, and the files they write."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import zlib
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoise as cp
+from counterpoise.cli import main
+from counterpoise.cli.pictures import ascii_picture, grid, png, shades
+from counterpoise.federation import DATASETS
+from counterpoise.federation.overview import label_counts, overview
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path / "data"))
+
+    def refuse(*words, **more):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return call
+
+
+def put(folder: Path, name: str) -> None:
+    folder.mkdir(exist_ok=True)
+    x = np.random.default_rng(0).integers(0, 256, (60, 28, 28, 3), dtype=np.uint8)
+    np.savez(folder / f"{name}.npz", x_train=x, y_train=np.arange(60) % 3, x_test=x[:5], y_test=np.arange(5) % 3)
+
+
+def decoded(raw: bytes) -> np.ndarray:
+    """A PNG of eight bits, three channels and no filter, by hand."""
+    assert raw[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, place = {}, 8
+    while place < len(raw):
+        (length,) = struct.unpack(">I", raw[place : place + 4])
+        kind, body = raw[place + 4 : place + 8], raw[place + 8 : place + 8 + length]
+        assert struct.unpack(">I", raw[place + 8 + length : place + 12 + length]) == (zlib.crc32(kind + body),)
+        chunks[kind] = body
+        place += 12 + length
+    width, height, *kind = struct.unpack(">IIBBBBB", chunks[b"IHDR"])
+    assert kind == [8, 2, 0, 0, 0]
+    rows = np.frombuffer(zlib.decompress(chunks[b"IDAT"]), np.uint8).reshape(height, 1 + 3 * width)
+    assert not rows[:, 0].any()
+    return rows[:, 1:].reshape(height, width, 3)
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_a_png_holds_its_pixels():
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    assert np.array_equal(decoded(png(pixels)), pixels)
+
+
+def test_a_grid_has_its_pictures_in_rows():
+    pictures = np.arange(3 * 1 * 2 * 2, dtype=np.uint8).reshape(3, 1, 2, 2)
+    sheet = grid(pictures, 2, gap=1)
+    assert sheet.shape == (5, 5, 3)
+    assert np.array_equal(sheet[:2, 3:, 0], pictures[1, 0])
+    assert np.array_equal(sheet[3:, :2, 2], pictures[2, 0])
+    assert (sheet[2] == 255).all()
+    coloured = np.arange(12, dtype=np.uint8).reshape(1, 3, 2, 2)
+    assert np.array_equal(grid(coloured, 1), coloured[0].transpose(1, 2, 0))
+
+
+def test_shades_show_whatever_is_not_nothing():
+    assert shades(np.array([0, 0.001, 0.3, 0.6, 1.0])) == " ░▒▓█"
+    assert ascii_picture(np.array([[[0, 255]] * 2]), 4) == ["  @@", "  @@"]
+
+
+# ---------------------------------------------------------------- data
+
+
+def test_data_list_says_what_is_here(cli, tmp_path):
+    put(tmp_path / "data", "bloodmnist")
+    code, out, err = cli("data", "list")
+    assert (code, err) == (0, "")
+    assert "bloodmnist  here" in out
+    assert "stl10  not here" in out
+    assert "digits  needs no files" in out
+    lines = [line for line in out.splitlines() if "Local data folder" not in line]
+    assert max(map(len, lines)) <= 80
+    listed = json.loads(cli("data", "list", "--json")[1])
+    assert [row["name"] for row in listed] == list(DATASETS)
+    assert {row["name"] for row in listed if row["here"]} == {"digits", "synthetic", "bloodmnist"}
+    assert all(row["licence"] for row in listed)
+
+
+def test_data_where_names_the_folder_and_what_belongs_there(cli, tmp_path):
+    folder = tmp_path / "data"
+    assert cli("data", "where")[1] == f"{folder}\n"
+    put(folder, "mnist")
+    assert cli("data", "where", "mnist")[1] == f"{folder / 'mnist.npz'}\n"
+    out = cli("data", "where", "cifar10")[1]
+    assert f"{folder / 'cifar10' / 'cifar-10-binary.tar.gz'}  from https://www.cs.toronto.edu/" in out
+    assert cli("data", "where", "digits")[1] == "It needs no files.\n"
+
+
+def test_data_get_brings_what_it_can_and_tells_the_rest(cli, tmp_path):
+    put(tmp_path / "data", "mnist")
+    code, out, err = cli("data", "get", "digits", "mnist", "stl10", "bloodmnist")
+    assert code == 2
+    assert f"mnist: {tmp_path / 'data' / 'mnist.npz'}" in out
+    assert "stl10: stl10_binary.tar.gz is not in" in err
+    assert "bloodmnist: bloodmnist.npz is not in" in err
+    assert "Network is unreachable" in err
+    assert "Traceback" not in err
+
+
+def test_data_show_draws_samples(cli, tmp_path):
+    put(tmp_path / "data", "bloodmnist")
+    code, out, _ = cli("data", "show", "bloodmnist")
+    assert code == 0
+    assert "60 training and 5 test samples of shape (3, 28, 28), uint8" in out
+    assert "3 labels, 20 to 20 training samples each" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert len(out.splitlines()) > 9
+    code, out, _ = cli("data", "show", "data/bloodmnist.npz", "--out", "samples.png")
+    assert "written: samples.png" in out
+    assert decoded(Path("samples.png").read_bytes()).shape == (3 * 30 - 2, 10 * 30 - 2, 3)
+    assert cli("data", "show", "digits")[0] == cli("data", "show", "synthetic")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["data", "get", "minst"], "There is no data set 'minst'. Did you mean 'mnist'?"),
+        (["data", "where", "minst"], "There is no data set 'minst'"),
+        (["data", "show", "minst"], "There is no data set 'minst'"),
+        (["data", "show", "digits", "--out", "a.jpg"], "The picture is a PNG file; a.jpg does not end in .png"),
+        (["data", "show", "digits", "--out", "no/a.png"], "no/a.png cannot be written: No such file or directory"),
+        (["data", "show", "cifar100"], "cifar-100-binary.tar.gz is not in"),
+        (["partition", "quickstart", "--out", "a.gif"], "The picture is an SVG file; a.gif does not end in .svg"),
+        (["partition", "quickstart", "--set", "data.partition=lq"], "partition lq needs the option"),
+        (["partition", "nothing"], "There is no preset 'nothing'"),
+        (["run", "quickstart", "--set", "data.features=nois"], "There is no feature skew 'nois'"),
+        (["run", "quickstart", "--set", "cohort=weigted"], "There is no availability 'weigted'"),
+        (["run", "quickstart", "--set", "cohort.clients=3"], "give a name, or a table with a name"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(cli, words, sentence):
+    code, _, err = cli(*words)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+# ---------------------------------------------------------------- partition
+
+
+def test_partition_draws_labels_by_client_in_eighty_columns(cli):
+    code, out, err = cli("partition", "quickstart", "--set", "data.partition={name='lq', labels=2, clients=100}")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line[:2] for line in lines[:10]] == [f"{i} " for i in range(10)]
+    columns = list(zip(*(line[2:].ljust(72) for line in lines[:10]), strict=True))
+    assert {sum(cell != " " for cell in column) for column in columns} == {2}
+    assert "(72 shown)" in out
+    assert "2 labels a client" in out
+
+
+def test_partition_writes_a_drawing_and_numbers(cli, tmp_path):
+    cli("partition", "quickstart", "--seed", "3", "--out", "who.svg")
+    root = ElementTree.parse(tmp_path / "who.svg").getroot()
+    found = json.loads(cli("partition", "quickstart", "--seed", "3", "--json")[1])
+    counts = np.array(found["labels_by_client"])
+    cells = [e for e in root if e.get("fill-opacity")]
+    assert len(cells) == np.count_nonzero(counts)
+    federation = cp.load("digits", partition=cp.dirichlet(0.3, clients=20), probe=1, seed=3)
+    assert np.array_equal(counts, label_counts(federation, torch.arange(20)))
+    assert (found["clients"], found["samples"]) == (20, 1428)
+
+
+def test_an_overview_by_hand():
+    x, y = np.zeros((12, 1)), np.array([0] * 6 + [1] * 6)
+    federation = cp.Federation.from_arrays(x, y, partition=[[0, 1, 2, 3], [6, 7, 8, 9], [4, 10]], heldout=0.5)
+    counts = label_counts(federation, torch.arange(3))
+    assert counts.tolist() == [[4, 0], [0, 4], [1, 1]]
+    found = overview(federation, counts)
+    assert found == (3, 10, 2, 2, 4.0, 4, pytest.approx(4 / 3), pytest.approx(1 / 3))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["cohort={name='stragglers', of={name='weighted', clients=5}, rate=0.3}"],
+        ["cohort=day-and-night", "cohort.clients=4"],
+        ["data.partition={name='mixed', first={name='iid', clients=5}, second={name='lq', labels=2, clients=5}}"],
+        ["data.features={name='rotation', degrees=30}", "data.scaling=standard", "data.samples=800"],
+        ["data.partition={name='power-law', clients=10}"],
+    ],
+)
+def test_every_new_setting_runs_from_toml_and_is_kept(cli, tmp_path, settings):
+    words = [word for setting in settings for word in ("--set", setting)]
+    code, out, err = cli("run", "quickstart", *words, "--rounds", "2", "--out", "a", "--json")
+    assert (code, err) == (0, "")
+    code, again, _ = cli("run", "a/config.toml", "--out", "b", "--json")
+    assert json.loads(again)["accuracy"] == json.loads(out)["accuracy"]
+    assert cli("resume", "a", "--rounds", "3")[0] == 0

@@ -1,0 +1,218 @@
+"""`load`: scaling, parts of a set, real data where it is here, and what flwr-datasets can load."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import counterpoise as cp
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.catalogue import DATASETS, place
+from counterpoise.federation.datasets import read
+
+
+@pytest.fixture
+def colours(tmp_path):
+    x = np.random.default_rng(0).integers(0, [[[[99]], [[200]], [[256]]]], (60, 3, 4, 5)).astype(np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=x, y_train=np.arange(60) % 4, x_test=x[:7], y_test=np.arange(7) % 4)
+    return str(tmp_path / "a.npz"), x
+
+
+def numbers(fed):
+    return fed.base.take(torch.arange(len(fed.base)), torch.float64)[0].numpy()
+
+
+def test_bytes_become_numbers_as_asked(colours):
+    path, x = colours
+    unit, centred, standard = (cp.load(path, partition=cp.iid(2), scaling=s) for s in ("unit", "centred", "standard"))
+    assert np.allclose(numbers(unit), x / 255)
+    assert np.array_equal(numbers(cp.load(path, partition=cp.iid(2))), numbers(unit))
+    assert np.allclose(numbers(centred), x / 255 * 2 - 1)
+    mean, deviation = (f(x.astype(float), axis=(0, 2, 3), keepdims=True) for f in (np.mean, np.std))
+    assert np.allclose(numbers(standard), (x - mean) / deviation)
+    assert standard.base.inputs.dtype == torch.uint8
+    test = standard.test.take(torch.arange(7), torch.float64)[0].numpy()
+    assert np.allclose(test, ((x - mean) / deviation)[:7])  # the training part's mean, not its own
+
+
+def test_digits_have_17_levels():
+    for scaling, low, high in (("unit", 0, 1), ("centred", -1, 1), (None, -1, 1)):
+        found = numbers(cp.load("digits", partition=cp.iid(2), scaling=scaling))
+        assert (found.min(), found.max()) == (low, high)
+    found = numbers(cp.load("digits", partition=cp.iid(2), scaling="standard"))
+    assert (found.mean(), found.std()) == pytest.approx((0, 1))
+
+
+def test_a_part_of_the_samples(colours):
+    path, _ = colours
+    one, two, other = (cp.load(path, partition=cp.iid(2), samples=20, seed=s) for s in (0, 0, 1))
+    assert len(one.base) == 20
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+    assert len(np.unique(one.base.inputs.numpy().reshape(20, -1), axis=0)) == 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"scaling": "unite"}, "There is no scaling 'unite'. Did you mean 'unit'"),
+        ({"samples": 0}, "samples must be a whole number from 1 to the 60 there are, not 0"),
+        ({"samples": 61}, "samples must be a whole number from 1 to the 60 there are, not 61"),
+        ({"columns": {"inputs": "x"}}, "columns are for flwr: data sets"),
+        ({"seed": -1}, "seed must be a whole number at least 0"),
+    ],
+)
+def test_a_bad_setting_is_refused(colours, settings, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        cp.load(colours[0], partition=cp.iid(2), **settings)
+
+
+def test_only_bytes_are_scaled():
+    with pytest.raises(CounterpoiseError, match="scaling is for bytes, and the inputs of synthetic are float32"):
+        cp.load("synthetic", partition=cp.iid(2), scaling="unit")
+
+
+def test_a_data_set_is_read_once_for_many_federations():
+    one, two = (cp.load("digits", partition=cp.iid(2), seed=s) for s in (0, 0))
+    assert one.base.inputs.data_ptr() == two.base.inputs.data_ptr()
+
+
+# ---------------------------------------------------------------- real data, where it is here
+
+COUNTS = {
+    "mnist": (60_000, 10_000, 10),
+    "fashion-mnist": (60_000, 10_000, 10),
+    "cifar10": (50_000, 10_000, 10),
+    "cifar100": (50_000, 10_000, 100),
+    "stl10": (5_000, 8_000, 10),
+    "pathmnist": (89_996, 7_180, 9),
+    "organamnist": (34_561, 17_778, 11),
+    "bloodmnist": (11_959, 3_421, 8),
+}
+MEANS = {  # the usual constants of these sets, and their deviations
+    "mnist": ([0.1307], [0.3081]),
+    "fashion-mnist": ([0.2860], [0.3530]),
+    "cifar10": ([0.4914, 0.4822, 0.4465], [0.2470, 0.2435, 0.2616]),
+    "cifar100": ([0.5071, 0.4865, 0.4409], [0.2673, 0.2564, 0.2762]),
+}
+
+
+def real(name):
+    if place(DATASETS[name]) is None:
+        pytest.skip(f"{name} is not in the local data folder")
+    return name
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", COUNTS)
+def test_real_data_is_all_there(name):
+    federation = cp.load(real(name), partition=cp.dirichlet(0.5, clients=50), scaling="standard")
+    train, test, classes = COUNTS[name]
+    assert (len(federation.base), len(federation.test), federation.classes) == (train, test, classes)
+    held = federation.train.sizes(torch.arange(50)).sum() + federation.heldout.sizes(torch.arange(50)).sum()
+    assert int(held) == train
+    if name in MEANS:
+        scale, shift = (v.flatten().numpy() for v in (federation.base.scale, federation.base.shift))
+        assert -shift / scale / 255 == pytest.approx(MEANS[name][0], abs=1e-4)
+        assert 1 / scale / 255 == pytest.approx(MEANS[name][1], abs=1e-4)
+
+
+@pytest.mark.data
+def test_mnists_writers_are_539_with_their_own_digits():
+    federation = cp.load(real("mnist"), partition=cp.natural(), heldout=0)
+    sizes = federation.train.sizes(torch.arange(federation.clients))
+    assert federation.clients == 539
+    assert int(sizes.sum()) == 60_000
+    assert 80 < float(sizes.double().mean()) < 140
+
+
+@pytest.mark.data
+def test_fedbacs_shards_on_mnist():
+    federation = cp.load(real("mnist"), partition=cp.shards(20, per_client=2, total=300), heldout=0)
+    ids = torch.arange(20)
+    assert federation.train.sizes(ids).tolist() == [400] * 20
+    labels = [len(federation.base.targets[rows].unique()) for rows in federation.train.rows(ids)]
+    assert max(labels) <= 4  # a shard may lie across two labels
+    assert np.mean(labels) < 3
+
+
+# ---------------------------------------------------------------- flwr-datasets
+
+
+@pytest.fixture
+def hub(tmp_path):
+    """A folder that the hub's library loads as a data set: twelve pictures of different grey."""
+    datasets = pytest.importorskip("datasets")
+    pytest.importorskip("flwr_datasets")
+    image = pytest.importorskip("PIL.Image")
+    features = datasets.Features(
+        {"picture": datasets.Image(), "kind": datasets.ClassLabel(num_classes=3), "writer_id": datasets.Value("string")}
+    )
+    for split, n in (("train", 12), ("test", 4)):
+        rows = {
+            "picture": [image.fromarray(np.full((5, 4), 10 * i, np.uint8)) for i in range(n)],
+            "kind": [i % 3 for i in range(n)],
+            "writer_id": [f"w{i // 4}" for i in range(n)],
+        }
+        datasets.Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "set" / f"{split}.parquet")
+    return f"flwr:{tmp_path / 'set'}"
+
+
+def test_flwr_datasets_load_what_they_can(hub):
+    federation = cp.load(hub, partition=cp.natural(), heldout=0)
+    assert (federation.clients, federation.shape, federation.classes) == (3, (1, 5, 4), 3)
+    assert federation.base.inputs[:, 0, 0, 0].tolist() == [10 * i for i in range(12)]
+    assert federation.base.targets.tolist() == [i % 3 for i in range(12)]
+    assert len(federation.test) == 4
+    named = cp.load(hub, partition=cp.iid(2), columns={"inputs": "picture", "targets": "kind"})
+    assert named.source["columns"] == {"inputs": "picture", "targets": "kind"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        ({"inputs": "pictur"}, "There is no column 'pictur' in .*Did you mean 'picture'"),
+        ({"input": "picture"}, "There is no column 'input' of a data set. Did you mean 'inputs'"),
+    ],
+)
+def test_a_column_that_is_not_there_is_told(hub, columns, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        cp.load(hub, partition=cp.iid(2), columns=columns)
+
+
+def test_a_set_that_the_hub_does_not_have_is_told(hub):
+    with pytest.raises(CounterpoiseError, match=r"flwr-datasets cannot load '.*nowhere'"):
+        read(hub + "/nowhere")
+
+
+def test_partitioners_of_flwr_datasets_deal():
+    pytest.importorskip("flwr_datasets")
+    options = {"num_partitions": 5, "alpha": 0.5, "min_partition_size": 2}
+    one, two, other = (
+        cp.load("digits", partition=cp.flwr("DirichletPartitioner", options), heldout=0, probe=1, seed=s)
+        for s in (0, 0, 1)
+    )
+    assert one.fingerprint == two.fingerprint != other.fingerprint
+    assert one.clients == 5
+    assert sorted(one.train.flat.tolist()) == sorted(set(one.train.flat.tolist()))
+    assert len(one.train.flat) == 1438 - 10
+    equal = cp.load("digits", partition=cp.flwr("IidPartitioner", {"num_partitions": 4}), heldout=0)
+    assert sorted(set(equal.train.sizes(torch.arange(4)).tolist())) in ([359, 360], [359], [360])
+    for name, sentence in (
+        ("DirichletPartitione", "Did you mean 'DirichletPartitioner'"),
+        ("VerticalSizePartitioner", ""),
+    ):
+        with pytest.raises(CounterpoiseError, match=rf"There is no partitioner .*{sentence}"):
+            cp.load("digits", partition=cp.flwr(name, {}))
+    with pytest.raises(CounterpoiseError, match="IidPartitioner of flwr-datasets cannot deal this"):
+        cp.load("digits", partition=cp.flwr("IidPartitioner", {"num_partitions": -1}))
+
+
+def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
+    for make in (
+        lambda: read("flwr:mnist"),
+        lambda: cp.load("digits", partition=cp.flwr("IidPartitioner", {"num_partitions": 4})),
+    ):
+        with pytest.raises(CounterpoiseError, match=r"pip install 'counterpoise\[datasets\]'"):
+            make()

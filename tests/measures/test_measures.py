@@ -1,0 +1,335 @@
+"""Every measure against scipy, scikit-learn or a case worked out by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+from worlds import FixedWorld, cohort, server
+
+import counterpoise as cp
+from counterpoise import measures as m
+from counterpoise.errors import CounterpoiseError
+
+NAN = math.nan
+
+
+@dataclass
+class Said:
+    weights: dict | None = None
+    notes: dict = field(default_factory=dict)
+
+
+@dataclass
+class Round:
+    """As much of a record as measures ask for."""
+
+    round: int
+    metrics: dict = field(default_factory=dict)
+    outcome: Said = field(default_factory=Said)
+    clients: dict = field(default_factory=dict)
+    seconds: float = 0.5
+    bytes_up: int = 10
+    bytes_down: int = 3
+    memory: int = 0
+
+
+def rounds(values, **more):
+    """One record a round; None is a round that was not evaluated."""
+    return [Round(i, {} if v is None else {"accuracy": v}, **more) for i, v in enumerate(values, 1)]
+
+
+# ---------------------------------------------------------------- curves
+
+VALUES = [0.1, 0.3, None, 0.2, 0.6, 0.9, 0.5, 0.9, 0.8, 0.7, None, 0.6, 0.5]
+
+
+def test_last_mean_of_last_and_best_are_three_different_things():
+    curve = m.curve(rounds(VALUES))
+    assert [r for r, _ in curve] == [1, 2, 4, 5, 6, 7, 8, 9, 10, 12, 13]
+    assert m.last(curve) == 0.5
+    assert m.mean_of_last(curve) == pytest.approx(np.mean([0.2, 0.6, 0.9, 0.5, 0.9, 0.8, 0.7, 0.6, 0.5]))  # rounds 4-13
+    assert m.mean_of_last(curve, 2) == pytest.approx(0.55)
+    assert m.best(curve) == (0.9, 6)
+    assert m.best(curve, lower=True) == (0.1, 1)
+
+
+def test_volatility_is_the_mean_step_from_one_measured_round_to_the_next():
+    assert m.volatility([(1, 0.1), (2, 0.3), (5, 0.2)]) == pytest.approx(0.15)
+    assert m.volatility([(1, 0.4), (2, 0.4)]) == 0
+
+
+def test_rounds_and_bytes_to_a_target():
+    records = rounds(VALUES)
+    curve = m.curve(records)
+    assert m.rounds_to(curve, 0.6) == 5
+    assert m.rounds_to(curve, 0.95) is None
+    assert m.rounds_to(curve, 0.1, lower=True) == 1
+    assert m.bytes_to(records, 0.6) == 5 * 13
+    assert m.bytes_to(records, 0.95) is None
+
+
+def test_a_curve_without_points():
+    assert [math.isnan(f([])) for f in (m.last, m.mean_of_last, m.volatility)] == [True] * 3
+    assert m.best([]).round is None
+    assert math.isnan(m.best([(1, NAN)]).value)
+    assert m.rounds_to([], 0.5) is None
+
+
+def test_spread_across_seeds_is_that_of_a_sample():
+    assert m.across_seeds([1, 2, 4]) == pytest.approx((7 / 3, np.std([1, 2, 4], ddof=1)))
+    assert m.across_seeds([1])[0] == 1
+    assert math.isnan(m.across_seeds([1])[1])
+
+
+# ---------------------------------------------------------------- fairness
+
+
+def test_a_distribution_by_hand():
+    found = m.distribution([*np.linspace(0.1, 1.0, 20), NAN])
+    values = np.linspace(0.1, 1.0, 20)
+    assert found.clients == 20
+    assert found.mean == pytest.approx(0.55)
+    assert found.deviation == pytest.approx(np.sqrt(np.mean((values - 0.55) ** 2)))
+    assert found.worst_decile == pytest.approx(values[:2].mean())
+    assert found.best_decile == pytest.approx(values[-2:].mean())
+    assert found.gap == pytest.approx(values[-2:].mean() - values[:2].mean())
+    assert (found.lowest, found.highest) == (0.1, 1.0)
+    assert (found.lower_quartile, found.median, found.upper_quartile) == pytest.approx(
+        tuple(stats.scoreatpercentile(values, [25, 50, 75]))
+    )
+
+
+def test_the_worst_decile_of_few_clients_is_the_worst_client():
+    assert m.distribution([0.5, 0.1, 0.9])[-3:] == (0.1, 0.9, pytest.approx(0.8))
+    assert m.distribution([0.4] * 11).worst_decile == pytest.approx(0.4)
+    assert m.distribution([]).clients == 0
+
+
+# ---------------------------------------------------------------- couplings
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=3, max_size=20))
+def test_spearman_is_scipys(pairs):
+    a, b = (dict(enumerate(map(float, column))) for column in zip(*pairs, strict=True))
+    if len(set(a.values())) == 1 or len(set(b.values())) == 1:
+        assert math.isnan(m.spearman(a, b))
+    else:
+        assert m.spearman(a, b) == pytest.approx(stats.spearmanr([*a.values()], [*b.values()]).statistic)
+
+
+def test_a_coupling_is_over_the_clients_that_were_heard():
+    accuracy = {0: 0.1, 1: 0.2, 2: 0.3, 3: 0.9, 4: NAN}
+    records = [
+        Round(1, outcome=Said({0: 0.5, 1: 0.3, 2: 0.2}), clients={"accuracy": accuracy}),
+        Round(2, outcome=Said({0: 0.1, 2: 0.2, 3: 0.7, 4: 0.0}), clients={"accuracy": accuracy}),
+        Round(3, outcome=Said({0: 0.1, 2: 0.2, 3: 0.7})),  # clients were not evaluated
+        Round(4, outcome=Said(None, {"reliability": {1: 1.0, 2: 3.0, 3: 2.0}}), clients={"accuracy": accuracy}),
+        Round(5, outcome=Said({0: 0.5, 1: 0.5}), clients={"accuracy": accuracy}),  # two have no rank to speak of
+    ]
+    assert m.couplings(records)[:2] == [(1, pytest.approx(-1)), (2, pytest.approx(1))]
+    assert [r for r, _ in m.couplings(records)] == [1, 2, 5]
+    assert math.isnan(m.couplings(records)[2][1])
+    assert m.couplings(records, "reliability") == [(4, pytest.approx(0.5))]
+
+
+def test_a_contribution_is_a_clients_part_of_the_servers_step():
+    """Updates (3, 0) and (0, 1) with weights 1/4 and 3/4 make the step (3/4, 3/4): parts 1/2 and 1/2."""
+    found = server(cp.methods.fedavg(), 2).receive(cohort([4, 7], [[3.0, 0.0], [0.0, 1.0]], [1, 3]), FixedWorld(2))
+    assert found.notes["contribution"] == pytest.approx({4: 0.5, 7: 0.5})
+    one = server(cp.methods.fedavg(), 2).receive(cohort([4, 7], [[3.0, 1.0], [-1.0, 0.0]], [1, 1]), FixedWorld(2))
+    step = np.array([1.0, 0.5])
+    parts = np.array([[3.0, 1.0], [-1.0, 0.0]]) @ step / 2 / (step @ step)
+    assert one.notes["contribution"] == pytest.approx({4: parts[0], 7: parts[1]})
+    assert parts.sum() == pytest.approx(1)
+    still = server(cp.methods.fedavg(), 2).receive(cohort([4, 7], np.zeros((2, 2))), FixedWorld(2))
+    assert "contribution" not in still.notes
+
+
+def test_the_effective_number_of_clients():
+    assert m.effective_number([1 / 3] * 3) == pytest.approx(3)
+    assert m.effective_number([2, 1, 1]) == pytest.approx(16 / 6)  # weights need not sum to one
+    assert math.isnan(m.effective_number([0, 0]))
+    assert m.effective_clients([Round(1, outcome=Said({0: 0.5, 1: 0.5})), Round(2)]) == [(1, pytest.approx(2))]
+
+
+# ---------------------------------------------------------------- detection
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30))
+def test_auc_is_scikit_learns(pairs):
+    scores, lies = ([*column] for column in zip(*pairs, strict=True))
+    if len(set(lies)) == 1:
+        assert math.isnan(m.auc(scores, lies))
+    else:
+        assert m.auc(scores, lies) == pytest.approx(roc_auc_score(lies, scores))
+
+
+def test_recall_false_alarms_and_error_by_hand():
+    flagged, lies = [True, False, True, False, False], [True, True, False, False, False]
+    assert m.recall(flagged, lies) == 0.5
+    assert m.false_alarms(flagged, lies) == pytest.approx(1 / 3)
+    assert math.isnan(m.recall([True], [False]))
+    assert m.count_error([110, 90, 300], [100, 100, 100]) == pytest.approx(0.1)
+    assert m.count_error([NAN, 120], [100, 100]) == pytest.approx(0.2)
+    assert math.isnan(m.count_error([], []))
+
+
+def verdict(client, round, action, z=0.0, estimated=NAN):
+    return {"client": client, "round": round, "action": action, "z": z, "estimated": estimated, "claimed": 1}
+
+
+ROWS = [
+    verdict(0, 1, "accepted", 0.1, 50),
+    verdict(1, 1, "corrected", -5.0, 100),
+    verdict(2, 1, "warned", 2.5, 40),
+    verdict(0, 2, "accepted", 0.3),
+    verdict(1, 2, "accepted", 1.0),
+    verdict(3, 2, "excluded", 4.0, 11),
+]
+
+
+def test_verdicts_against_clients_that_always_lie():
+    found = m.detection(ROWS, liars={1, 3}, counts={0: 50, 1: 80, 3: 10})
+    assert found.claims == 6
+    assert found.recall == pytest.approx(2 / 3)
+    assert found.false_alarms == pytest.approx(1 / 3)
+    assert found.auc == pytest.approx(roc_auc_score([0, 1, 0, 0, 1, 1], [0.1, 5, 2.5, 0.3, 1, 4]))
+    assert (found.caught, found.accused) == (1.0, 0.5)
+    assert found.count_error == pytest.approx(np.median([0, 0.25, 0.1]))
+
+
+def test_verdicts_against_clients_that_lie_at_times():
+    found = m.detection(ROWS, liars={(1, 1), (3, 2)})
+    assert found.recall == 1.0
+    assert found.false_alarms == pytest.approx(1 / 4)
+    assert math.isnan(found.count_error)
+    assert math.isnan(m.detection(ROWS, liars=set()).recall)
+
+
+# ---------------------------------------------------------------- significance
+
+
+def test_a_paired_comparison_is_scipys():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(0.8, 0.1, 8), rng.normal(0.75, 0.1, 8)
+    found = m.paired(a, b)
+    assert found.seeds == 8
+    assert found.difference == pytest.approx((a - b).mean())
+    assert found.p == pytest.approx(stats.wilcoxon(a, b).pvalue)
+    theirs = stats.bootstrap((a - b,), np.mean, method="percentile", rng=1).confidence_interval
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
+    assert m.paired(a, b) == found
+    assert found.low < found.difference < found.high
+
+
+def test_wilcoxon_by_enumeration():
+    """All signs of five different sizes are equally likely: rank sums at least as far from the middle as ours."""
+    differences = [0.1, 0.3, -0.2, 0.5, 0.4]
+    ours = 1 + 3 + 5 + 4
+    sums = [sum(r for r, s in zip(range(1, 6), signs, strict=True) if s) for signs in product((0, 1), repeat=5)]
+    exact = np.mean([abs(s - 7.5) >= abs(ours - 7.5) for s in sums])
+    assert m.paired(differences, [0.0] * 5).p == pytest.approx(exact)
+
+
+def test_the_bootstrap_of_two_values_has_three_means():
+    low, high = m.bootstrap_interval([0.0, 1.0])
+    assert (low, high) == (0.0, 1.0)
+    low, high = m.bootstrap_interval([0.0, 1.0], level=0.4)  # a quarter, a half, a quarter
+    assert (low, high) == (0.5, 0.5)
+
+
+def test_seeds_that_do_not_differ_and_too_few():
+    same = m.paired([0.5, 0.6], [0.5, 0.6])
+    assert same == (2, 0.0, 0.0, 0.0, 1.0)
+    assert math.isnan(m.paired([0.5], [0.4]).low)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "sentence"),
+    [
+        ([1], [1, 2], "needs one value of each method per seed; there are 1 and 2"),
+        ([], [], "there are 0 and 0"),
+        ([NAN, 1], [1, 2], "needs finite values; a run that diverged has none"),
+    ],
+)
+def test_what_cannot_be_paired_is_told(a, b, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        m.paired(a, b)
+
+
+# ---------------------------------------------------------------- cost, and a whole run
+
+
+def test_cost_by_hand():
+    records = [Round(1, memory=5), Round(2, memory=9)]
+    assert m.cost(records) == (2, 1.0, 20, 6, 9)
+    assert m.cost([]) == (0, 0, 0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def run():
+    federation = cp.load("digits", partition=cp.dirichlet(0.3, clients=8), seed=0)
+    evaluation = cp.Evaluation(every=1, clients_every=1)
+    return cp.simulate(
+        "fedbac-soft", federation, model=cp.models.linear, rounds=12, cohort=6, evaluation=evaluation, seed=0
+    )
+
+
+def test_a_summary_names_every_measure(run):
+    found = m.summary(run.rounds, target=0.3)
+    accuracy = [r.metrics["accuracy"] for r in run.rounds]
+    assert found["accuracy (last round)"] == run.accuracy == accuracy[-1]
+    assert found["accuracy (mean of last 10 rounds)"] == pytest.approx(np.mean(accuracy[-10:]))
+    assert found["accuracy (best round)"] == max(accuracy)
+    assert found["loss (best round)"] == min(r.metrics["loss"] for r in run.rounds)
+    assert found["accuracy volatility"] == pytest.approx(np.mean([abs(b - a) for a, b in pairwise(accuracy)]))
+    assert found["rounds to accuracy 0.3"] == next(r.round for r in run.rounds if r.metrics["accuracy"] >= 0.3)
+    assert found["client accuracy clients"] == len(run.rounds[-1].clients["accuracy"])
+    assert 0 <= found["client accuracy gap"] <= 1
+    assert -1 <= found["coupling of weight with client accuracy (mean over rounds)"] <= 1
+    assert -1 <= found["coupling of contribution with client accuracy (mean over rounds)"] <= 1
+    assert 1 <= found["effective clients (mean over rounds)"] <= 6
+    assert found["bytes up"] == run.bytes_up
+    assert found["peak memory"] > 1e7
+
+
+def test_what_was_not_measured_is_left_out():
+    found = m.summary([Round(1), Round(2)])
+    assert found.keys() == {"rounds", "seconds", "bytes up", "bytes down", "peak memory"}
+
+
+def test_a_run_from_its_folder_measures_the_same(run, tmp_path):
+    run.save(tmp_path / "run")
+    again = cp.resume(tmp_path / "run")
+    assert m.summary(again.rounds) == pytest.approx(m.summary(run.rounds), rel=1e-3, nan_ok=True)
+
+
+def test_a_metric_of_ones_own_has_every_measure():
+    """Regression: the absolute error, in three lines."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 3))
+    y = x @ np.array([1.0, -2.0, 0.5])
+    federation = cp.Federation.from_arrays(x, y[:, None], partition=cp.iid(4), test=(x, y[:, None]))
+    run = cp.simulate(
+        "fedavg",
+        federation,
+        model=torch.nn.Linear(3, 1),
+        rounds=5,
+        loss=lambda outputs, targets: ((outputs - targets) ** 2).squeeze(1),
+        metrics={"error": lambda outputs, targets: (outputs - targets).abs().squeeze(1)},
+        evaluation=cp.Evaluation(every=1, clients_every=1),
+    )
+    found = m.summary(run.rounds, "error", target=0.5, lower=True)
+    assert found["error (best round)"] == min(r.metrics["error"] for r in run.rounds)
+    assert found["rounds to error 0.5"] is not None
+    assert found["client error worst decile"] > found["client error mean"] > found["client error best decile"]
+    assert found["client error gap"] > 0
