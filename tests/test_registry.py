@@ -19,7 +19,7 @@ from counterpoise.registry import Option, Registry, Spec
     [
         (
             lambda: METHODS.make("fedpox"),
-            r"There is no method 'fedpox'\. Did you mean 'fedprox'\? Known: avg, .*fedprox",
+            r"There is no method 'fedpox'\. Did you mean 'fedprox'\? Known: .*avg, .*fedprox",
         ),
         (lambda: METHODS.make("zzz"), r"There is no method 'zzz'\. Known: "),
         (lambda: METHODS.make("fedprox", mu=-1), r"method fedprox: option mu must be a number at least 0, not -1\."),

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, unknown
@@ -87,6 +88,10 @@ class Step(Protocol):
     def count(self) -> Tensor:
         """How many steps the client has taken."""
 
+    @property
+    def examples(self) -> Tensor:
+        """How many real samples the batch holds; padding does not count."""
+
     def loss_at(self, w: Tensor) -> Tensor:
         """The task's mean loss on this batch at any model."""
 
@@ -113,6 +118,8 @@ class Reply:
     """This part's named scalars and vectors for the server."""
     state: Tensors = field(default_factory=dict)
     """This part's state, to stay on the client."""
+    trained: Tensor = field(default_factory=lambda: torch.empty(0))
+    """What `finish` is given beside the update: ``w_i - w`` as training left it, before any part changed it."""
 
 
 # ---------------------------------------------------------------- what a server hook sees
@@ -176,6 +183,8 @@ class World(Protocol):
     key: int
     """The server's key for this round: hash it with a purpose of your own to draw at random."""
     population: int
+    cohort: int
+    """How many clients a round is meant to have."""
     local: Local
     layout: Layout
 
@@ -185,6 +194,9 @@ class World(Protocol):
 
     def probe(self, models: Tensor) -> Tensor:
         """The outputs of a stack of models ``[M, D]`` on the probe set: ``[M, P, ...]``."""
+
+    def offers(self, call: str) -> bool:
+        """Whether the model has a method of this name for `Step.output_at`, such as ``features``."""
 
     @property
     def proxy_size(self) -> int:
@@ -254,6 +266,8 @@ class Part:
 
     begin: Callable[[Client], dict[str, Tensor]] | None = None
     """The memo at the start of the round."""
+    survey: Callable[[Client, Step], dict[str, Tensor]] | None = None
+    """The memo after a batch of one pass over the data at ``client.start``, before training; laid out as ``begin`` did."""
     loss: Callable[[Client, Step, Tensor], Tensor] | None = None
     """A scalar added to the task's loss, differentiated with it in its last argument."""
     gradient: Callable[[Client, Step, Tensor], Tensor] | None = None
@@ -281,7 +295,7 @@ class Part:
 
     @property
     def on_client(self) -> bool:
-        hooks = (self.begin, self.loss, self.gradient, self.after_step, self.after_epoch, self.finish)
+        hooks = (self.begin, self.survey, self.loss, self.gradient, self.after_step, self.after_epoch, self.finish)
         return any(hook is not None for hook in hooks)
 
 
@@ -331,9 +345,9 @@ class Method:
             for other in part.reads:
                 if other not in names:
                     raise unknown("part", other, names, f"in {self.name} for {part.name} to read")
-            if (part.after_step or part.after_epoch) and part.begin is None:
+            if (part.survey or part.after_step or part.after_epoch) and part.begin is None:
                 raise CounterpoiseError(
-                    f"part {part.name} notes things in after_step or after_epoch and must lay out its memo in begin."
+                    f"part {part.name} notes things in survey, after_step or after_epoch and must lay out its memo in begin."
                 )
             if part.client_state is not None and not part.when_lost:
                 raise CounterpoiseError(

@@ -85,7 +85,7 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("name", without_probe())
+@pytest.mark.parametrize("name", without_probe(clients=4))
 @pytest.mark.parametrize(("lie", "reason"), BAD)
 def test_a_bad_reply_is_left_out_and_the_others_weigh_on(lie, reason, name):
     simulation = pushed(changing(1, **lie), method=METHODS.make(name))

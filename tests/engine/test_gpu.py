@@ -124,7 +124,7 @@ def test_one_round_without_tf32_is_the_cpus_in_float32() -> None:
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in cp.methods.METHODS])
-def test_every_method_is_the_cpus(name: str) -> None:
+def test_every_method_does_on_the_gpu_what_it_does_on_the_cpu(name: str) -> None:
     federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12), probe=1, proxy=100)
     models = {}
     for device in ("cpu", "cuda"):
@@ -133,11 +133,11 @@ def test_every_method_is_the_cpus(name: str) -> None:
             cp.methods.METHODS.make(name),
             federation,
             cp.models.mlp(federation.shape, 10, hidden=8),
-            cohort=8,
-            local=cp.Local(epochs=2, batch=10, optimizer=cp.sgd(0.05)),
-            engine=cp.Engine(device=device, dtype="float64"),
+            cohort=7,
+            local=cp.Local(epochs=2, batch=10, optimizer=cp.sgd(0.05, momentum=0.5)),
+            engine=cp.Engine(device=device, dtype="float64", chunk=4, store_gib=1e-5),
         )
         for _ in range(3):
             simulation.advance()
         models[device] = simulation.server.model.cpu()
-    assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-7, atol=1e-9)
+    assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-6, atol=1e-8)

@@ -1,8 +1,12 @@
 """Rows per client, allocated when a client is first seen."""
 
+import pytest
 import torch
 
-from counterpoise.engine.store import Store
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.engine.store import Store, row_bytes
+from counterpoise.methods import scaffold
 
 
 def test_a_client_never_written_has_the_initial_row():
@@ -31,3 +35,60 @@ def test_what_was_touched_is_known_and_can_be_dropped():
     store.drop()
     assert (len(store), store.touched) == (0, set())
     assert store[4]["x"].tolist() == [0.0]
+
+
+def test_rows_beyond_the_budget_lie_on_disk_and_read_the_same():
+    initial = {"x": torch.zeros(3), "n": torch.zeros((), dtype=torch.int64), "deep": torch.zeros(2, 2).double()}
+    plain, tight = Store(initial), Store(initial, memory=2 * row_bytes(initial))
+    generator = torch.Generator().manual_seed(0)
+    for clients in ([4, 9, 2], [7, 4, 1], [2, 9, 11]):  # some for the second time, in memory and on disk
+        rows = {
+            "x": torch.randn(3, 3, generator=generator),
+            "n": torch.randint(0, 99, (3,), generator=generator),
+            "deep": torch.randn(3, 2, 2, generator=generator, dtype=torch.float64),
+        }
+        for store in (plain, tight):
+            store.scatter(clients, rows)
+    assert (plain.spilled, tight.spilled) == (0, 4)
+    assert list(plain) == list(tight) == [1, 2, 4, 7, 9, 11]
+    assert plain.bytes == tight.bytes == 6 * row_bytes(initial)
+    for client in range(12):
+        assert all(torch.equal(plain[client][k], tight[client][k]) for k in initial)
+    together = [store.gather([11, 3, 4])["deep"] for store in (plain, tight)]
+    assert torch.equal(*together)
+    tight.drop()
+    assert (len(tight), tight.spilled) == (0, 0)
+    tight.put(5, initial)
+    assert list(tight) == [5]
+
+
+@pytest.mark.parametrize("name", ["mifa", "scaffold"])
+def test_a_run_that_spills_is_the_same_and_resumes(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("counterpoise.runs.checkpoint._PIECE", 1000)  # a file for each client
+    federation = cp.load("digits", partition=cp.iid(12))
+    settings = {"model": cp.models.linear, "rounds": 5, "cohort": 4, "seed": 2}
+    whole = cp.simulate(name, federation, **settings)
+    spilling = {"engine": cp.Engine(store_gib=1e-5)}  # four rows of 2,600 bytes
+    stopped = cp.simulate(
+        name, federation, out=tmp_path, on_round=lambda record: record.round == 3, **settings, **spilling
+    )
+    assert len(list((tmp_path / "checkpoint").glob("rows-3*.safetensors"))) > 2
+    resumed = cp.resume(tmp_path)
+    assert len(stopped.rounds) == 3
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert resumed.bytes_server == whole.bytes_server
+    assert resumed.bytes_clients == whole.bytes_clients
+
+
+def test_a_budget_of_nothing_spills_every_row_of_a_simulation():
+    federation = cp.load("digits", partition=cp.iid(6))
+    simulation = Simulation(scaffold(), federation, cp.models.linear((1, 8, 8), 10), engine=cp.Engine(store_gib=0))
+    simulation.advance()
+    assert simulation.client_state["control-variates"].spilled == 6
+
+
+@pytest.mark.parametrize("bad", [-1, "much", float("nan"), True])
+def test_a_bad_budget_is_refused(bad):
+    with pytest.raises(cp.CounterpoiseError, match="store_gib must be a number at least 0"):
+        cp.Engine(store_gib=bad)

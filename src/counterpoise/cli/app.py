@@ -157,6 +157,10 @@ def _show(run: Run, as_json: bool) -> None:
     loss = run.last("loss")
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
+    found += [] if run.personal is None else [f"clients' own models {run.personal:.2%}"]
+    kept = [
+        f"{_size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
+    ]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
     judged = run.verdicts
     rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
@@ -164,6 +168,7 @@ def _show(run: Run, as_json: bool) -> None:
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
         f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
+        *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),

@@ -16,6 +16,9 @@ from counterpoise.registry import Entry
 
 __all__ = ["method_blocks", "method_list"]
 
+GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimiser")
+"""What methods do, in the order in which they are shown."""
+
 
 def method_list() -> list[dict[str, Any]]:
     """Every method as plain values."""
@@ -45,10 +48,15 @@ def method_blocks() -> Iterator[RenderableType]:
     groups: dict[str, list[Entry[Method]]] = {}
     for entry in METHODS:
         groups.setdefault(entry.group, []).append(entry)
-    for group, entries in groups.items():
+    for group, entries in sorted(groups.items(), key=lambda item: _place(item[0])):
         yield Text(group, style="bold underline")
         for entry in entries:
             yield Padding(_block(entry), (0, 0, 1, 2))
+
+
+def _place(group: str) -> int:
+    """Where a group stands in the listing; one that is new comes last."""
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
 def _block(entry: Entry[Method]) -> RenderableType:

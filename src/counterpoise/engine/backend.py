@@ -51,6 +51,10 @@ class Job(NamedTuple):
             select(self.state, there),
         )
 
+    def once(self, local: Local) -> Job:
+        """The same work with steps for one pass over the data."""
+        return self._replace(steps=(self.sizes + local.batch - 1) // local.batch)
+
     def stakes(self, local: Local) -> Stake:
         device = self.rows.device
         total = (self.steps * local.passes).to(device, non_blocking=True)

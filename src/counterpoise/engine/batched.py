@@ -7,6 +7,7 @@ done before the others of its chunk is masked. On a GPU the step of a chunk is c
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch.func import vmap
 
 from counterpoise.engine.backend import Batches, Job, gather
 from counterpoise.engine.buckets import OVERHEAD, buckets
-from counterpoise.engine.client import Carry, Program, Sent, Traces
+from counterpoise.engine.client import Carry, Program, Sent, Stake, Traces
 from counterpoise.engine.graphs import Captured
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import cat, layout, select, where
@@ -26,6 +27,8 @@ from counterpoise.flat import Layout
 __all__ = ["Batched"]
 
 _MOST_GRAPHS = 16
+Phase = Callable[..., Carry]
+"""A program's `step` or `survey`."""
 
 
 class Batched:
@@ -51,29 +54,36 @@ class Batched:
     def _train(self, job: Job) -> Sent:
         program, shared = self.program, job.shared
         stake = job.stakes(program.local)
-        ragged = int(job.steps.min()) < int(job.steps.max())
         carry = vmap(program.begin, in_dims=(None, 0))(shared, stake)
-        advance = self._advance(job, stake, carry, ragged)
+        if program.surveys:
+            carry = self._pass(program.survey, job.once(program.local), stake, carry, 0, {})
         longest = int(job.steps.max()) * program.local.passes
         size = len(shared.start)
         traces = {s: shared.start.new_zeros(len(job.steps), -(-longest // s), size) for s in program.periods}
         for epoch in range(program.local.passes):
-            batches = Batches(job, program.local, epoch, self.dtype)
-            for step in range(len(batches)):
-                if self.halt.is_set():
-                    raise Interrupted("Stopped.")
-                active = batches.plan.real[:, step, 0] if ragged else None
-                carry = advance(carry, *batches.pick(step), active)
-                _note(traces, job, epoch, step, carry.w)
+            carry = self._pass(program.step, job, stake, carry, epoch, traces)
             carry = vmap(program.end_epoch, in_dims=(None, 0, 0))(shared, stake, carry)
         return vmap(program.finish, in_dims=(None, 0, 0, 0))(shared, stake, carry, traces)
 
-    def _advance(self, job: Job, stake: Any, carry: Carry, ragged: bool) -> Any:
+    def _pass(self, phase: Phase, job: Job, stake: Stake, carry: Carry, epoch: int, traces: Traces) -> Carry:
+        """One pass over the chunk's data, batch by batch."""
+        ragged = int(job.steps.min()) < int(job.steps.max())
+        advance = self._advance(phase, job, stake, carry, ragged)
+        batches = Batches(job, self.program.local, epoch, self.dtype)
+        for step in range(len(batches)):
+            if self.halt.is_set():
+                raise Interrupted("Stopped.")
+            active = batches.plan.real[:, step, 0] if ragged else None
+            carry = advance(carry, *batches.pick(step), active)
+            _note(traces, job, epoch, step, carry.w)
+        return carry
+
+    def _advance(self, phase: Phase, job: Job, stake: Stake, carry: Carry, ragged: bool) -> Any:
         """The step of this chunk: as it is on a CPU, captured on a GPU."""
-        step = partial(self._step, job.samples)
+        step = partial(self._step, phase, job.samples)
         if job.rows.device.type != "cuda":
             return partial(step, job.shared, stake)
-        key = (ragged, id(job.samples), str(layout((job.shared, stake, carry))))
+        key = (phase.__name__, ragged, id(job.samples), str(layout((job.shared, stake, carry))))
         if key not in self._captured:
             while len(self._captured) >= _MOST_GRAPHS:  # the oldest goes: each holds memory of its own
                 del self._captured[next(iter(self._captured))]
@@ -82,6 +92,7 @@ class Batched:
 
     def _step(
         self,
+        phase: Phase,
         samples: Any,
         shared: Any,
         stake: Any,
@@ -93,7 +104,7 @@ class Batched:
         active: Tensor | None,
     ) -> Carry:
         batch = gather(samples, self.program.local, self.dtype, rows, share, key, augment)
-        step = vmap(partial(self.program.step, self._network), in_dims=(None, 0, 0, 0), randomness="different")
+        step = vmap(partial(phase, self._network), in_dims=(None, 0, 0, 0), randomness="different")
         try:
             after = step(shared, stake, carry, batch)
         except RuntimeError as error:

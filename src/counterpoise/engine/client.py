@@ -132,6 +132,10 @@ class BatchStep:
     gradient: Tensor
     hessian: Curvature | None
 
+    @property
+    def examples(self) -> Tensor:
+        return (self.batch.share > 0).sum().to(self.w.dtype)
+
     def mean(self, per_sample: Tensor) -> Tensor:
         return (per_sample * self.batch.share).sum()
 
@@ -163,12 +167,14 @@ class Program:
     differentiate: Differentiate
     parts: tuple[Part, ...] = field(init=False)
     second_order: bool = field(init=False)
+    surveys: bool = field(init=False)
     periods: tuple[int, ...] = field(init=False)
     """Every how many steps parts ask for a client's displacement."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
         object.__setattr__(self, "second_order", any(part.second_order for part in self.parts))
+        object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
 
@@ -195,6 +201,16 @@ class Program:
         w = shared.start.clone()
         nothing = w.new_zeros(())
         return Carry(w, self.local.optimizer.init(w), memo, nothing, nothing.clone())
+
+    def survey(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
+        """One batch of a pass over the data at the server's model: parts look, and nothing moves."""
+        step = BatchStep(self, network, batch, shared.start, carry.taken, shared.start, None)
+        memo = dict(carry.memo)
+        for part in self.parts:
+            if part.survey is not None:
+                client = self._client(part, shared, stake, carry.memo)
+                memo[part.name] = _noted(part, client, part.survey(client, step))
+        return carry._replace(memo=memo)
 
     def step(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
         """``g`` of task and losses; each part's change to it; decay; the optimiser's step."""
@@ -236,12 +252,13 @@ class Program:
 
     def finish(self, shared: Shared, stake: Stake, carry: Carry, traces: Traces) -> Sent:
         update, reports, states = carry.w - shared.start, {}, dict(stake.state)
+        trained = update
         for part in self.parts:
             if part.finish is not None:
                 client = self._client(part, shared, stake, carry.memo)
                 if every := part.trace_every:
                     client = replace(client, trace=traces[every], traced=(stake.steps + every - 1) // every)
-                reply = part.finish(client, Reply(update, {}, client.state))
+                reply = part.finish(client, Reply(update, {}, client.state, trained))
                 update = reply.update
                 if reply.reports:
                     reports[part.name] = dict(reply.reports)

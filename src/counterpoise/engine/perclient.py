@@ -51,8 +51,11 @@ class PerClient:
                 some = job.some(places)
                 stakes = some.stakes(local)
                 passes = [Batches(some, local, epoch, self.dtype) for epoch in range(local.passes)]
+                surveys = [Batches(some.once(local), local, 0, self.dtype)] if self.program.surveys else []
                 for row, place in enumerate(places.tolist()):
-                    futures[place] = self._pool.submit(self._train, some, select(stakes, row), passes, row, failed)
+                    futures[place] = self._pool.submit(
+                        self._train, some, select(stakes, row), surveys, passes, row, failed
+                    )
             return Sent(*stack([futures[i].result() for i in range(len(job.sizes))]))
         except BaseException:
             failed.set()
@@ -60,20 +63,31 @@ class PerClient:
                 future.cancel()
             raise
 
-    def _train(self, job: Job, stake: Stake, passes: Sequence[Batches], row: int, failed: threading.Event) -> Sent:
+    def _train(
+        self,
+        job: Job,
+        stake: Stake,
+        surveys: Sequence[Batches],
+        passes: Sequence[Batches],
+        row: int,
+        failed: threading.Event,
+    ) -> Sent:
         if not hasattr(self._own, "network"):
             self._own.network = Network(self._module, self._layout, self._keyed, train=True)
         network: Network = self._own.network
         program, shared = self.program, job.shared
         with torch.no_grad():
             carry = program.begin(shared, stake)
+            for batches in surveys:
+                for step, count in enumerate(batches.counts[row]):
+                    self._go_on(failed)
+                    carry = program.survey(network, shared, stake, carry, batches.one(row, step, count))
             steps = sum(len(batches.counts[row]) for batches in passes)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
             taken = 0
             for batches in passes:
                 for step, count in enumerate(batches.counts[row]):
-                    if self.halt.is_set() or failed.is_set():
-                        raise Interrupted("Stopped.")
+                    self._go_on(failed)
                     carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
                     for every, trace in traces.items():
                         if taken % every == 0:
@@ -81,6 +95,10 @@ class PerClient:
                     taken += 1
                 carry = program.end_epoch(shared, stake, carry)
             return program.finish(shared, stake, carry, traces)
+
+    def _go_on(self, failed: threading.Event) -> None:
+        if self.halt.is_set() or failed.is_set():
+            raise Interrupted("Stopped.")
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])

@@ -40,11 +40,13 @@ class Outcome:
 class Server:
     """The model, every part's server state, and the records of the clients seen."""
 
-    def __init__(self, method: Method, start: Tensor, limits: Limits) -> None:
+    def __init__(self, method: Method, start: Tensor, limits: Limits, memory: float = float("inf")) -> None:
         self.method, self.limits = method, limits
         self.model = start
         self.state: Named = {p.name: p.server_state(start) for p in method.parts if p.server_state is not None}
-        self.records = {p.name: Store(p.client_record(start)) for p in method.parts if p.client_record is not None}
+        self.records = {
+            p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
+        }
 
     def broadcast(self) -> Named:
         """What goes to every client beside the model."""

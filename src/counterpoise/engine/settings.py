@@ -37,6 +37,8 @@ class Engine:
     """'float32' or 'float64'."""
     tf32: bool = True
     """On a GPU, let float32 products use TF32: faster, with about three digits less in a product."""
+    store_gib: float = 4.0
+    """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
@@ -47,6 +49,8 @@ class Engine:
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
                 raise CounterpoiseError(f"engine: {name} must be a whole number at least 1, not {value!r}.")
+        if not isinstance(self.store_gib, int | float) or isinstance(self.store_gib, bool) or not self.store_gib >= 0:
+            raise CounterpoiseError(f"engine: store_gib must be a number at least 0, not {self.store_gib!r}.")
         if self.device != "auto":
             try:
                 device = torch.device(self.device)

@@ -26,7 +26,7 @@ from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
 from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.store import Store
+from counterpoise.engine.store import Store, row_bytes
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import DROPPED, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
@@ -47,7 +47,18 @@ Meddler = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
 Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
 
-RESERVED = ("round", "loss", "train_loss", "seconds", "bytes_up", "bytes_down", "memory", "skipped")
+RESERVED = (
+    "round",
+    "loss",
+    "train_loss",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "bytes_server",
+    "bytes_clients",
+    "memory",
+    "skipped",
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +81,10 @@ class RoundRecord:
     """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
     liars: tuple[int, ...] = ()
     """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
+    bytes_server: int = 0
+    """What the method keeps on the server beside the model: its state, and its records of the clients seen."""
+    bytes_clients: int = 0
+    """What it keeps on the clients seen, all together."""
 
 
 class _World:
@@ -80,6 +95,7 @@ class _World:
         self.round = round
         self.key = integer(simulation.seed, purpose("server"), round)
         self.population = simulation.federation.clients
+        self.cohort = simulation.cohort_size
         self.local = simulation.program.local
         self.layout = simulation.layout
 
@@ -99,6 +115,9 @@ class _World:
         samples = self._probe()
         rows = torch.arange(len(samples), device=samples.inputs.device)
         return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
+
+    def offers(self, call: str) -> bool:
+        return callable(getattr(self._simulation.module, call, None))
 
     @property
     def proxy_size(self) -> int:
@@ -169,6 +188,7 @@ class Simulation:
                 federation = one.data(federation, who)
         self.availability = availability(cohort)
         size = self.availability.size(federation.train)
+        self.cohort_size = size
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
             raise CounterpoiseError(
@@ -202,8 +222,11 @@ class Simulation:
         )
         self.module = module
         start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
-        self.server = Server(method, start, limits or Limits())
-        self.client_state = {p.name: Store(p.client_state(start)) for p in method.parts if p.client_state is not None}
+        memory = self.engine.store_gib * 2**30
+        self.server = Server(method, start, limits or Limits(), memory)
+        self.client_state = {
+            p.name: Store(p.client_state(start), memory) for p in method.parts if p.client_state is not None
+        }
         self.round = 0
         first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
         trained = size * float(first.double().mean()) * local.epochs
@@ -263,7 +286,17 @@ class Simulation:
         down = byte_count(pack_broadcast(shared)) * asked
         took = time.perf_counter() - begun
         return RoundRecord(
-            round, tuple(ids), outcome, metrics, each, took, up, down, self._memory(), tuple(sorted(liars))
+            round,
+            tuple(ids),
+            outcome,
+            metrics,
+            each,
+            took,
+            up,
+            down,
+            self._memory(),
+            tuple(sorted(liars)),
+            *self._kept(),
         )
 
     def _meddled(
@@ -320,6 +353,14 @@ class Simulation:
             ).all(0)
             places = good.nonzero().squeeze(1)
             store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def _kept(self) -> tuple[int, int]:
+        """Bytes of state on the server and on clients."""
+        state = sum(row_bytes(named) for named in self.server.state.values())
+        return (
+            state + sum(store.bytes for store in self.server.records.values()),
+            sum(store.bytes for store in self.client_state.values()),
+        )
 
     def _memory(self) -> int:
         if torch.device(self.engine.device).type == "cuda":

@@ -1,12 +1,59 @@
 """The published methods, one module each, and the registry that lists them."""
 
+from counterpoise.methods.adabest import adabest
+from counterpoise.methods.ditto import ditto
 from counterpoise.methods.feda4 import feda4
+from counterpoise.methods.fedatt import fedatt
 from counterpoise.methods.fedavg import avg, fedavg
 from counterpoise.methods.fedavgm import fedavgm
 from counterpoise.methods.fedbac import fedbac, fedbac_soft
+from counterpoise.methods.feddc import feddc
 from counterpoise.methods.feddua import feddua
+from counterpoise.methods.feddyn import feddyn
+from counterpoise.methods.fednova import fednova
 from counterpoise.methods.fedoaed import fedoaed
+from counterpoise.methods.fedopt import fedadagrad, fedadam, fedyogi
 from counterpoise.methods.fedprox import fedprox
+from counterpoise.methods.fedvarp import clusterfedvarp, fedvarp
+from counterpoise.methods.krum import bulyan, krum, multi_krum
+from counterpoise.methods.median import median, trimmed_mean
+from counterpoise.methods.mifa import mifa
+from counterpoise.methods.moon import moon
+from counterpoise.methods.qffl import qffl
 from counterpoise.methods.registry import METHODS
+from counterpoise.methods.rfa import rfa
+from counterpoise.methods.scaffold import scaffold
 
-__all__ = ["METHODS", "avg", "feda4", "fedavg", "fedavgm", "fedbac", "fedbac_soft", "feddua", "fedoaed", "fedprox"]
+__all__ = [
+    "METHODS",
+    "adabest",
+    "avg",
+    "bulyan",
+    "clusterfedvarp",
+    "ditto",
+    "feda4",
+    "fedadagrad",
+    "fedadam",
+    "fedatt",
+    "fedavg",
+    "fedavgm",
+    "fedbac",
+    "fedbac_soft",
+    "feddc",
+    "feddua",
+    "feddyn",
+    "fednova",
+    "fedoaed",
+    "fedprox",
+    "fedvarp",
+    "fedyogi",
+    "krum",
+    "median",
+    "mifa",
+    "moon",
+    "multi_krum",
+    "qffl",
+    "rfa",
+    "scaffold",
+    "trimmed_mean",
+]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torch import nn
 
-from counterpoise.models.registry import MODELS, Channel, image
+from counterpoise.models.registry import MODELS, Channel, Layers, image
 from counterpoise.registry import Option
 
 __all__ = ["cnn3", "cnn6", "lenet5", "light_cnn"]
@@ -26,7 +26,7 @@ def lenet5(shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> nn.Module:
     """
     channels, height, width = image("lenet5", shape, 12)
     flat = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
-    return nn.Sequential(
+    return Layers(
         Channel(),
         *_conv(channels, 6, 5, padding=2),
         nn.MaxPool2d(2),
@@ -58,7 +58,7 @@ def light_cnn(
     """
     channels, height, width = image("light-cnn", shape, 16)
     flat = 20 * (((height - 4) // 2 - 4) // 2) * (((width - 4) // 2 - 4) // 2)
-    return nn.Sequential(
+    return Layers(
         Channel(),
         nn.Conv2d(channels, 10, 5),
         nn.MaxPool2d(2),
@@ -82,7 +82,7 @@ def cnn3(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     The paper says 'shallow three-layer CNN' and no widths; these are ours.
     """
     channels, height, width = image("cnn3", shape, 4)
-    return nn.Sequential(
+    return Layers(
         Channel(),
         *_conv(channels, 32),
         nn.MaxPool2d(2),
@@ -100,7 +100,7 @@ def cnn6(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     The paper says 'six-layer CNN' and no widths; these are ours.
     """
     channels, height, width = image("cnn6", shape, 4)
-    return nn.Sequential(
+    return Layers(
         Channel(),
         *_conv(channels, 32),
         *_conv(32, 32),

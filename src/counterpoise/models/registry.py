@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import Registry
 
-__all__ = ["MODELS", "Channel", "image"]
+__all__ = ["MODELS", "Channel", "Layers", "image"]
 
 MODELS: Registry[nn.Module] = Registry("model")
 
@@ -19,6 +19,15 @@ class Channel(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs
+
+
+class Layers(nn.Sequential):
+    """Layers in a row. What enters the last one is the representation that MOON asks for."""
+
+    def features(self, inputs: Tensor) -> Tensor:
+        for layer in list(self)[:-1]:
+            inputs = layer(inputs)
+        return inputs
 
 
 def image(name: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:

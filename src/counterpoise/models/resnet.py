@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.models.registry import MODELS, Channel, image
+from counterpoise.models.registry import MODELS, Channel, Layers, image
 from counterpoise.registry import Option
 
 __all__ = ["resnet18"]
@@ -52,7 +52,7 @@ def resnet18(
     for outputs in (64, 128, 256, 512):
         blocks += [_Block(width, outputs, 1 if outputs == 64 else 2, groups), _Block(outputs, outputs, 1, groups)]
         width = outputs
-    return nn.Sequential(
+    return Layers(
         Channel(),
         nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
         nn.GroupNorm(groups, 64),

@@ -1,9 +1,22 @@
 """What several methods share: weighing, combining, updating, local terms."""
 
 from counterpoise.parts.combining import mean
-from counterpoise.parts.geometry import cosines
-from counterpoise.parts.local_terms import proximal
-from counterpoise.parts.updating import server_momentum, server_step
-from counterpoise.parts.weighing import by_data, uniform
+from counterpoise.parts.geometry import by_columns, cosines, square_distances
+from counterpoise.parts.local_terms import mean_gradient, proximal
+from counterpoise.parts.updating import adaptive, server_momentum, server_step
+from counterpoise.parts.weighing import by_data, shares, uniform
 
-__all__ = ["by_data", "cosines", "mean", "proximal", "server_momentum", "server_step", "uniform"]
+__all__ = [
+    "adaptive",
+    "by_columns",
+    "by_data",
+    "cosines",
+    "mean",
+    "mean_gradient",
+    "proximal",
+    "server_momentum",
+    "server_step",
+    "shares",
+    "square_distances",
+    "uniform",
+]

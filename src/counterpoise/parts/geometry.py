@@ -1,11 +1,16 @@
-"""Angles between the updates of a cohort and one direction."""
+"""Angles and distances between the updates of a cohort, and rules that act on each coordinate."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-__all__ = ["cosines"]
+__all__ = ["by_columns", "cosines", "square_distances"]
+
+_NUMBERS = 2**24
+"""How many numbers a piece of the cohort's matrix holds: sorting it or turning it to float64 costs several times that."""
 
 
 def cosines(rows: Tensor, vector: Tensor) -> Tensor:
@@ -17,3 +22,24 @@ def cosines(rows: Tensor, vector: Tensor) -> Tensor:
     lengths = torch.linalg.vector_norm(rows, dim=1) * torch.linalg.vector_norm(vector)
     there = lengths > 0
     return torch.where(there, (rows @ vector) / torch.where(there, lengths, 1), 0).clamp(-1, 1)
+
+
+def by_columns(rule: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """A rule ``[C, d] -> [d]`` that looks at each coordinate alone, piece by piece so that memory stays small."""
+    return torch.cat([rule(piece) for piece in _pieces(rows)])
+
+
+def square_distances(rows: Tensor) -> Tensor:
+    """``|d_i - d_j|^2`` of all pairs ``[C, C]``, in float64 on the CPU.
+
+    From differences, not from products: clients that agree would lose all digits there.
+    """
+    total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
+    for piece in _pieces(rows):
+        wide = piece.double()
+        total += torch.cdist(wide, wide, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return total.cpu()
+
+
+def _pieces(rows: Tensor) -> tuple[Tensor, ...]:
+    return torch.split(rows, max(1, _NUMBERS // max(1, len(rows))), dim=1)

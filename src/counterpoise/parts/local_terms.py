@@ -1,12 +1,12 @@
-"""What a client adds to its own training."""
+"""What a client adds to its own training, and what it can tell of it afterwards."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from counterpoise.method import Client, Part, Step
+from counterpoise.method import Client, Part, Reply, Step
 
-__all__ = ["proximal"]
+__all__ = ["mean_gradient", "proximal"]
 
 
 def proximal(mu: float) -> Part:
@@ -16,3 +16,10 @@ def proximal(mu: float) -> Part:
         return g + mu * (step.w - client.start)
 
     return Part("proximal", gradient=gradient if mu else None)
+
+
+def mean_gradient(client: Client, reply: Reply) -> Tensor:
+    """``(w_t - w_i) / (|a|_1 eta)``: the mean of what entered the optimiser; with plain SGD ``|a|_1`` is the steps."""
+    reach = client.local.optimizer.reach
+    assert reach is not None, "a part that asks for this checks that the optimiser has a reach"
+    return -reply.trained / (reach(client.steps.to(client.start.dtype)) * client.lr)

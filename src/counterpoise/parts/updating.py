@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
-__all__ = ["server_momentum", "server_step"]
+__all__ = ["adaptive", "server_momentum", "server_step"]
+
+SecondMoment = Callable[[Tensor, Tensor], Tensor]
+"""``(v, u^2) -> v``"""
 
 
 def server_step(lr: float = 1.0) -> Part:
@@ -33,6 +38,24 @@ def server_momentum(beta: float, lr: float = 1.0) -> Part:
         return round.but(model=round.model + lr * velocity, state={"velocity": velocity})
 
     return Part("server-momentum", server_state=server_state, apply=apply)
+
+
+def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: float) -> Part:
+    """``m <- beta1 m + (1 - beta1) u``, ``v <- moment(v, u^2)``, ``w <- w + lr m/(sqrt(v) + tau)``.
+
+    Reddi et al. 2021, Algorithm 2: no bias correction, and v begins at tau^2, the least it asks for.
+    """
+
+    def server_state(start: Tensor) -> dict[str, Tensor]:
+        return {"m": torch.zeros_like(start), "v": torch.full_like(start, tau**2)}
+
+    def apply(round: Round) -> Round:
+        combined = _combined(round)
+        m = beta1 * round.state["m"] + (1 - beta1) * combined
+        v = moment(round.state["v"], combined.square())
+        return round.but(model=round.model + lr * m / (v.sqrt() + tau), state={"m": m, "v": v})
+
+    return Part(name, server_state=server_state, apply=apply)
 
 
 def _combined(round: Round) -> Tensor:

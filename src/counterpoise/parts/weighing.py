@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from counterpoise.method import Part, Round
 
-__all__ = ["by_data", "uniform"]
+__all__ = ["by_data", "shares", "uniform"]
+
+
+def shares(round: Round) -> Tensor:
+    """The weights ``[C]`` as factors for other reports of the clients; equal where the rule has none, or one per layer."""
+    if round.weights is None or round.weights.ndim > 1:
+        return round.model.new_full((len(round.cohort),), 1 / len(round.cohort))
+    return round.weights.to(round.model.dtype)
 
 
 def by_data() -> Part:

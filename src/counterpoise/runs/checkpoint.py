@@ -1,8 +1,8 @@
 """A run's state on disk: safetensors for tensors, JSON for the rest, no pickle.
 
 A checkpoint folder holds ``checkpoint.json``, the ``state-R.safetensors`` it names, and files
-``rows-R.safetensors`` of per-client rows. A save writes only the rows touched since the last one;
-of two rows of a client the later counts, and a file none of whose rows counts any more is removed.
+``rows-R.safetensors`` of per-client rows, ``rows-R-1.safetensors`` and so on where there are many:
+a piece at a time is in memory. A save writes only the rows touched since the last one; of two rows of a client the later counts, and a file none of whose rows counts any more is removed.
 Every file's digest is in the index, so a torn or foreign one is seen.
 Replacing ``checkpoint.json`` is what makes a save happen: before it, the old checkpoint is whole.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ from counterpoise.runs.files import replace_file, replace_text
 __all__ = ["SCHEMA", "Checkpoint", "read_index"]
 
 SCHEMA = 1
+_PIECE = 2**28
+"""Bytes of rows in one file: a save or a load holds a few times that."""
 
 
 class Checkpoint:
@@ -34,26 +37,26 @@ class Checkpoint:
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
-        self._newest: dict[tuple[str, int], int] = {}
-        """For each store and client, the round of the file that holds its row."""
-        self._digests: dict[int, str] = {}
-        """For each rows file in use, by its round, what it must contain."""
+        self._newest: dict[tuple[str, int], str] = {}
+        """For each store and client, the rows file that holds its row: ``R`` or ``R-k``."""
+        self._digests: dict[str, str] = {}
+        """For each rows file in use, what it must contain."""
 
     def save(self, simulation: Simulation, status: str) -> None:
         """Write the state as of the simulation's last round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         round = simulation.round
         stores = _stores(simulation)
-        rows: dict[str, Tensor] = {}
-        for name, store in stores.items():
-            touched = sorted(store.touched)
-            if touched:
-                rows[f"{name}/"] = torch.tensor(touched)
-                rows |= {f"{name}/{key}": t.contiguous() for key, t in store.gather(touched).items()}
-        newest = self._newest | {(name, client): round for name, store in stores.items() for client in store.touched}
-        if rows:
-            replace_file(self._rows(round), lambda path: save_file(rows, path))
-            self._digests[round] = _digest(self._rows(round))
+        newest = dict(self._newest)
+        for piece, some in enumerate(_pieces(stores)):
+            saved = f"{round}-{piece}" if piece else str(round)
+            rows: dict[str, Tensor] = {}
+            for name, clients in some.items():
+                rows[f"{name}/"] = torch.tensor(clients)
+                rows |= {f"{name}/{key}": t.contiguous() for key, t in stores[name].gather(clients).items()}
+                newest |= {(name, client): saved for client in clients}
+            replace_file(self._rows(saved), lambda path, rows=rows: save_file(rows, path))  # type: ignore[misc]
+            self._digests[saved] = _digest(self._rows(saved))
         live = set(newest.values())
         state = {"model": simulation.server.model}
         for part, named in simulation.server.state.items():
@@ -66,7 +69,7 @@ class Checkpoint:
             "round": round,
             "status": status,
             "state": _digest(self._state(round)),
-            "rows": {str(saved): digest for saved, digest in self._digests.items() if saved in live},
+            "rows": {saved: digest for saved, digest in self._digests.items() if saved in live},
         }
         replace_text(self.folder / "checkpoint.json", json.dumps(index, indent=1) + "\n")
         for store in stores.values():
@@ -91,8 +94,8 @@ class Checkpoint:
         server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
         simulation.round = int(index["round"])
         stores = _stores(simulation)
-        self._digests = {int(saved): digest for saved, digest in index["rows"].items()}
-        for saved in sorted(self._digests):
+        self._digests = dict(index["rows"])
+        for saved in sorted(self._digests, key=lambda saved: [int(number) for number in saved.split("-")]):
             rows = self._read(self._rows(saved), self._digests[saved], device)
             for name, store in stores.items():
                 for place, client in enumerate(rows[f"{name}/"].tolist() if f"{name}/" in rows else ()):
@@ -124,8 +127,8 @@ class Checkpoint:
     def _state(self, round: int) -> Path:
         return self.folder / f"state-{round}.safetensors"
 
-    def _rows(self, round: int) -> Path:
-        return self.folder / f"rows-{round}.safetensors"
+    def _rows(self, saved: str) -> Path:
+        return self.folder / f"rows-{saved}.safetensors"
 
 
 def read_index(folder: Path) -> dict[str, Any]:
@@ -153,6 +156,21 @@ def read_index(folder: Path) -> dict[str, Any]:
 def _stores(simulation: Simulation) -> dict[str, Store]:
     records = {f"record/{name}": store for name, store in simulation.server.records.items()}
     return records | {f"client/{name}": store for name, store in simulation.client_state.items()}
+
+
+def _pieces(stores: Mapping[str, Store]) -> Iterator[dict[str, list[int]]]:
+    """The clients touched in each store, cut into pieces whose rows fit into memory together."""
+    piece: dict[str, list[int]] = {}
+    held = 0
+    for name, store in stores.items():
+        for client in sorted(store.touched):
+            if piece and held + store.row > _PIECE:
+                yield piece
+                piece, held = {}, 0
+            piece.setdefault(name, []).append(client)
+            held += store.row
+    if piece:
+        yield piece
 
 
 def _digest(path: Path) -> str:

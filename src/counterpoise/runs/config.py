@@ -73,6 +73,7 @@ class EngineConfig(_Table):
     chunk: int | None = None
     dtype: str = "float32"
     tf32: bool = True
+    store_gib: float = 4.0
 
 
 class EvaluationConfig(_Table):

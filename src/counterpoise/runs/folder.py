@@ -173,6 +173,8 @@ def _metrics_line(record: RoundRecord) -> dict[str, Any]:
         "seconds": round(record.seconds, 6),
         "bytes_up": record.bytes_up,
         "bytes_down": record.bytes_down,
+        "bytes_server": record.bytes_server,
+        "bytes_clients": record.bytes_clients,
         "memory": record.memory,
         **({"skipped": record.outcome.skipped} if record.outcome.skipped else {}),
     }
@@ -198,7 +200,7 @@ def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, flo
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 
-_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "memory", "skipped")
+_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "skipped")
 
 
 def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
@@ -225,4 +227,6 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         metrics["bytes_down"],
         metrics.get("memory", 0),
         tuple(clients.get("liars", ())),
+        metrics["bytes_server"],
+        metrics["bytes_clients"],
     )

@@ -83,6 +83,22 @@ class Run:
     def bytes_down(self) -> int:
         return sum(r.bytes_down for r in self.rounds)
 
+    @property
+    def bytes_server(self) -> int:
+        """What the method kept on the server beside the model at the end."""
+        return self.rounds[-1].bytes_server if self.rounds else 0
+
+    @property
+    def bytes_clients(self) -> int:
+        """What it kept on all clients seen, at the end."""
+        return self.rounds[-1].bytes_clients if self.rounds else 0
+
+    @property
+    def personal(self) -> float | None:
+        """Mean accuracy of the clients' own models on their held-out parts, where a method makes some."""
+        measured = [r.clients["personal_accuracy"] for r in self.rounds if "personal_accuracy" in r.clients]
+        return sum(measured[-1].values()) / len(measured[-1]) if measured else None
+
     def summary(self) -> dict[str, Any]:
         """The run in a few plain values."""
         left_out = sum(len(r.outcome.excluded) for r in self.rounds)
@@ -93,9 +109,12 @@ class Run:
             "rounds": len(self.rounds),
             "accuracy": _finite(self.accuracy),
             "loss": _finite(self.last("loss")),
+            "personal_accuracy": _finite(self.personal),
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,
             "bytes_down": self.bytes_down,
+            "bytes_server": self.bytes_server,
+            "bytes_clients": self.bytes_clients,
             "excluded": left_out,
             **({"rejected": sum(v["action"] != "accepted" for v in verdicts)} if (verdicts := self.verdicts) else {}),
             "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),

@@ -1,0 +1,58 @@
+"""FedDyn: each client's objective bent so that all clients' optima agree with the server's.
+
+Acar, Zhao, Matas, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization,
+ICLR 2021, eq. 1 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.method import Client, Method, Part, Reply, Round, Step
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts import mean, uniform
+from counterpoise.registry import Option, Paper
+
+__all__ = ["feddyn"]
+
+PAPER = Paper("Federated Learning Based on Dynamic Regularization", "Acar et al.", 2021, "arXiv:2111.04263")
+
+
+@METHODS.register("feddyn", group="drift", paper=PAPER)
+def feddyn(
+    alpha: Annotated[float, Option("strength of the regulariser", above=0)] = 0.1,
+) -> Method:
+    """A regulariser that makes the clients' optima agree with the server's.
+
+    Clients minimise ``F_i(w) - <g_i, w> + alpha/2 |w - w_t|^2`` (eq. 1), then ``g_i <- g_i - alpha d_i``; the server
+    ``h <- h - alpha (1/N) sum_S d_i``, ``w <- w + mean_S d_i - h/alpha`` (Algorithm 1).
+    """
+    return Method("feddyn", weigh=(uniform(),), combine=(mean(),), update=(dynamic_regulariser(alpha),))
+
+
+def dynamic_regulariser(alpha: float) -> Part:
+    """``g_i`` on each client, h on the server; both begin at zero, as in Algorithm 1."""
+
+    def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
+        return g - client.state["g"] + alpha * (step.w - client.start)
+
+    def finish(client: Client, reply: Reply) -> Reply:
+        return Reply(reply.update, {}, {"g": client.state["g"] - alpha * reply.trained})
+
+    def apply(round: Round) -> Round:
+        assert round.combined is not None
+        h = round.state["h"] - alpha * len(round.cohort) / round.world.population * round.combined
+        return round.but(model=round.model + round.combined - h / alpha, state={"h": h})
+
+    return Part(
+        "dynamic-regulariser",
+        server_state=lambda start: {"h": torch.zeros_like(start)},
+        client_state=lambda start: {"g": torch.zeros_like(start)},
+        when_lost="its gradient starts at zero again",
+        gradient=gradient,
+        finish=finish,
+        apply=apply,
+    )

@@ -1,0 +1,80 @@
+"""FedNova: clients' updates divided by how far their local optimiser carries them.
+
+Wang, Liu, Liang, Joshi, Poor: Tackling the Objective Inconsistency Problem in Heterogeneous Federated
+Optimization, NeurIPS 2020, eq. 5-8 and sec. 4.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Method, Part, Round, World
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts import by_data, proximal, server_step
+from counterpoise.registry import Option, Paper
+
+__all__ = ["fednova"]
+
+PAPER = Paper(
+    "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
+    "Wang et al.",
+    2020,
+    "arXiv:2007.07481",
+)
+
+
+@METHODS.register("fednova", group="drift", paper=PAPER)
+def fednova(
+    mu: Annotated[float, Option("strength of the clients' proximal term; 0 turns it off", low=0)] = 0.0,
+    lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
+) -> Method:
+    """Updates counted per local step, so that more steps are not more weight.
+
+    ``w <- w + lr tau sum_i p_i d_i / |a_i|_1``, ``tau = sum_i p_i |a_i|_1``, ``p_i = n_i/n`` (eq. 6, 7).
+    """
+    return Method(
+        "fednova",
+        local=(proximal(mu),) if mu else (),
+        weigh=(by_data(),),
+        combine=(normalised_mean(mu),),
+        update=(server_step(lr),),
+    )
+
+
+def normalised_mean(mu: float) -> Part:
+    """``tau sum_i p_i d_i / |a_i|_1`` (eq. 6).
+
+    ``|a_i|_1`` follows from the steps and the optimiser (sec. 4): K for plain SGD,
+    ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
+    """
+
+    def reaches(world: World, steps: Tensor) -> Tensor:
+        if mu:
+            pull = mu * world.local.lr(world.round)
+            return (1 - (1 - pull) ** steps) / pull
+        assert world.local.optimizer.reach is not None
+        return world.local.optimizer.reach(steps)
+
+    def apply(round: Round) -> Round:
+        assert round.weights is not None
+        shares = round.weights / round.weights.sum()
+        reach = reaches(round.world, round.cohort.steps.to(shares.dtype))
+        factors = (shares * reach).sum() * shares / reach
+        combined = factors.to(round.model.dtype) @ round.cohort.updates
+        return round.noting(normaliser=reach).but(weights=shares, combined=combined)
+
+    def check(world: World) -> None:
+        optimizer = world.local.optimizer
+        if optimizer.reach is None:
+            raise CounterpoiseError(
+                "FedNova needs a local optimiser that is linear in the gradients, such as sgd with or without momentum."
+            )
+        two = torch.tensor(2.0)
+        if mu and bool(optimizer.reach(two) != two):
+            raise CounterpoiseError("FedNova's proximal form is for plain sgd: set the momentum to 0, or mu to 0.")
+
+    return Part("normalised-mean", apply=apply, check=check)

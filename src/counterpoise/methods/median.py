@@ -1,0 +1,63 @@
+"""The median and the trimmed mean, coordinate by coordinate.
+
+Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical
+Rates, ICML 2018, definitions 1 and 2 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from torch import Tensor
+
+from counterpoise.method import Method, Part, Round
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts import by_columns, server_step
+from counterpoise.registry import Option, Paper
+
+__all__ = ["median", "trimmed_mean"]
+
+PAPER = Paper(
+    "Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates",
+    "Yin, Chen, Ramchandran, Bartlett",
+    2018,
+    "arXiv:1803.01498",
+)
+
+Lr = Annotated[float, Option("server learning rate", above=0)]
+
+
+@METHODS.register("median", group="robustness", paper=PAPER)
+def median(lr: Lr = 1.0) -> Method:
+    """The median of the updates, coordinate by coordinate.
+
+    ``w <- w + lr med_i d_i`` (definition 1); of an even number of clients, the mean of the two in the middle.
+    """
+    return Method("median", combine=(trimmed(0.5),), update=(server_step(lr),))
+
+
+@METHODS.register("trimmed-mean", group="robustness", paper=PAPER)
+def trimmed_mean(
+    trim: Annotated[float, Option("share of the clients left out at either end", low=0, below=0.5)] = 0.1,
+    lr: Lr = 1.0,
+) -> Method:
+    """The mean without the largest and the smallest, coordinate by coordinate.
+
+    ``floor(trim |S|)`` clients are left out at either end of each coordinate (definition 2).
+    """
+    return Method("trimmed-mean", combine=(trimmed(trim),), update=(server_step(lr),))
+
+
+def trimmed(trim: float) -> Part:
+    """The mean of what is left of each coordinate when its ends are cut; with a half, of the middle one or two."""
+
+    def apply(round: Round) -> Round:
+        count = len(round.cohort)
+        cut = min(int(trim * count + 1e-9), (count - 1) // 2)  # 0.29 * 100 is a little less than 29
+
+        def middle(columns: Tensor) -> Tensor:
+            return columns.sort(dim=0).values[cut : count - cut].mean(0)
+
+        return round.but(weights=None, combined=by_columns(middle, round.cohort.updates))
+
+    return Part("median" if trim == 0.5 else "trimmed-mean", apply=apply)

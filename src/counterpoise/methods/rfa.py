@@ -1,0 +1,89 @@
+"""RFA: the geometric median of the clients' updates.
+
+Pillutla, Kakade, Harchaoui: Robust Aggregation for Federated Learning, IEEE Transactions on Signal
+Processing 70, 2022, eq. 4-6 and Algorithm 2 (the smoothed Weiszfeld algorithm).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Method, Part, Round
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts import by_data, server_step, square_distances
+from counterpoise.registry import Option, Paper
+
+__all__ = ["geometric_median", "rfa"]
+
+PAPER = Paper("Robust Aggregation for Federated Learning", "Pillutla, Kakade, Harchaoui", 2022, "arXiv:1912.13445")
+
+
+@METHODS.register("rfa", group="robustness", paper=PAPER)
+def rfa(
+    tolerance: Annotated[float, Option("how far the objective may be over the best, as a share of it", above=0)] = 1e-6,
+    iterations: Annotated[int, Option("the most iterations", low=1)] = 10_000,
+    lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
+) -> Method:
+    """The geometric median of the updates, weighted by data.
+
+    ``w <- w + lr argmin_z sum_i (n_i/n) |z - d_i|`` (eq. 4). Bears up to half of the weight being arbitrary.
+    """
+    return Method("rfa", weigh=(by_data(),), combine=(median_point(tolerance, iterations),), update=(server_step(lr),))
+
+
+def median_point(tolerance: float, iterations: int) -> Part:
+    """The geometric median as a mean of the updates, whose weights are those on record."""
+
+    def apply(round: Round) -> Round:
+        if round.weights is None:
+            raise CounterpoiseError(
+                "A geometric median needs weights: put a part such as parts.by_data() into the slot weigh."
+            )
+        weights = geometric_median(square_distances(round.cohort.updates), round.weights.cpu(), tolerance, iterations)
+        weights = weights.to(round.model.device)
+        return round.but(weights=weights, combined=weights.to(round.model.dtype) @ round.cohort.updates)
+
+    return Part("geometric-median", apply=apply)
+
+
+def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iterations: int) -> Tensor:
+    """Weights b with sum 1 of the points whose mean ``z = sum_i b_i x_i`` minimises ``f(z) = sum_i a_i |z - x_i|``.
+
+    Weiszfeld's step is ``b_i ~ a_i / max(nu, |z - x_i|)`` (Algorithm 2). It needs the points' squared distances Q
+    only, ``|z - x_i|^2 = (Q b)_i - b'Qb/2``, so an iteration costs nothing beside the cohort's matrix. It ends when the
+    gradient g shows that z is good enough: ``f(z) - f* <= |g| |z - z*| <= |g| 2 f(z)``. If one of the points is the
+    median, the steps would creep towards it: that is looked at first.
+
+    >>> line = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
+    >>> geometric_median((line[:, None] - line).square(), torch.ones(3), 1e-6, 100).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    a = shares.double() / shares.sum()
+    distances = squares.sqrt()
+    costs = distances @ a
+    best = int(costs.argmin())
+    scale = float(costs[best])
+    here = squares[best] <= (1e-12 * scale) ** 2
+    pull = torch.where(here, 0, a / distances[best].where(~here, 1))
+    # The pull of all other points on this one; -d'Qd/2 is the square length of sum_i d_i x_i for d of sum 0.
+    toward = pull - here / here.sum() * pull.sum()
+    if scale == 0 or float(_length(toward, squares)) < float(a[here].sum()) - tolerance / 2:
+        return here.double() / here.sum()
+    b = a
+    for _ in range(iterations):
+        reached = squares @ b
+        lengths = (reached - b @ reached / 2).clamp(min=0).sqrt().clamp(min=1e-9 * scale)
+        pull = a / lengths
+        new = pull / pull.sum()
+        if float(pull.sum() * _length(new - b, squares)) <= tolerance / 2:
+            break
+        b = new
+    return b
+
+
+def _length(direction: Tensor, squares: Tensor) -> Tensor:
+    return (-direction @ squares @ direction / 2).clamp(min=0).sqrt()

@@ -1,0 +1,103 @@
+"""SCAFFOLD: control variates that take each client's drift out of its steps.
+
+Karimireddy, Kale, Mohri, Reddi, Stich, Suresh: SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning, ICML 2020, eq. 3-5 and Algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Client, Method, Part, Reply, Round, Step, World
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts import by_data, mean, mean_gradient, server_step, shares, uniform
+from counterpoise.registry import Option, Paper
+
+__all__ = ["scaffold"]
+
+PAPER = Paper(
+    "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning",
+    "Karimireddy et al.",
+    2020,
+    "arXiv:1910.06378",
+)
+
+Variate = Literal["II", "I"]
+Weights = Literal["uniform", "data"]
+
+
+@METHODS.register("scaffold", group="drift", paper=PAPER)
+def scaffold(
+    option: Annotated[
+        Variate,
+        Option("a client's variate: II, its mean gradient on the way; I, its full gradient at the server's model"),
+    ] = "II",
+    weights: Annotated[
+        Weights, Option("clients count alike, as in the paper, or by their data: in the update and in the variate")
+    ] = "uniform",
+    lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
+) -> Method:
+    """Control variates that correct every local step for the client's drift.
+
+    Local steps along ``g - c_i + c`` (eq. 3), ``w <- w + lr mean_S d_i``, ``c <- c + |S|/N mean_S dc_i`` (eq. 5).
+    """
+    return Method(
+        "scaffold",
+        weigh=(uniform() if weights == "uniform" else by_data(),),
+        combine=(mean(),),
+        update=(server_step(lr), control_variates(option)),
+    )
+
+
+def control_variates(option: Variate) -> Part:
+    """The variates c (server) and c_i (client), zero at the start, and what they do to a step.
+
+    Option I: ``c_i <- grad F_i(w_t)``, one more pass over the data. Option II: ``c_i <- c_i - c + (w_t - w_i)/(K eta)``
+    (eq. 4). K eta is what plain SGD gives a mean of gradients; with momentum it is ``|a|_1 eta``, FedNova's norm, or
+    the variates would be up to 1/(1 - momentum) times too large and the run diverges. Adam has none.
+    """
+
+    def begin(client: Client) -> dict[str, Tensor]:
+        return {"full": torch.zeros_like(client.start)}
+
+    def survey(client: Client, step: Step) -> dict[str, Tensor]:
+        share = step.examples / client.examples
+        return {"full": client.memo["full"] + share * step.gradient_at(client.start)}
+
+    def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
+        return g - client.state["c"] + client.broadcast["c"]
+
+    def finish(client: Client, reply: Reply) -> Reply:
+        own = client.state["c"]
+        new = client.memo["full"] if option == "I" else own - client.broadcast["c"] + mean_gradient(client, reply)
+        return Reply(reply.update, {"change": new - own}, {"c": new})
+
+    def apply(round: Round) -> Round:
+        change = round.reports["change"]
+        moved = len(round.cohort) / round.world.population * (shares(round) @ change)
+        return round.but(state={"c": round.state["c"] + moved})
+
+    def check(world: World) -> None:
+        if option == "II" and world.local.optimizer.reach is None:
+            raise CounterpoiseError(
+                "SCAFFOLD's option II needs a local optimiser that is linear in the gradients, such as sgd. "
+                'Use option="I" with this one.'
+            )
+
+    return Part(
+        "control-variates",
+        server_state=lambda start: {"c": torch.zeros_like(start)},
+        client_state=lambda start: {"c": torch.zeros_like(start)},
+        when_lost="its variate starts at zero again",
+        begin=begin if option == "I" else None,
+        survey=survey if option == "I" else None,
+        gradient=gradient,
+        finish=finish,
+        broadcast=lambda state: {"c": state["c"]},
+        apply=apply,
+        check=check,
+    )

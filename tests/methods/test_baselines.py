@@ -1,0 +1,354 @@
+"""The other rules of the baselines, against NumPy and torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import (
+    BACKENDS,
+    ENGINES,
+    assert_close,
+    blobs,
+    data_of,
+    descend,
+    digits,
+    double,
+    flat,
+    fresh,
+    gradient,
+    points,
+    run,
+    small,
+)
+from torch import nn
+from torch.nn import functional as F
+from worlds import FixedWorld, cohort, server
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.flat import Layout
+from counterpoise.local import Local, exponential, sgd
+from counterpoise.method import Part, Reply
+from counterpoise.methods import (
+    clusterfedvarp,
+    ditto,
+    fedadagrad,
+    fedadam,
+    fedatt,
+    fedavg,
+    feddc,
+    feddyn,
+    fedvarp,
+    fedyogi,
+    mifa,
+    moon,
+    qffl,
+    scaffold,
+)
+
+D = 5
+
+
+def rounds_of(method, count=6, population=7, size=3, world=None):
+    """A server that hears random clients, and what it heard."""
+    rng = np.random.default_rng(1)
+    built = server(method, D)
+    for number in range(1, count + 1):
+        ids = sorted(rng.choice(population, size, replace=False).tolist())
+        d, n = rng.standard_normal((size, D)), rng.integers(1, 9, size)
+        built.receive(cohort(ids, d, n), (world or FixedWorld)(D, number, population))
+        yield built, ids, d, n
+
+
+@pytest.mark.parametrize("name", ["fedadagrad", "fedyogi", "fedadam"])
+def test_adaptive_servers_are_algorithm_2(name):
+    lr, beta1, beta2, tau = 0.3, 0.6, 0.8, 0.05
+    method = {
+        "fedadagrad": lambda: fedadagrad(lr, beta1, tau),
+        "fedyogi": lambda: fedyogi(lr, beta1, beta2, tau),
+        "fedadam": lambda: fedadam(lr, beta1, beta2, tau),
+    }[name]()
+    w, first, v = np.zeros(D), np.zeros(D), np.full(D, tau**2)
+    for built, _, d, n in rounds_of(method):
+        u = n @ d / n.sum()
+        first = beta1 * first + (1 - beta1) * u
+        v = {
+            "fedadagrad": v + u**2,
+            "fedyogi": v - (1 - beta2) * u**2 * np.sign(v - u**2),
+            "fedadam": beta2 * v + (1 - beta2) * u**2,
+        }[name]
+        w = w + lr * first / (np.sqrt(v) + tau)
+        assert built.model.numpy() == pytest.approx(w, abs=1e-13)
+
+
+def test_fedvarp_is_algorithm_1():
+    w, y = np.zeros(D), np.zeros((7, D))
+    for built, ids, d, _ in rounds_of(fedvarp(lr=0.5)):
+        w = w + 0.5 * ((d - y[ids]).mean(0) + y.mean(0))
+        y[ids] = d
+        assert built.model.numpy() == pytest.approx(w, abs=1e-13)
+
+
+def test_mifa_counts_every_client_at_the_rounds_learning_rate():
+    local = Local(optimizer=sgd(0.4), schedule=exponential(0.5))
+    w, g = np.zeros(D), np.zeros((7, D))
+    world = lambda size, round, population: FixedWorld(size, round, population, local=local)  # noqa: E731
+    for number, (built, ids, d, _) in enumerate(rounds_of(mifa(lr=0.9), world=world)):
+        eta = 0.4 * 0.5**number
+        g[ids] = d / eta
+        w = w + 0.9 * eta * g.mean(0)
+        assert built.model.numpy() == pytest.approx(w, abs=1e-13)
+
+
+def test_clusterfedvarp_is_algorithm_2():
+    w, y, seen = np.zeros(D), np.zeros((3, D)), set()
+    for built, ids, d, _ in rounds_of(clusterfedvarp(clusters=3, lr=0.5)):
+        owner = np.array(ids) % 3
+        seen |= set(ids)
+        shares = np.array([sum(i % 3 == k for i in seen) for k in range(3)]) / len(seen)
+        w = w + 0.5 * ((d - y[owner]).mean(0) + shares @ y)
+        for k in set(owner.tolist()):
+            y[k] = d[owner == k].mean(0)
+        assert built.model.numpy() == pytest.approx(w, abs=1e-13)
+
+
+def test_fedatt_weighs_each_layer_by_how_far_the_client_moved():
+    world = FixedWorld(D)
+    world.layout = Layout(("a.weight", "a.bias", "b.weight"), ((2,), (1,), (2,)))
+    rng = np.random.default_rng(0)
+    d = rng.standard_normal((4, D))
+    built = server(fedatt(lr=1.2), D)
+    outcome = built.receive(cohort(range(4), d), world)
+    expected, weights = np.zeros(D), np.zeros(4)
+    for part in (slice(0, 3), slice(3, 5)):
+        s = np.exp(np.sqrt((d[:, part] ** 2).sum(1)))
+        expected[part] = 1.2 * (s / s.sum()) @ d[:, part]
+        weights += s / s.sum() * (part.stop - part.start) / D
+    assert built.model.numpy() == pytest.approx(expected, abs=1e-13)
+    assert list(outcome.weights.values()) == pytest.approx(weights)
+
+
+# ---------------------------------------------------------------- MOON
+
+
+def moon_loss(model, server, last, inputs, targets, mu, tau):
+    z, a, b = (net.features(inputs) for net in (model, server, last))
+    s = torch.stack([F.cosine_similarity(z, a.detach()), F.cosine_similarity(z, b.detach())], 1) / tau
+    return F.cross_entropy(model(inputs), targets) + mu * F.cross_entropy(s, torch.zeros(len(z), dtype=torch.int64))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_moon_trains_on_the_papers_loss(backend):
+    """Two rounds of one client: in the first there is no contrast, in the second there is."""
+    federation, mu, tau, lr = blobs([6]), 3.0, 0.5, 0.2
+    inputs, targets = data_of(federation, 0)
+    local = Local(batch=6, steps=3, optimizer=sgd(lr))
+    simulation = Simulation(moon(mu, tau, lr=0.5), federation, small(), local=local, engine=double(backend=backend))
+    w, last = flat(small()), None
+    for _ in range(2):
+        server, model = small(), small()
+        nn.utils.vector_to_parameters(w.clone(), server.parameters())
+        nn.utils.vector_to_parameters(w.clone(), model.parameters())
+        optimizer = torch.optim.SGD(model.parameters(), lr)
+        for _ in range(3):
+            optimizer.zero_grad()
+            moon_loss(model, server, last or server, inputs, targets, mu, tau).backward()
+            optimizer.step()
+        w, last = w + 0.5 * (flat(model) - w), model
+        simulation.advance()
+        assert_close(simulation.server.model, w, w - flat(small()), 1e-11)
+    plain = run(Simulation(fedavg(0.5), federation, small(), local=local, engine=double()))
+    assert not torch.allclose(plain, w, atol=1e-6)
+
+
+def test_moon_asks_for_a_representation():
+    with pytest.raises(CounterpoiseError, match=r"MOON compares representations: give the model a method features"):
+        Simulation(moon(), blobs([3, 3]), nn.Linear(6, 3))
+
+
+def test_a_representation_of_zeros_gives_no_contrast_and_no_nan():
+    assert points(descend(moon(), [1.0, 1.0], [1.0, 1.0], 3), 3) == points(
+        descend(fedavg(), [1.0, 1.0], [1.0, 1.0], 3), 3
+    )
+
+
+@pytest.mark.parametrize("entry", list(cp.models.MODELS), ids=lambda entry: entry.name)
+def test_every_model_has_a_representation_before_its_last_layer(entry):
+    model = entry.factory(shape=(1, 32, 32), classes=4).eval()
+    x = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(model[-1](model.features(x)), model(x))
+
+
+# ---------------------------------------------------------------- hooks and engines
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_scaffolds_option_one_takes_the_gradient_of_all_of_a_clients_data(backend):
+    federation = blobs([2, 9, 5])
+    simulation = Simulation(scaffold("I"), federation, small(), local=Local(batch=4), engine=double(backend=backend))
+    simulation.advance()
+    for client in range(3):
+        own = simulation.client_state["control-variates"][client]["c"]
+        assert torch.allclose(own, gradient(small(), *data_of(federation, client)), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("make", [lambda: scaffold("I"), scaffold, feddyn, feddc, ditto, moon, qffl])
+def test_all_engines_agree_on_what_methods_do_on_clients(make):
+    def after(engine):
+        local = Local(epochs=2, batch=4, optimizer=sgd(0.2, momentum=0.5))
+        simulation = Simulation(make(), blobs([1, 9, 4, 13, 6]), small(), local=local, seed=3, engine=double(**engine))
+        model = run(simulation, 3)
+        kept = [v.flatten() for store in simulation.client_state.values() for i in store for v in store[i].values()]
+        return torch.cat([model, *kept])
+
+    engines = [ENGINES[0], ENGINES[2], ENGINES[4], ENGINES[-1]]
+    first, *others = [after(engine) for engine in engines]
+    start = torch.zeros_like(first)
+    start[: len(flat(small()))] = flat(small())
+    for other in others:
+        assert_close(first, other, first - start)
+
+
+@pytest.mark.parametrize("engine", [ENGINES[1], ENGINES[-1]])
+@pytest.mark.parametrize("steps", [None, [1, 2, 9]])
+def test_a_survey_sees_every_sample_once_at_the_servers_model(engine, steps):
+    """The full gradient and loss, whatever the batches, the padding and the number of steps."""
+
+    def survey(client, step):
+        share = step.examples / client.examples
+        memo = client.memo
+        return {
+            "g": memo["g"] + share * step.gradient_at(step.w),
+            "loss": memo["loss"] + share * step.loss_at(client.start),
+            "n": memo["n"] + step.examples,
+        }
+
+    part = Part(
+        "survey",
+        begin=lambda client: {
+            "g": torch.zeros_like(client.start),
+            "loss": client.start.new_zeros(()),
+            "n": client.start.new_zeros(()),
+        },
+        survey=survey,
+        finish=lambda client, reply: Reply(reply.update, client.memo),
+    )
+    seen = []
+    federation = blobs([2, 9, 5])
+    simulation = Simulation(
+        fedavg().adding(local=part),
+        federation,
+        small(),
+        local=Local(batch=4, steps=steps, epochs=2),
+        adversary=lambda round, cohort: (seen.append(cohort), cohort)[1],
+        engine=double(**engine),
+    )
+    plain = Simulation(fedavg(), federation, small(), local=Local(batch=4, steps=steps, epochs=2), engine=double())
+    assert_close(run(simulation, 1), run(plain, 1), plain.server.model - flat(small()), 1e-12)
+    for client in range(3):
+        inputs, targets = data_of(federation, client)
+        model = small()
+        loss = F.cross_entropy(model(inputs), targets)
+        loss.backward()
+        reports = {name: values[client] for name, values in seen[0].reports["survey"].items()}
+        assert float(reports["n"]) == len(targets)
+        assert float(reports["loss"]) == pytest.approx(float(loss.detach()), abs=1e-13)
+        assert torch.allclose(reports["g"], torch.cat([p.grad.flatten() for p in model.parameters()]), atol=1e-13)
+
+
+def test_a_survey_needs_a_memo():
+    with pytest.raises(CounterpoiseError, match="notes things in survey, after_step or after_epoch"):
+        fedavg().adding(local=Part("x", survey=lambda client, step: {}))
+
+
+@pytest.mark.parametrize("make", [scaffold, feddyn, feddc])
+def test_what_is_done_to_an_upload_does_not_change_a_variate(make):
+    """`Reply.trained` is what training did: a client that sends half of it still knows where it stood."""
+    half = Part("half", finish=lambda client, reply: Reply(0.5 * reply.update))
+    kept = []
+    for method in (make(), make().adding(upload=half)):
+        simulation = descend(method, [1.0, 10.0], [4.0, -1.0], [3, 3], start=2.0)
+        points(simulation, 1)
+        (store,) = simulation.client_state.values()
+        kept.append([float(v.sum()) for i in store for v in store[i].values()])
+    assert kept[0] == kept[1]
+
+
+def test_personal_models_are_evaluated_beside_the_servers():
+    federation = digits(4, heldout=0.3)
+    settings = {"model": cp.models.linear, "rounds": 2, "local": Local(batch=16), "engine": double()}
+    done = cp.simulate(ditto(strength=0.1), federation, **settings)
+    clients = done.rounds[-1].clients
+    assert set(clients["personal_accuracy"]) == set(clients["accuracy"]) == set(range(4))
+    assert done.summary()["personal_accuracy"] == pytest.approx(np.mean(list(clients["personal_accuracy"].values())))
+    assert cp.simulate("fedavg", federation, **settings).summary()["personal_accuracy"] is None
+
+
+def test_a_memory_composes_with_an_adaptive_server():
+    method = fedvarp().replacing(update=fedadam(lr=0.1).update)
+    model = run(Simulation(method, blobs([4, 5, 6, 7]), small(), cohort=2, engine=double()), 4)
+    assert bool(model.isfinite().all())
+    assert not torch.equal(model, flat(small()))
+
+
+# ---------------------------------------------------------------- what methods cost
+
+
+COSTS = {
+    # method: vectors up, vectors down, on the server, per client seen on the server, per client seen on clients
+    "fedavg": (1, 1, 0, 0, 0),
+    "scaffold": (2, 2, 1, 0, 1),
+    "fednova": (1, 1, 0, 0, 0),
+    "mifa": (1, 1, 1, 1, 0),
+    "fedvarp": (1, 1, 1, 1, 0),
+    "clusterfedvarp": (1, 1, 10, 0, 0),
+    "ditto": (1, 1, 0, 0, 1),
+    "feddyn": (1, 1, 1, 0, 1),
+    "moon": (1, 1, 0, 0, 1),
+    "fedadam": (1, 1, 2, 0, 0),
+    "qffl": (1, 1, 0, 0, 0),
+    "feddc": (2, 2, 2, 0, 2),
+    "adabest": (1, 1, 1, 0, 1),
+    "krum": (1, 1, 0, 0, 0),
+    "rfa": (1, 1, 0, 0, 0),
+}
+
+
+@pytest.mark.parametrize("name", COSTS)
+def test_the_run_records_what_a_method_costs(name):
+    """In vectors of the model's length; scalars add a few bytes."""
+    up, down, server, seen, own = COSTS[name]
+    federation = blobs([4] * 6)
+    local = Local(batch=4)
+    simulation = Simulation(cp.methods.METHODS.make(name), federation, small(), cohort=3, local=local, engine=double())
+    record = simulation.advance()
+    vector = 8 * simulation.layout.size
+
+    def vectors(count):
+        return pytest.approx(count * vector, abs=3 * 24 + 80)
+
+    assert record.bytes_up == vectors(3 * up)
+    assert record.bytes_down == vectors(3 * down)
+    assert record.bytes_server == vectors(server + 3 * seen)
+    assert record.bytes_clients == vectors(3 * own)
+
+
+def test_a_model_with_a_head_of_its_own_works_with_moon():
+    class Mine(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.trunk, self.head = nn.Linear(6, 4), nn.Linear(4, 3)
+
+        def features(self, inputs):
+            return torch.tanh(self.trunk(inputs))
+
+        def forward(self, inputs):
+            return self.head(self.features(inputs))
+
+    for backend in BACKENDS:
+        simulation = Simulation(
+            moon(mu=1.0), blobs([5, 7]), fresh(Mine()), local=Local(batch=4), engine=double(backend=backend)
+        )
+        assert bool(run(simulation, 3).isfinite().all())

@@ -1,0 +1,84 @@
+"""What every method of the registry must bear, new ones included without being named.
+
+That a resumed run is the uninterrupted one bit for bit is in runs/test_runs.py, that two equal runs are
+equal in engine/test_repeatability.py, and that a bad reply is left out in engine/test_admission.py.
+"""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from helpers import ALL_METHODS, digits, flat
+
+import counterpoise as cp
+from counterpoise.engine import Engine, Simulation
+from counterpoise.local import Local, sgd
+from counterpoise.method import Cohort
+from counterpoise.methods import METHODS
+
+CASES = [*ALL_METHODS, *(f"feddua:{name}" for name in ALL_METHODS if name != "feddua")]
+
+
+def federated(case, rounds=3, clients=10, cohort=5, seed=1, **settings):
+    """Some rounds on digits with sampling, in float32 as users run them; the records and the simulation."""
+    federation = digits(clients, probe=1, proxy=200)
+    torch.manual_seed(0)
+    model = cp.models.mlp(federation.shape, 10, hidden=8)
+    local = Local(batch=32, optimizer=sgd(0.05, momentum=0.5))
+    engine = Engine(device="cpu", threads=1)
+    simulation = Simulation(
+        METHODS.make(case), federation, model, cohort=cohort, local=local, seed=seed, engine=engine, **settings
+    )
+    records = [simulation.advance() for _ in range(rounds)]
+    assert bool(simulation.server.model.isfinite().all())
+    return simulation, records, flat(model)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_three_rounds_with_sampling_learn_something_and_repeat(case):
+    simulation, records, start = federated(case)
+    assert not any(record.outcome.skipped or record.outcome.excluded for record in records)
+    assert not torch.equal(simulation.server.model, start)
+    assert torch.equal(federated(case)[0].server.model, simulation.server.model)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_client_that_sends_nan_is_left_out(case):
+    def nan(round, cohort):
+        updates = cohort.updates.clone()
+        updates[0] = math.nan
+        return Cohort(cohort.ids, updates, cohort.examples, cohort.steps, cohort.reports)
+
+    simulation, records, start = federated(case, adversary=nan)
+    for record in records:
+        assert record.outcome.excluded == {record.cohort[0]: "its update holds NaN or infinity"}
+    assert not torch.equal(simulation.server.model, start)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_cohort_of_one_is_used_or_skipped_with_a_reason(case):
+    calls = [[0, 1, 2, 3, 4], [3], [7], [0, 1, 2, 3, 4]]
+    simulation, records, start = federated(case, 4, cohort=lambda seed, round, n: torch.tensor(calls[round - 1]))
+    for record in records[1:3]:
+        assert "clients" in record.outcome.skipped or record.outcome.weights in (
+            None,
+            {record.cohort[0]: pytest.approx(1.0)},
+        )
+    assert records[3].outcome.skipped == ""
+    assert not torch.equal(simulation.server.model, start)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_client_that_never_returns_stops_nobody(case):
+    def silent(round, cohort):
+        return cohort.keep(torch.tensor([client != 2 for client in cohort.ids]))
+
+    simulation, records, start = federated(case, cohort=None, clients=6, adversary=silent)
+    for record in records:
+        assert record.outcome.excluded == {2: "it did not reply"}
+        assert record.outcome.skipped == ""
+    assert not torch.equal(simulation.server.model, start)
+    for store in simulation.server.records.values():
+        assert 2 not in list(store)
