@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -61,6 +62,10 @@ class Captured:
         torch.cuda.current_stream().wait_stream(stream)
         torch.cuda.set_rng_state(drawn)
         graph = torch.cuda.CUDAGraph()
+        # A graph that Python throws away during a recording ends the recording, so the collector waits.
+        gc.collect()
+        collecting = gc.isenabled()
+        gc.disable()
         try:
             with torch.cuda.graph(graph):
                 fill(self._carry, self._function(*self._fixed, self._carry, *self._moving))
@@ -69,4 +74,7 @@ class Captured:
                 "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes a "
                 f"tensor from a Python number ({str(error).splitlines()[0]}). Choose engine=cp.Engine(backend='per-client')."
             ) from error
+        finally:
+            if collecting:
+                gc.enable()
         self._graph = graph

@@ -20,7 +20,7 @@ __all__ = ["HORIZON", "Weighed", "looks", "weigh_up"]
 
 HORIZON = 10
 """Rounds of a client that its average goes back; older ones fade, so that one who has mended its ways is heard again."""
-_CLIPPED = 5.0
+_CLIPPED = 10.0
 """The largest error, in spreads, that enters an average: one strange round must not stay for ten."""
 
 
