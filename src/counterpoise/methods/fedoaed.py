@@ -48,7 +48,7 @@ def fedoaed(
         Denoiser,
         Option(
             "an autoencoder in the span of the snapshots, Algorithm 4 on all parameters, a projection without training, "
-            "or whichever of the first two the memory allows"
+            "or whichever of the first two the budget allows"
         ),
     ] = "subspace",
     mix: Annotated[float, Option("lambda, share of the denoised update in what is sent", low=0, high=1)] = 0.3,

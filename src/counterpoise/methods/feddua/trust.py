@@ -1,6 +1,7 @@
 """FedDua: claimed data counts checked against what training on so much data looks like.
 
-Wu, Yan, Hao, Jin et al.: FedDua, equations 4-12 and Algorithm 1. A trust step in front of any method.
+Wu, Jin, Hao, Yu: Local Data Quantity-Aware Weighted Averaging for Federated Learning with Dishonest Clients,
+equations 4-12 and Algorithm 1. A trust step in front of any method.
 
 With plain SGD an epoch moves a client by ``-eta R g_bar`` exactly, R its number of steps and g_bar the mean of the
 gradients that it followed. So ``rho = |w_end - w_start| / (eta |g_bar|)`` is R, and ``alpha = rho / n`` about 1 / batch
@@ -40,7 +41,9 @@ __all__ = ["feddua"]
 
 log = logging.getLogger(__name__)
 
-PAPER = Paper("FedDua", "Wu, Yan, Hao, Jin et al.")
+PAPER = Paper(
+    "Local Data Quantity-Aware Weighted Averaging for Federated Learning with Dishonest Clients", "Wu, Jin, Hao, Yu"
+)
 
 Factor = Literal["branch", "direct"]
 Prior = Literal["proxy", "cohort"]
