@@ -1,14 +1,27 @@
-"""Clients that lie: who, how often, and what they do to their data or to their reply."""
+"""Clients that lie or break: who, how often, and what they do to their data or to their reply."""
 
 from counterpoise.adversary.base import ADVERSARIES, Adversary
 from counterpoise.adversary.counts import claims, forged_factor, forged_gradient, repeated_data, scaled_update
+from counterpoise.adversary.faults import crashed, label_flip, not_a_number, twice
+from counterpoise.adversary.updates import free_rider, inner_product, little, mimic, noisy, scaled, sign_flip
 
 __all__ = [
     "ADVERSARIES",
     "Adversary",
     "claims",
+    "crashed",
     "forged_factor",
     "forged_gradient",
+    "free_rider",
+    "inner_product",
+    "label_flip",
+    "little",
+    "mimic",
+    "noisy",
+    "not_a_number",
     "repeated_data",
+    "scaled",
     "scaled_update",
+    "sign_flip",
+    "twice",
 ]

@@ -1,0 +1,134 @@
+"""Clients that send another update than the one they trained. Those that collude know the honest clients' updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated
+
+import torch
+from torch import Tensor
+
+from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, Fraction, Often
+from counterpoise.method import Cohort
+from counterpoise.randomness import counter, normal, purpose
+from counterpoise.registry import Option
+
+__all__ = ["free_rider", "inner_product", "little", "mimic", "noisy", "scaled", "sign_flip"]
+
+
+@ADVERSARIES.register("sign-flip")
+def sign_flip(
+    scale: Annotated[float, Option("how many times as long the reversed update is", above=0)] = 1.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Sends its update reversed."""
+    return Adversary(clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, -scale * cohort.updates))
+
+
+@ADVERSARIES.register("scaled")
+def scaled(
+    factor: Annotated[float, Option("how many times as long the update is", above=0)] = 10.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Sends its update many times as long, and claims no more for it."""
+    return Adversary(clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, factor * cohort.updates))
+
+
+@ADVERSARIES.register("noisy")
+def noisy(
+    level: Annotated[float, Option("length of the noise over that of the update", low=0)] = 1.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Adds normal noise to its update."""
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        updates = cohort.updates
+        drawn = _drawn(cohort)
+        length = torch.linalg.vector_norm(updates, dim=1, keepdim=True) / updates.shape[1] ** 0.5
+        return _sending(cohort, acting, updates + level * length * drawn)
+
+    return Adversary(clients, fraction, often, reply)
+
+
+@ADVERSARIES.register("free-rider")
+def free_rider(
+    level: Annotated[float, Option("length of what it sends, over the honest clients' mean length", low=0)] = 0.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Does not train: sends nothing, or noise of a plausible length."""
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        honest = cohort.updates[~acting]
+        length = torch.linalg.vector_norm(honest, dim=1).mean() if len(honest) else cohort.updates.new_zeros(())
+        drawn = _drawn(cohort) / cohort.updates.shape[1] ** 0.5
+        return _sending(cohort, acting, level * length * drawn)
+
+    return Adversary(clients, fraction, often, reply)
+
+
+@ADVERSARIES.register("inner-product")
+def inner_product(
+    scale: Annotated[float, Option("epsilon, how many times the honest mean is sent reversed", above=0)] = 1.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Sends the honest clients' mean reversed: ``-epsilon mean d`` (Xie, Koyejo, Gupta 2020)."""
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        return _colluding(cohort, acting, lambda honest: -scale * honest.mean(0))
+
+    return Adversary(clients, fraction, often, reply)
+
+
+@ADVERSARIES.register("little-is-enough")
+def little(
+    deviations: Annotated[float, Option("z, standard deviations from the honest mean", above=0)] = 1.5,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+) -> Adversary:
+    """Stays within the honest clients' spread: ``mean d - z std d``, place by place (Baruch, Baruch, Goldberg 2019)."""
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        return _colluding(cohort, acting, lambda honest: honest.mean(0) - deviations * honest.std(0, correction=0))
+
+    return Adversary(clients, fraction, often, reply)
+
+
+@ADVERSARIES.register("mimic")
+def mimic(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+    """Sends the update of one honest client again, so that it counts for several (Karimireddy, He, Jaggi 2022)."""
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        return _colluding(cohort, acting, lambda honest: honest[0])
+
+    return Adversary(clients, fraction, often, reply)
+
+
+def _sending(cohort: Cohort, acting: Tensor, updates: Tensor) -> Cohort:
+    return replace(cohort, updates=torch.where(acting[:, None], updates, cohort.updates))
+
+
+def _colluding(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor]) -> Cohort:
+    """All of them send the same, made of the honest clients' updates ``[H, D]``; where nobody is honest, their own."""
+    honest = cohort.updates[~acting]
+    return _sending(cohort, acting, made(honest)) if len(honest) else cohort
+
+
+def _drawn(cohort: Cohort) -> Tensor:
+    """Standard normal numbers ``[C, D]``: a function of who sends and of what it trained, so that runs repeat."""
+    updates = cohort.updates
+    key = updates.double().sum(1).view(torch.int64)
+    ids = torch.tensor(cohort.ids, device=updates.device)
+    places = torch.arange(updates.shape[1], device=updates.device)
+    return normal(counter(purpose("noise"), ids[:, None], key[:, None], places), updates.dtype)
