@@ -337,5 +337,6 @@ def _verdict(claimed: float, estimated: float, z: float | None, width: float, ba
         reason = ""
     else:
         what = "the update it sent" if width else "what it reports of its training"
-        reason = f"it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
+        often = "it was warned too often; now " if action == "excluded" else ""
+        reason = f"{often}it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
     return Verdict(claimed, estimated, low, high, z, action, reason)
