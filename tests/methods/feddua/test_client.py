@@ -122,7 +122,7 @@ def test_with_equal_gradients_rho_is_the_optimisers_reach(optimizer, epochs) -> 
 def test_backends_agree_about_the_branch_on_ragged_clients(embedding) -> None:
     local = Local(epochs=2, batch=BATCH, optimizer=sgd(0.2, momentum=0.5))
     told = [
-        reports(feddua(embedding=embedding, rate=0.3), local=local, rounds=2, engine=double(**engine))[0]
+        reports(feddua(embedding=embedding, branch_rate=0.3), local=local, rounds=2, engine=double(**engine))[0]
         for engine in ENGINES
     ]
     for other in told[1:]:
@@ -234,7 +234,7 @@ def test_the_clients_branch_is_a_plain_loop_over_two_rounds(backend, embedding) 
     local = Local(epochs=2, batch=BATCH, optimizer=sgd(0.2))
     spy = Spy()
     simulation = Simulation(
-        feddua(embedding=embedding, rate=0.3),
+        feddua(embedding=embedding, branch_rate=0.3),
         federation,
         small(),
         local=local,

@@ -80,7 +80,7 @@ def feddua(
     threshold: Annotated[float, Option("standard deviations from which a claim is rejected", above=0)] = 3.5,
     patience: Annotated[int, Option("warnings after which a client is excluded", low=0)] = 3,
     embedding: Annotated[Embedding, Option("whether the branch's embedding of a client is learned with it")] = "fixed",
-    rate: Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)] = 0.1,
+    branch_rate: Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)] = 0.1,
     paper: Annotated[
         bool, Option("the paper's own combination: branch, proxy, report, estimate by report, no memory")
     ] = False,
@@ -93,7 +93,7 @@ def feddua(
     assert isinstance(method, Method)  # the registry has made one of a name
     if paper:
         factor, prior, evidence, memory, estimate = "branch", "proxy", "report", False, "report"
-    options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, rate)
+    options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, branch_rate)
     around = sum(part.name.startswith("counts") for part in method.trust)
     return method.adding(f"feddua:{method.name}", trust=counts(options, f"counts-{around + 1}" if around else "counts"))
 
@@ -310,7 +310,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
         cohort=replace(cohort, examples=verified.to(cohort.examples)),
         state=state,
         records=records,
-        verdicts=verdicts,
+        verdicts=verdicts | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
         excluded={client: verdict.reason for client, verdict in verdicts.items() if verdict.action == "excluded"},
     )
 
