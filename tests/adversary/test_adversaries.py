@@ -138,7 +138,10 @@ def test_claims_are_whole_and_at_least_one() -> None:
 
 
 def test_a_third_is_exact_in_float64() -> None:
-    honest, forged = (sent(a)[0].cohorts[0].reports["counts"]["gradient"] for a in (None, ADVERSARIES.make("forged-gradient", clients=[1])))
+    honest, forged = (
+        sent(a)[0].cohorts[0].reports["counts"]["gradient"]
+        for a in (None, ADVERSARIES.make("forged-gradient", clients=[1]))
+    )
     assert float(forged[1]) == pytest.approx(float(honest[1]) / 3, rel=1e-14)
 
 
@@ -229,9 +232,7 @@ def test_an_adversary_is_written_down_and_resumed_bit_for_bit(tmp_path: Path) ->
     resumed = cp.resume(tmp_path / "part")
     assert [r.outcome for r in resumed.rounds] == [r.outcome for r in whole.rounds]
     assert [r.liars for r in resumed.rounds] == [r.liars for r in whole.rounds]
-    assert all(
-        torch.equal(a, b) for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True))
     assert resumed.verdicts == whole.verdicts
     lines = [json.loads(line) for line in (tmp_path / "whole" / "clients.jsonl").read_text().splitlines()[1:]]
     assert [tuple(line.get("liars", ())) for line in lines] == [r.liars for r in whole.rounds]
@@ -243,7 +244,7 @@ def test_an_adversary_of_ones_own_is_given_again(tmp_path: Path) -> None:
     own = Adversary([1], reply=lambda cohort, acting: cohort)
     settings = {"model": cp.models.linear, "rounds": 2, "adversary": [own, claims(clients=[0])]}
     cp.simulate("fedavg", federation, out=tmp_path / "run", on_round=lambda r: r.round == 1, **settings)
-    with pytest.raises(CounterpoiseError, match="made with a adversary of your own. Give it again"):
+    with pytest.raises(CounterpoiseError, match=r"made with an adversary of your own\. Give it again"):
         cp.resume(tmp_path / "run")
     resumed = cp.resume(tmp_path / "run", adversary=[own, claims(clients=[0])])
     assert [r.liars for r in resumed.rounds] == [(0, 1)] * 2

@@ -99,7 +99,9 @@ def test_run_prints_verdicts_and_whose_claims_were_rejected(cli, tmp_path: Path)
     words = ("--rounds", "5", "--set", "method.patience=1", "--set", "local.batch=8")
     code, out, err = cli("run", "quickstart", "--set", "method=feddua:fedprox", *words, "--out", "honest")
     assert (code, err) == (0, "")
-    assert re.search(r"^verdicts: \d+ accepted, 0 corrected, 0 warned, 0 excluded, client by client in honest/", out, re.M)
+    assert re.search(
+        r"^verdicts: \d+ accepted, 0 corrected, 0 warned, 0 excluded, client by client in honest/", out, re.M
+    )
     assert "claims rejected" not in out
     text = Path("honest", "config.toml").read_text()
     file.write_text(text + '\n[[adversary]]\nname = "claims"\nfactor = 6.0\nclients = [2]\n')

@@ -97,7 +97,9 @@ def test_the_report_is_the_norm_of_the_mean_of_what_entered_the_optimiser(backen
         assert told["alphas"][i].tolist() == pytest.approx(alphas, rel=1e-9)
 
 
-@pytest.mark.parametrize("optimizer", [sgd(0.2, momentum=0.9), sgd(0.2, momentum=0.6, nesterov=True), sgd(0.2)], ids=str)
+@pytest.mark.parametrize(
+    "optimizer", [sgd(0.2, momentum=0.9), sgd(0.2, momentum=0.6, nesterov=True), sgd(0.2)], ids=str
+)
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_with_equal_gradients_rho_is_the_optimisers_reach(optimizer, epochs) -> None:
     """A loss whose gradient is -1 everywhere; the prior expects exactly this."""

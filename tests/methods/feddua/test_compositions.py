@@ -105,7 +105,7 @@ def test_verdicts_are_read_back_as_they_were_and_a_run_goes_on_bit_for_bit(feder
     assert all(torch.equal(a, b) for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True))
     assert {v["action"] for v in whole.verdicts} >= {"accepted", "corrected", "excluded"}
     for row in whole.verdicts:
-        assert list(row) == "round client claimed estimated low high z action reason".split()
+        assert list(row) == ["round", "client", "claimed", "estimated", "low", "high", "z", "action", "reason"]
         assert row["client"] in whole.rounds[row["round"] - 1].cohort
     lines = [json.loads(line) for line in (tmp_path / "whole" / "clients.jsonl").read_text().splitlines()[1:]]
     written = [{"round": line["round"], "client": int(c)} | v for line in lines for c, v in line["verdicts"].items()]

@@ -172,6 +172,7 @@ def test_a_report_that_fits_the_claim_passes_the_report(factor, lie) -> None:
     assert found.recall < 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evidence", ["displacement", "both"])
 @pytest.mark.parametrize("local", [PLAIN, HEAVY], ids=["plain", "momentum"])
 def test_a_forged_gradient_is_seen_by_the_update(local, evidence) -> None:
@@ -182,6 +183,7 @@ def test_a_forged_gradient_is_seen_by_the_update(local, evidence) -> None:
     assert found.false < 0.01
 
 
+@pytest.mark.slow
 def test_under_strong_label_skew_a_forged_gradient_passes() -> None:
     """Updates differ more between clients than a threefold lie makes them; a tenfold lie is seen."""
     threefold = measured(adversary.forged_gradient(3.0, clients=large("skewed")), "skewed", rounds=20)
