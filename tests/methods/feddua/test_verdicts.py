@@ -137,6 +137,18 @@ def test_an_overclaim_is_never_raised() -> None:
     assert verdict.low < verdict.estimated < verdict.high
 
 
+def test_a_report_forged_past_the_claim_does_not_hide_the_update() -> None:
+    """The report speaks for more than the claim, loudly; the update for less. The claim is not let stand."""
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[3] /= 1000
+    outcome = judge(lying(10.0), told={"gradient": gradient})
+    verdict = outcome.verdicts[3]
+    assert verdict.z > 3.5
+    assert verdict.action == "corrected"
+    assert verdict.estimated < 0.5 * verdict.claimed
+    assert "the update it sent" in verdict.reason
+
+
 def test_the_papers_estimate_uses_the_factor_it_rejected() -> None:
     """Line 13: ``|d| / (lr |g_bar| alpha)``; an honest alpha gives the true count, a forged one the claim."""
     alphas = (np.ceil(TRUE / BATCH) / TRUE)[:, None]
@@ -154,7 +166,7 @@ def test_the_papers_estimate_uses_the_factor_it_rejected() -> None:
 def test_with_fewer_than_five_clients_seen_all_are_accepted_and_it_is_said(count) -> None:
     claimed = TRUE[:count].astype(float)
     claimed[0] *= 10
-    outcome = judge(claimed, true=TRUE[:count])
+    outcome = judge(claimed, server(direct(threshold=0.5), D), true=TRUE[:count])
     assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
     assert {v.reason for v in outcome.verdicts.values()} == {"fewer than 5 clients have been seen"}
     assert {v.z for v in outcome.verdicts.values()} == {None}

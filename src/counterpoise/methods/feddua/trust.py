@@ -253,7 +253,9 @@ def judged(round: Round, options: Options, name: str) -> Round:
     total = torch.stack([s.spread for s in streams])
     rounds = records["rounds"] + 1 if options.memory else torch.ones_like(records["rounds"])
     weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
-    which = weighed.z.abs().argmax(1, keepdim=True)
+    # An overclaim that one kind shows stands, or a report forged past the claim would hide what the update says.
+    over = (weighed.z > options.threshold).any(1, keepdim=True)
+    which = torch.where(over, weighed.z, weighed.z.abs()).argmax(1, keepdim=True)
     z = weighed.z.gather(1, which)[:, 0]
 
     seen = set(state["ids"][known].tolist()) | set(cohort.ids)
