@@ -222,8 +222,17 @@ def test_repeated_data_pass_everything(way) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["default", "direct", "paper"])
-@pytest.mark.parametrize("partition", PARTITIONS)
-@pytest.mark.parametrize("local", [PLAIN, HEAVY], ids=["plain", "momentum"])
-def test_in_honest_federations_under_one_in_a_hundred_is_rejected(local, partition, way) -> None:
+@pytest.mark.parametrize(
+    ("partition", "local", "way"),
+    [
+        ("dirichlet", PLAIN, "default"),
+        ("dirichlet", HEAVY, "default"),
+        ("skewed", PLAIN, "default"),
+        ("equal", HEAVY, "default"),
+        ("dirichlet", PLAIN, "paper"),
+        ("skewed", HEAVY, "direct"),
+    ],
+    ids=["plain", "momentum", "skewed", "equal-momentum", "paper", "skewed-momentum-direct"],
+)
+def test_in_honest_federations_under_one_in_a_hundred_is_rejected(partition, local, way) -> None:
     assert measured(None, partition, local, rounds=50, seed=2, **WAYS[way]).false < 0.01
