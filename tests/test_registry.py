@@ -224,7 +224,8 @@ def test_options_go_to_whom_they_belong() -> None:
 
 
 def test_wrappers_nest_and_each_keeps_its_own_state() -> None:
-    made = METHODS.make("feddua:feddua:avg", lr=0.5)
+    made = METHODS.make("feddua:feddua:avg", lr=0.5, threshold=9)
+    assert made.spec.options["threshold"] == 9
     assert made.name == made.spec.name == "feddua:feddua:avg"
     assert [part.name for part in made.trust] == ["counts", "counts-2"]
     assert made.spec.options["lr"] == 0.5
