@@ -175,3 +175,71 @@ def test_a_range_includes_and_excludes_its_bounds_as_it_says(option, good, bad, 
     assert option.range() == words
     assert all(option.allows(value) for value in good)
     assert not any(option.allows(value) for value in bad)
+
+
+# ---------------------------------------------------------------- one around another
+
+WRAPPERS = [entry.name for entry in METHODS if entry.wraps]
+INNER = [entry.name for entry in METHODS if not entry.wraps]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_a_wrappers_options_are_nobody_elses(wrapper) -> None:
+    """On the command line and in a run's record all options stand side by side."""
+    for name in INNER:
+        assert not METHODS[wrapper].parameters.keys() & METHODS[name].parameters.keys(), name
+
+
+@pytest.mark.parametrize("name", INNER)
+def test_a_wrapped_method_has_the_options_of_both_and_makes_itself_again(name) -> None:
+    entry = METHODS[f"feddua:{name}"]
+    assert entry.name == f"feddua:{name}"
+    assert entry.parameters.keys() == METHODS["feddua"].parameters.keys() | METHODS[name].parameters.keys()
+    made = METHODS.make(f"feddua:{name}", patience=7)
+    assert made.name == made.spec.name == f"feddua:{name}"
+    assert made.spec.options["patience"] == 7
+    options = dict(made.spec.plain())
+    again = METHODS.make(options.pop("name"), **options)
+    assert again.spec == made.spec
+    assert [part.name for part in again.parts] == [part.name for part in made.parts]
+    assert cp.methods.feddua(METHODS.make(name), patience=7).spec == made.spec
+    assert cp.methods.feddua(name, patience=7).spec == made.spec
+
+
+def test_options_go_to_whom_they_belong() -> None:
+    made = METHODS.make("feddua:fedprox", mu=0.5, threshold=4)
+    assert made.spec.options["mu"] == 0.5
+    assert made.spec.options["threshold"] == 4
+    assert made.local[0].name == "proximal"
+    with pytest.raises(CounterpoiseError, match=r"There is no option 'mus' of method fedprox\. Did you mean 'mu'"):
+        METHODS.make("feddua:fedprox", mus=1)
+    with pytest.raises(CounterpoiseError, match=r"method feddua: option threshold must be a number above 0, not 0"):
+        METHODS.make("feddua:fedprox", threshold=0)
+    with pytest.raises(CounterpoiseError, match=r"There is no method 'fedpox'\. Did you mean 'fedprox'"):
+        METHODS.make("feddua:fedpox")
+    with pytest.raises(CounterpoiseError, match=r"fedavg cannot be put around another one, as in fedavg:avg\."):
+        METHODS.make("fedavg:avg")
+    with pytest.raises(CounterpoiseError, match="There is no method ''"):
+        METHODS.make("feddua:")
+
+
+def test_wrappers_nest_and_each_keeps_its_own_state() -> None:
+    made = METHODS.make("feddua:feddua:avg", lr=0.5, threshold=9)
+    assert made.spec.options["threshold"] == 9
+    assert made.name == made.spec.name == "feddua:feddua:avg"
+    assert [part.name for part in made.trust] == ["counts", "counts-2"]
+    assert made.spec.options["lr"] == 0.5
+    thrice = METHODS.make("feddua:feddua:feddua:avg")
+    assert [part.name for part in thrice.trust] == ["counts", "counts-2", "counts-3"]
+
+
+def test_what_cannot_be_told_by_names_alone_has_none() -> None:
+    """Two options of one name, and a method of one's own: a run must not be resumed with another method."""
+    inner = cp.methods.feddua(fedavg(), threshold=2.0)
+    assert cp.methods.feddua(inner, threshold=5.0).spec == Spec()
+    assert cp.methods.feddua(cp.methods.feddua(fedavg()), threshold=5.0).spec.options["threshold"] == 5
+    assert cp.methods.feddua(fedavg().adding(local=cp.parts.proximal(0.1))).spec == Spec()
+
+
+def test_alone_it_is_around_fedavg() -> None:
+    assert METHODS.make("feddua").spec == METHODS.make("feddua:fedavg").spec

@@ -173,9 +173,12 @@ class Registry(Generic[T]):
                 if wraps:
                     inner: Any = facts.get(wraps, signature.parameters[wraps].default)
                     inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
-                    # A value of the user's own making has no name to go on with.
+                    # A value of the user's own making has no name to go on with, and one whose option is hidden by the
+                    # outer one's of the same name could not be made again from the names alone.
                     known = Spec(f"{name}:{inner.spec.name}", {**inner.spec.options, **options})
-                    spec = known if inner.spec.name else Spec()
+                    hidden = {k: v for k, v in inner.spec.options.items() if k in parameters}
+                    lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
+                    spec = known if inner.spec.name and not lost else Spec()
                 return _remember(factory(**facts, **options), spec)  # type: ignore[call-arg]
 
             summary = (inspect.getdoc(factory) or "").partition("\n")[0]

@@ -96,6 +96,26 @@ def test_run_tells_a_person_what_it_found_and_where_it_is(cli) -> None:
     assert cli("run", "quickstart", "--rounds", "1")[1].endswith("kept in: runs/quickstart-fedavg-0-2\n")
 
 
+def test_run_prints_verdicts_and_whose_claims_were_rejected(cli, tmp_path: Path) -> None:
+    file = tmp_path / "liar.toml"
+    words = ("--rounds", "5", "--set", "method.patience=1", "--set", "local.batch=8")
+    code, out, err = cli("run", "quickstart", "--set", "method=feddua:fedprox", *words, "--out", "honest")
+    assert (code, err) == (0, "")
+    assert re.search(
+        r"^verdicts: \d+ accepted, 0 corrected, 0 warned, 0 excluded, client by client in honest/", out, re.M
+    )
+    assert "claims rejected" not in out
+    text = Path("honest", "config.toml").read_text()
+    file.write_text(text + '\n[[adversary]]\nname = "claims"\nfactor = 6.0\nclients = [2]\n')
+    code, out, err = cli("run", str(file), "--out", "lied")
+    assert (code, err) == (0, "")
+    assert re.search(r"^verdicts: \d+ accepted, 1 corrected, 0 warned, \d+ excluded", out, re.M)
+    assert re.search(r"^claims rejected of clients: 2$", out, re.M)
+    found = json.loads(cli("run", str(file), "--out", "again", "--json")[1].splitlines()[-1])
+    assert found["method"] == "feddua:fedprox"
+    assert found["rejected"] == found["excluded"] + 1
+
+
 def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
     first = json.loads(cli("run", "quickstart", "--rounds", "2", "--out", "a", "--json")[1])
     second = json.loads(cli("run", "a/config.toml", "--out", "b", "--json")[1])

@@ -60,7 +60,7 @@ def scaled_update(
     """Claims a multiple, and makes its update as many times longer so that the claim fits."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        longer = torch.where(acting, factor, 1.0).to(cohort.updates)[:, None] * cohort.updates
+        longer = torch.where(acting[:, None], factor * cohort.updates, cohort.updates)
         return _claiming(replace(cohort, updates=longer), acting, factor)
 
     return Adversary(clients, fraction, often, reply)
@@ -114,9 +114,11 @@ def _claiming(cohort: Cohort, acting: Tensor, factor: float) -> Cohort:
 
 def _reporting(cohort: Cohort, acting: Tensor, name: str, factor: float) -> Cohort:
     """Reports of this name, of whatever part, multiplied."""
-    times = torch.where(acting, factor, 1.0)
     reports = {
-        part: {k: v * times.to(v).view(-1, *(1,) * (v.ndim - 1)) if k == name else v for k, v in named.items()}
+        part: {
+            k: torch.where(acting.view(-1, *(1,) * (v.ndim - 1)), factor * v, v) if k == name else v
+            for k, v in named.items()
+        }
         for part, named in cohort.reports.items()
     }
     return replace(cohort, reports=reports)

@@ -125,7 +125,7 @@ def _cohort(config: Config) -> int | float | Availability | None:
 
 def _give(name: str) -> CounterpoiseError:
     return CounterpoiseError(
-        f"This run was made with a {name} of your own. Give it again: cp.resume(folder, {name}=...)."
+        f"This run was made with {'an' if name[0] in 'aeiou' else 'a'} {name} of your own. Give it again: cp.resume(folder, {name}=...)."
     )
 
 

@@ -57,7 +57,7 @@ def weigh_up(
     between = torch.maximum((total.square() - within.square()).sqrt(), floor)
 
     clipped = torch.where(there, error, 0).clamp(-_CLIPPED * yardstick, _CLIPPED * yardstick)
-    faded = torch.where(rounds[:, None] > HORIZON, 1 - 1 / HORIZON, 1.0)
+    faded = 1 - (rounds[:, None] > HORIZON).to(sums) / HORIZON
     sums = sums * faded + clipped
     average = torch.where(rounds[:, None] > 1, sums / count, error)
     looked = (1 + 1 / count) * (1 + torch.log1p(count) / threshold**2)

@@ -83,7 +83,7 @@ def feddua(
     threshold: Annotated[float, Option("standard deviations from which a claim is rejected", above=0)] = 3.5,
     patience: Annotated[int, Option("warnings after which a client is excluded", low=0)] = 3,
     embedding: Annotated[Embedding, Option("whether the branch's embedding of a client is learned with it")] = "fixed",
-    rate: Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)] = 0.1,
+    branch_rate: Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)] = 0.1,
     paper: Annotated[
         bool, Option("the paper's own combination: branch, proxy, report, estimate by report, no memory")
     ] = False,
@@ -96,7 +96,7 @@ def feddua(
     assert isinstance(method, Method)  # the registry has made one of a name
     if paper:
         factor, prior, evidence, memory, estimate = "branch", "proxy", "report", False, "report"
-    options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, rate)
+    options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, branch_rate)
     around = sum(part.name.startswith("counts") for part in method.trust)
     return method.adding(f"feddua:{method.name}", trust=counts(options, f"counts-{around + 1}" if around else "counts"))
 
@@ -256,7 +256,9 @@ def judged(round: Round, options: Options, name: str) -> Round:
     total = torch.stack([s.spread for s in streams])
     rounds = records["rounds"] + 1 if options.memory else torch.ones_like(records["rounds"])
     weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
-    which = weighed.z.abs().argmax(1, keepdim=True)
+    # An overclaim that one kind shows stands, or a report forged past the claim would hide what the update says.
+    over = (weighed.z > options.threshold).any(1, keepdim=True)
+    which = torch.where(over, weighed.z, weighed.z.abs()).argmax(1, keepdim=True)
     z = weighed.z.gather(1, which)[:, 0]
 
     seen = set(state["ids"][known].tolist()) | set(cohort.ids)
@@ -313,7 +315,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
         cohort=replace(cohort, examples=verified.to(cohort.examples)),
         state=state,
         records=records,
-        verdicts=verdicts,
+        verdicts=verdicts | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
         excluded={client: verdict.reason for client, verdict in verdicts.items() if verdict.action == "excluded"},
     )
 
@@ -340,5 +342,6 @@ def _verdict(claimed: float, estimated: float, z: float | None, width: float, ba
         reason = ""
     else:
         what = "the update it sent" if width else "what it reports of its training"
-        reason = f"it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
+        often = "it was warned too often; now " if action == "excluded" else ""
+        reason = f"{often}it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
     return Verdict(claimed, estimated, low, high, z, action, reason)

@@ -1,0 +1,390 @@
+"""FedDua's evidence and its sum over rounds, against NumPy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import FixedWorld, cohort
+
+from counterpoise.flat import Layout
+from counterpoise.local import Local, adam, exponential, sgd
+from counterpoise.methods.feddua.evidence import (
+    Points,
+    consistency,
+    displacement,
+    expected,
+    measure,
+    prior_line,
+    report,
+    solved,
+)
+from counterpoise.methods.feddua.sequential import HORIZON, looks, weigh_up
+from counterpoise.parts.robust import line, regression, spread
+
+PLAIN = Local(epochs=2, batch=8, optimizer=sgd(0.1))
+HEAVY = Local(epochs=2, batch=8, optimizer=sgd(0.1, momentum=0.9))
+
+
+def tensor(values) -> torch.Tensor:
+    return torch.as_tensor(np.asarray(values), dtype=torch.float64)
+
+
+# ---------------------------------------------------------------- the same in NumPy
+
+
+def np_spread(errors):
+    sizes = np.abs(errors)
+    return max(1.4826 * np.median(sizes), 0.7803 * np.quantile(sizes, 0.8)) if len(sizes) else 0.0
+
+
+def np_line(x, y, low, high):
+    """Theil and Sen: the median of the slopes of all pairs further apart than 0.05."""
+    pairs = [(x[j] - x[i], y[j] - y[i]) for i in range(len(x)) for j in range(i + 1, len(x))]
+    slopes = [rise / run for run, rise in pairs if abs(run) > 0.05]
+    b = 0.0
+    if slopes:
+        b = min(max(np.median(slopes), low), high) * min(1, len(slopes) / len(pairs) / 0.5)
+    return np.median(y - b * x), b
+
+
+def np_steps(n, local):
+    return local.epochs * math.ceil(n / local.batch)
+
+
+def np_reach(steps, local):
+    m = local.optimizer.spec.options.get("momentum", 0)
+    return sum((1 - m ** (k + 1)) / (1 - m) for k in range(int(steps)))
+
+
+def np_expected(n, local):
+    return math.log(np_reach(np_steps(n, local), local) / local.epochs / n)
+
+
+def centred(values):
+    return values - np.median(values)
+
+
+def random_cohort(rng, C, local, world, moved=True):
+    n = rng.integers(1, 200, C).astype(float)
+    updates = rng.standard_normal((C, world.layout.size)) * np.exp(rng.standard_normal((C, 1)))
+    told = {
+        "gradient": tensor(np.exp(rng.standard_normal(C))),
+        "alphas": tensor(np.exp(rng.standard_normal((C, local.epochs)))),
+    }
+    return cohort(range(C), updates, n, {"counts": told}), told
+
+
+def two_layers(local, round=3) -> FixedWorld:
+    world = FixedWorld(7, round=round, local=local)
+    world.layout = Layout(("a.weight", "b.weight", "b.bias"), ((4,), (2,), (1,)))
+    return world
+
+
+seeds = st.integers(0, 2**32)
+locals_ = pytest.mark.parametrize("local", [PLAIN, HEAVY], ids=["plain", "momentum"])
+
+
+@given(seed=seeds, C=st.integers(1, 9), by_branch=st.booleans())
+@locals_
+def test_points_are_logarithms_of_what_was_sent(local, seed, C, by_branch) -> None:
+    rng, world = np.random.default_rng(seed), two_layers(local)
+    sent, told = random_cohort(rng, C, local, world)
+    d, n = sent.updates.numpy(), sent.examples.numpy()
+    points = measure(sent, world, told, by_branch)
+    length = np.linalg.norm(d, axis=1)
+    rho = length / (0.1 * local.epochs * told["gradient"].numpy())
+    alpha = np.log(told["alphas"].numpy()).mean(1) if by_branch else np.log(rho / n)
+    middle = d.mean(0)
+    want = Points(
+        np.log(n),
+        np.log(rho),
+        alpha,
+        centred(np.log(n)),
+        centred(np.log(length)),
+        centred(d @ middle / length / np.linalg.norm(middle)),
+        centred(np.log(np.linalg.norm(d[:, 4:], axis=1) / length)),
+    )
+    for name, mine, theirs in zip(Points._fields, points, want, strict=True):
+        assert mine.dtype == torch.float64
+        assert mine.numpy() == pytest.approx(theirs, abs=1e-9), name
+
+
+def test_points_follow_the_rounds_learning_rate() -> None:
+    local = Local(batch=8, optimizer=sgd(0.1), schedule=exponential(0.5))
+    rng = np.random.default_rng(0)
+    sent, told = random_cohort(rng, 4, local, two_layers(local))
+    one, three = (measure(sent, two_layers(local, round), told, False).rho for round in (1, 3))
+    assert (three - one).tolist() == pytest.approx([math.log(4)] * 4)
+
+
+@given(seed=seeds, C=st.integers(1, 12), equal=st.booleans())
+@locals_
+def test_the_report_is_held_against_the_majoritys_line(local, seed, C, equal) -> None:
+    rng = np.random.default_rng(seed)
+    n = np.full(C, 40.0) if equal else rng.integers(1, 300, C).astype(float)
+    expects = np.array([np_expected(v, local) for v in n])
+    alpha = expects + 0.2 * rng.standard_normal(C) + 0.3 * rng.standard_normal() * np.log(n)
+    alpha[rng.random(C) < 0.1] = np.nan
+    nothing = torch.zeros(C, dtype=torch.float64)
+    points = Points(tensor(n).log(), tensor(alpha) + tensor(n).log(), tensor(alpha), *[nothing] * 4)
+    known = np.isfinite(alpha)
+    a, b = np_line(np.log(n)[known], (alpha - expects)[known], -0.3, 0.3) if known.any() else (0.0, 0.0)
+    ours = prior_line(points, local)
+    assert float(ours[0]) == pytest.approx(a, abs=1e-9)
+    assert float(ours[1]) == pytest.approx(b, abs=1e-9)
+    error = expects + a + b * np.log(n) - alpha
+    stream = report(points, points, ours, local)
+    assert stream.error.numpy() == pytest.approx(error, abs=1e-9, nan_ok=True)
+    assert float(stream.spread) == pytest.approx(np_spread(error[known]), abs=1e-9)
+    least = 0.0 if local is PLAIN else 0.18
+    assert stream.floor.numpy() == pytest.approx(np.maximum(8 / (2 * n), least))
+
+
+def linear_bound(local) -> float:
+    """The bound on the slope: a line far steeper is cut there."""
+    n = tensor([10.0, 100, 1000, 10000, 20000, 50000]).log()
+    nothing = torch.zeros_like(n)
+    return float(prior_line(Points(n, n, expected(n, local) + 5 * n, *[nothing] * 4), local)[1])
+
+
+def test_the_slope_is_bounded() -> None:
+    """What momentum does to alpha is in what is expected: only without an expectation may the line be steeper."""
+    assert linear_bound(PLAIN) == linear_bound(HEAVY) == 0.3
+    assert linear_bound(Local(batch=8, optimizer=adam(0.1))) == 0.9
+
+
+@given(seed=seeds, C=st.integers(1, 12))
+def test_the_claim_is_held_against_the_reported_factor(seed, C) -> None:
+    rng = np.random.default_rng(seed)
+    n, rho, alpha = np.log(rng.integers(1, 300, C)), rng.standard_normal(C), rng.standard_normal(C)
+    nothing = torch.zeros(C, dtype=torch.float64)
+    points = Points(tensor(n), tensor(rho), tensor(alpha), *[nothing] * 4)
+    error = centred(n - (rho - alpha))
+    stream = consistency(points, points, PLAIN)
+    assert stream.error.numpy() == pytest.approx(error, abs=1e-12)
+    assert float(stream.spread) == pytest.approx(np_spread(error), abs=1e-12)
+    assert stream.floor.numpy() == pytest.approx(np.maximum(8 / (2 * np.exp(n)), 0.2))
+
+
+def huber(x, y, prior, turns=10):
+    c, weights = prior, np.ones(len(y))
+    for _ in range(turns):
+        left = sum((w * np.outer(row, row) for w, row in zip(weights, x, strict=True)), np.eye(x.shape[1]))
+        right = sum((w * v * row for w, v, row in zip(weights, y, x, strict=True)), prior)
+        c = np.linalg.solve(left, right)
+        errors = y - x @ c
+        limit = 1.5 * max(np_spread(errors), 0.05)
+        weights = np.array([1.0 if abs(e) <= limit else limit / abs(e) for e in errors])
+    return c
+
+
+@given(seed=seeds, C=st.integers(1, 14))
+def test_the_update_is_held_against_a_fit_on_its_shape(seed, C) -> None:
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((C, 3))
+    size = features @ [0.8, 0.3, -0.2] + 0.2 * rng.standard_normal(C)
+    size[0] += 3
+    missing = rng.random(C) < 0.15
+    features[missing, 0] = np.nan
+    nothing = torch.zeros(C, dtype=torch.float64)
+    n = np.log(rng.integers(1, 300, C))
+    points = Points(tensor(n), nothing, nothing, tensor(size), *map(tensor, features.T))
+    c = huber(features[~missing], size[~missing], np.array([1.0, 0, 0]))
+    error = size - features @ c
+    stream = displacement(points, points, PLAIN)
+    assert stream.error.numpy() == pytest.approx(error, abs=1e-8, nan_ok=True)
+    assert float(stream.spread) == pytest.approx(np_spread(error[~missing]), abs=1e-8)
+    assert stream.floor.numpy() == pytest.approx(np.maximum(8 / (2 * np.exp(n)), 0.2))
+
+
+# ---------------------------------------------------------------- the count that fits
+
+
+@locals_
+@pytest.mark.parametrize("prior", [(0.0, 0.0), (0.1, 0.2), (-0.1, -0.2)], ids=str)
+def test_the_estimate_undoes_the_expectation_within_a_batch(local, prior) -> None:
+    n = torch.arange(1.0, 400.0, dtype=torch.float64)
+    a, b = map(torch.tensor, prior)
+    rho = expected(n.log(), local) + a + b * n.log() + n.log()
+    found = solved(rho, (a.double(), b.double()), local).exp()
+    off = 1.0 if prior == (0.0, 0.0) else 1 / (1 - abs(prior[1])) + 0.5
+    assert float((found - n).abs().max()) <= off * local.batch + 1
+    full = (torch.arange(1, 50) * local.batch - local.batch // 2).double()  # half a batch below the next step
+    if prior == (0.0, 0.0):
+        rho = expected(full.log(), local) + full.log()
+        assert solved(rho, (a.double(), b.double()), local).exp().tolist() == pytest.approx(full.tolist(), rel=1e-9)
+
+
+def test_a_partial_batch_is_a_step() -> None:
+    n = tensor([1, 7, 8, 9, 16, 17])
+    assert (expected(n.log(), PLAIN).exp() * n).tolist() == pytest.approx([1, 1, 1, 2, 2, 3])
+
+
+def test_without_rho_there_is_no_estimate_and_extremes_stay_numbers() -> None:
+    zero = torch.zeros((), dtype=torch.float64)
+    found = solved(tensor([np.nan, -80.0, 500.0]), (zero, zero), PLAIN)
+    assert bool(found[0].isnan())
+    assert float(found[1]) == pytest.approx(0, abs=1e-9)
+    assert float(found[2]) == pytest.approx(60)
+
+
+# ---------------------------------------------------------------- robust fits
+
+
+@given(seed=seeds, M=st.integers(0, 15))
+def test_spread_line_and_regression_are_those_of_numpy(seed, M) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = rng.choice([0.0, 0.02, 1.0, 2.5], M) + 0.01 * rng.random(M), rng.standard_normal(M)
+    assert float(spread(tensor(y))) == pytest.approx(np_spread(y), abs=1e-12)
+    want = np_line(x, y, -0.3, 0.3) if M else (0.0, 0.0)
+    assert [float(v) for v in line(tensor(x), tensor(y), -0.3, 0.3)] == pytest.approx(want, abs=1e-12)
+    rows = rng.standard_normal((M, 2))
+    assert regression(tensor(rows), tensor(y), tensor([1.0, -1])).numpy() == pytest.approx(
+        huber(rows, y, np.array([1.0, -1])), abs=1e-9
+    )
+
+
+def test_a_quarter_of_liars_does_not_move_the_line_nor_a_fifth_the_spread() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.uniform(2, 6, 200)
+    y = 0.1 * x + 0.5 + 0.01 * rng.standard_normal(200)
+    y[:50] -= 3.0
+    a, b = line(tensor(x), tensor(y), -0.3, 0.3)
+    assert abs(float(a + b * 4) - 0.9) < 0.05
+    errors = rng.standard_normal(1000)
+    errors[:150] = 1e6
+    assert 1 < float(spread(tensor(errors))) < 2.5
+
+
+def test_normal_errors_have_their_own_spread() -> None:
+    errors = torch.randn(200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert float(spread(errors)) == pytest.approx(1, abs=0.02)
+
+
+def test_few_who_differ_do_not_tilt_the_line() -> None:
+    """Equal honest counts and one liar: all pairs apart are with the liar, and the line must not run through it."""
+    x, y = np.full(100, 4.0), np.zeros(100)
+    x[0], y[0] = 4.0 + math.log(3), -math.log(3)
+    a, b = line(tensor(x), tensor(y), -0.3, 0.3)
+    assert abs(float(b)) < 0.3 * 0.02 / 0.5 + 1e-12
+    assert abs(float(a + b * x[0] - y[0])) > 1.0
+
+
+def test_many_points_are_thinned_evenly() -> None:
+    x = torch.linspace(0, 5, 3000, dtype=torch.float64)
+    a, b = line(x, 0.2 * x + 1, -0.3, 0.3)
+    assert [float(a), float(b)] == pytest.approx([1, 0.2])
+
+
+# ---------------------------------------------------------------- over rounds
+
+
+def test_all_looks_together_spend_the_first_ones_error_rate() -> None:
+    p = math.erfc(3.0 / math.sqrt(2))
+    rounds = torch.arange(1, 6, dtype=torch.float64)
+    spent = [math.erfc(float(limit) / math.sqrt(2)) for limit in looks(3.0, rounds)]
+    assert spent == pytest.approx([p / (t * (t + 1)) for t in range(1, 6)], rel=1e-9)
+    assert float(looks(3.0, torch.tensor([1e6], dtype=torch.float64))) < 8
+
+
+def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
+    """One client and kind at a time."""
+    C, K = error.shape
+    z, average, new, drift = (np.zeros((C, K)) for _ in range(4))
+    T = np.minimum(rounds, HORIZON)
+    for k in range(K):
+        for i in range(C):
+            before = sums[i, k] / max(T[i] - 1, 1)
+            drift[i, k] = (error[i, k] - before) * math.sqrt((T[i] - 1) / T[i]) if T[i] > 1 else np.nan
+        seen = np.concatenate([drifts[:, k], drift[:, k]])
+        within = min(np_spread(seen[np.isfinite(seen)]), total[k])
+        for i in range(C):
+            yard = max(total[k], floor[i, k])
+            between = max(math.sqrt(total[k] ** 2 - within**2), floor[i, k])
+            here = 0.0 if np.isnan(error[i, k]) else min(max(error[i, k], -5 * yard), 5 * yard)
+            new[i, k] = sums[i, k] * (0.9 if rounds[i] > HORIZON else 1) + here
+            average[i, k] = new[i, k] / T[i] if rounds[i] > 1 else error[i, k]
+            if np.isnan(error[i, k]):
+                continue
+            g = (1 + 1 / T[i]) * (1 + math.log(1 + T[i]) / threshold**2)
+            together = average[i, k] / math.sqrt(between**2 + within**2 * g / T[i])
+            p = math.erfc(threshold / math.sqrt(2)) / (rounds[i] * (rounds[i] + 1))
+            limit = float(-torch.special.ndtri(torch.tensor(p / 2, dtype=torch.float64)))
+            alone = error[i, k] / yard * threshold / limit
+            z[i, k] = together if abs(together) > abs(alone) else alone
+    return z, average, new, drift
+
+
+@given(seed=seeds, C=st.integers(1, 8), K=st.integers(1, 3), M=st.integers(0, 9))
+def test_evidence_adds_up_as_written(seed, C, K, M) -> None:
+    rng = np.random.default_rng(seed)
+    error, total = 3 * rng.standard_normal((C, K)), rng.random(K) + 0.1
+    error[rng.random((C, K)) < 0.15] = np.nan
+    floor, rounds = 0.5 * rng.random((C, K)), rng.integers(1, 25, C).astype(float)
+    sums = rng.standard_normal((C, K)) * np.minimum(rounds - 1, HORIZON)[:, None]
+    drifts = rng.standard_normal((M, K)) * 0.5
+    drifts[rng.random((M, K)) < 0.2] = np.nan
+    ours = weigh_up(*map(tensor, (error, total, floor, rounds, sums, drifts)), 3.5)
+    for mine, theirs in zip(ours, np_weigh(error, total, floor, rounds, sums, drifts, 3.5), strict=True):
+        assert mine.numpy() == pytest.approx(theirs, abs=1e-9, nan_ok=True)
+
+
+def sequence(errors, total=1.0, floor=0.01, threshold=3.5):
+    """z of clients ``[T, C]`` over their rounds, drifts of the last rounds kept."""
+    T, C = errors.shape
+    sums, drifts, found = torch.zeros(C, 1, dtype=torch.float64), torch.zeros(0, 1, dtype=torch.float64), []
+    for t in range(T):
+        rounds = torch.full((C,), t + 1.0, dtype=torch.float64)
+        weighed = weigh_up(
+            tensor(errors[t])[:, None],
+            tensor([total]),
+            torch.full((C, 1), floor, dtype=torch.float64),
+            rounds,
+            sums,
+            drifts,
+            threshold,
+        )
+        sums, drifts = weighed.sums, torch.cat([drifts, weighed.drift])[-256:]
+        found.append(weighed.z[:, 0].numpy())
+    return np.array(found)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_the_chance_of_ever_accusing_an_honest_client_is_about_one_looks(share) -> None:
+    """Errors are a constant of the client's own (a share of the variance) plus chance; 40 rounds, looked at after each."""
+    rng, C, T, threshold = np.random.default_rng(1), 4000, 40, 2.5
+    constant = math.sqrt(share) * rng.standard_normal(C)
+    errors = constant + math.sqrt(1 - share) * rng.standard_normal((T, C))
+    accused = (np.abs(sequence(errors, threshold=threshold)) > threshold).any(0).mean()
+    one_look = math.erfc(threshold / math.sqrt(2))  # 1.24 %
+    assert accused < 3 * one_look  # two tests, each with about that rate
+
+
+def test_many_weak_rounds_convict_where_one_does_not() -> None:
+    rng, C = np.random.default_rng(2), 200
+    errors = rng.standard_normal((25, C))
+    errors[:, 0] = 2.0 + 0.2 * rng.standard_normal(25)
+    z = sequence(errors)
+    assert abs(z[0, 0]) < 3.5
+    assert z[-1, 0] > 3.5
+    assert (np.abs(z[:, 1:]) > 3.5).mean() < 0.002
+
+
+def test_one_who_mends_its_ways_is_heard_again() -> None:
+    errors = np.random.default_rng(3).standard_normal((60, 200))
+    errors[:10, 0] = 4.0
+    errors[10:, 0] = 0.0
+    z = sequence(errors)
+    assert z[9, 0] > 3.5
+    assert abs(z[-1, 0]) < 0.5
+
+
+def test_one_strange_round_is_clipped() -> None:
+    one, zero = tensor([[1e6]]), tensor([[0.0]])
+    weighed = weigh_up(one, tensor([1.0]), tensor([[0.1]]), tensor([4.0]), zero, torch.zeros(0, 1).double(), 3.5)
+    assert float(weighed.sums) == 5.0

@@ -1,0 +1,463 @@
+"""FedDua's verdicts: what becomes of a claim, of its client, and of the weights."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers import blobs, double, small
+from worlds import FixedWorld, cohort, server
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.local import Local, adam, sgd
+from counterpoise.method import Cohort
+from counterpoise.methods import feddua
+from counterpoise.methods.feddua import branch
+
+D, BATCH, LR = 40, 8, 0.1
+LOCAL = Local(batch=BATCH, optimizer=sgd(LR))
+TRUE = np.array([20, 28, 36, 44, 52, 60, 68, 76, 84, 92, 100, 30])
+
+
+def replies(true, claimed=None, *, ids=None, seed=0, told=None, updates=None, phi=None) -> Cohort:
+    """Replies after one epoch of plain SGD: the update is -lr R g_bar, whatever the data."""
+    rng = np.random.default_rng(seed)
+    true = np.asarray(true, dtype=float)
+    steps = np.ceil(true / BATCH)
+    size = np.exp(0.1 * rng.standard_normal(len(true)))
+    way = rng.standard_normal(D) + 0.3 * rng.standard_normal((len(true), D))
+    d = way / np.linalg.norm(way, axis=1, keepdims=True) * (LR * steps * size)[:, None]
+    reports = {"gradient": size, "alphas": (steps / true)[:, None]} | (told or {})
+    if phi is not None:
+        reports["branch"] = phi
+    named = {k: torch.as_tensor(np.asarray(v), dtype=torch.float64) for k, v in reports.items()}
+    ids = range(len(true)) if ids is None else ids
+    return cohort(ids, d if updates is None else updates(d), true if claimed is None else claimed, {"counts": named})
+
+
+def lying(factor=3.0, liar=3) -> np.ndarray:
+    claimed = TRUE.astype(float)
+    claimed[liar] = round(claimed[liar] * factor)
+    return claimed
+
+
+def world(round=1, local=LOCAL) -> FixedWorld:
+    return FixedWorld(D, round=round, local=local, population=100)
+
+
+def direct(**options):
+    return feddua(**{"factor": "direct"} | options)
+
+
+def judge(claimed, server_=None, round=1, local=LOCAL, **sent: Any):
+    ours = server_ or server(direct(), D)
+    return ours.receive(replies(sent.pop("true", TRUE), claimed, seed=round, **sent), world(round, local))
+
+
+# ---------------------------------------------------------------- one round
+
+
+@pytest.mark.parametrize("evidence", ["report", "both"])
+@pytest.mark.parametrize("prior_counts", ["unequal", "equal"])
+def test_who_claims_three_times_its_data_gets_its_own_weight(evidence, prior_counts) -> None:
+    true = TRUE if prior_counts == "unequal" else np.full(12, 44)
+    claimed = true.astype(float)
+    claimed[3] *= 3
+    outcome = judge(claimed, server(direct(evidence=evidence), D), true=true)
+    verdict = outcome.verdicts[3]
+    assert verdict.action == "corrected"
+    assert verdict.claimed == claimed[3]
+    assert verdict.z > 3.5
+    assert abs(verdict.estimated - true[3]) <= BATCH
+    assert verdict.low < verdict.estimated <= verdict.high
+    assert verdict.high - verdict.low == BATCH
+    assert "speaks for" in verdict.reason
+    assert all(outcome.verdicts[i].action == "accepted" for i in range(12) if i != 3)
+    counts = claimed.copy()
+    counts[3] = round(verdict.estimated)
+    assert list(outcome.weights.values()) == pytest.approx(counts / counts.sum())
+    assert outcome.claims[3] == claimed[3]
+    assert not outcome.excluded
+
+
+def test_who_claims_a_third_is_raised_to_its_own_count() -> None:
+    verdict = judge(lying(1 / 3, 10)).verdicts[10]
+    assert verdict.action == "corrected"
+    assert verdict.z < -3.5
+    assert abs(verdict.estimated - 100) <= BATCH
+
+
+def test_all_honest_are_accepted_without_a_reason() -> None:
+    outcome = judge(None)
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    assert {v.reason for v in outcome.verdicts.values()} == {""}
+    assert list(outcome.weights.values()) == pytest.approx(TRUE / TRUE.sum())
+
+
+def test_a_forged_report_buys_no_more_than_the_largest_count_believed() -> None:
+    """A gradient 1000 times too short makes the count look 1000 times too large: weight up to the largest, not beyond."""
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[2] /= 1000
+    outcome = judge(None, told={"gradient": gradient})
+    verdict = outcome.verdicts[2]
+    assert verdict.action == "corrected"
+    assert verdict.estimated > 10_000
+    weights = np.array(list(outcome.weights.values()))
+    assert weights[2] == pytest.approx(weights[10])  # the largest, who claims 100
+
+
+def test_a_rejected_claim_does_not_count_as_the_largest() -> None:
+    """The one with a forged gradient must not be raised to the other liar's claim."""
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[2] /= 1000
+    outcome = judge(lying(30.0, 3), told={"gradient": gradient})
+    assert {outcome.verdicts[i].action for i in (2, 3)} == {"corrected"}
+    assert outcome.weights[2] == pytest.approx(outcome.weights[10])
+
+
+def test_an_overclaim_is_never_raised() -> None:
+    """The update speaks against a claim, a forged report for a larger one still: the claim stands at most."""
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[3] = 0
+    outcome = judge(lying(1.0), told={"gradient": gradient}, updates=lambda d: d)
+    assert outcome.weights[3] <= outcome.weights[10] + 1e-12
+    claimed = lying(8.0)
+    outcome = judge(claimed, server(direct(evidence="displacement"), D), told={"gradient": gradient})
+    verdict = outcome.verdicts[3]
+    assert verdict.z > 3.5
+    assert verdict.estimated < claimed[3]
+    assert "the update it sent" in verdict.reason
+    assert verdict.low < verdict.estimated < verdict.high
+
+
+def test_a_report_forged_past_the_claim_does_not_hide_the_update() -> None:
+    """The report speaks for more than the claim, loudly; the update for less. The claim is not let stand."""
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[3] /= 1000
+    outcome = judge(lying(10.0), told={"gradient": gradient})
+    verdict = outcome.verdicts[3]
+    assert verdict.z > 3.5
+    assert verdict.action == "corrected"
+    assert verdict.estimated < 0.5 * verdict.claimed
+    assert "the update it sent" in verdict.reason
+
+
+def test_the_papers_estimate_uses_the_factor_it_rejected() -> None:
+    """Line 13: ``|d| / (lr |g_bar| alpha)``; an honest alpha gives the true count, a forged one the claim."""
+    alphas = (np.ceil(TRUE / BATCH) / TRUE)[:, None]
+    ours = server(direct(estimate="report"), D)
+    assert judge(lying(), ours, told={"alphas": alphas}).verdicts[3].estimated == pytest.approx(44, rel=1e-9)
+    alphas[3] /= 3
+    ours = server(direct(estimate="report"), D)
+    assert judge(lying(), ours, told={"alphas": alphas}).verdicts[3].estimated == pytest.approx(132, rel=1e-9)
+
+
+# ---------------------------------------------------------------- degenerate cohorts
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_with_fewer_than_five_clients_seen_all_are_accepted_and_it_is_said(count) -> None:
+    claimed = TRUE[:count].astype(float)
+    claimed[0] *= 10
+    outcome = judge(claimed, server(direct(threshold=0.5), D), true=TRUE[:count])
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    assert {v.reason for v in outcome.verdicts.values()} == {"fewer than 5 clients have been seen"}
+    assert {v.z for v in outcome.verdicts.values()} == {None}
+    assert list(outcome.weights.values()) == pytest.approx(claimed / claimed.sum())
+
+
+def test_clients_of_earlier_rounds_have_been_seen() -> None:
+    ours = server(direct(evidence="report"), D)
+    for round, ids in enumerate(([0, 1, 2], [3, 4]), 1):
+        outcome = ours.receive(replies(TRUE[ids], ids=ids, seed=round), world(round))
+    assert {v.reason for v in outcome.verdicts.values()} == {""}
+    claimed = TRUE[[5, 6]] * [3.0, 1.0]
+    outcome = ours.receive(replies(TRUE[[5, 6]], claimed, ids=[5, 6], seed=3), world(3))
+    assert [outcome.verdicts[i].action for i in (5, 6)] == ["corrected", "accepted"]
+
+
+@pytest.mark.parametrize("factor", ["direct", "branch"])
+def test_nobody_moves_and_nobody_is_accused(factor) -> None:
+    still: dict[str, Any] = {"told": {"gradient": np.zeros(12)}, "updates": np.zeros_like}
+    if factor == "branch":
+        still["phi"] = np.zeros((12, branch.LAYOUT.size))
+        still["told"]["alphas"] = np.full((12, 1), 1 / BATCH)
+    ours = server(feddua(factor=factor, evidence="both"), D)
+    outcome = judge(lying(), ours, **still)
+    if factor == "direct":
+        assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    assert all(math.isfinite(v.z) for v in outcome.verdicts.values())
+    assert sum(outcome.weights.values()) == pytest.approx(1)
+
+
+def test_one_who_did_not_move_is_no_evidence() -> None:
+    gradient = np.ones(12)
+    gradient[5] = 0
+    verdict = judge(
+        None,
+        server(direct(evidence="report"), D),
+        told={"gradient": gradient},
+        updates=lambda d: d * (gradient[:, None]),
+    ).verdicts[5]
+    assert verdict.action == "accepted"
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0])
+def test_a_gradient_that_cannot_be_is_a_lie(wrong) -> None:
+    gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))
+    gradient[5] = wrong
+    outcome = judge(None, told={"gradient": gradient})
+    verdict = outcome.verdicts[5]
+    assert verdict.action == "corrected"
+    assert math.isfinite(verdict.estimated)
+    assert math.isfinite(verdict.high)
+    assert outcome.weights[5] <= outcome.weights[10] + 1e-12
+    assert sum(v.action != "accepted" for v in outcome.verdicts.values()) == 1
+
+
+def test_a_factor_of_zero_is_a_lie() -> None:
+    alphas = (np.ceil(TRUE / BATCH) / TRUE)[:, None]
+    alphas[5] = 0
+    outcome = judge(None, server(feddua(), D), told={"alphas": alphas}, phi=np.zeros((12, branch.LAYOUT.size)))
+    assert outcome.verdicts[5].action == "corrected"
+    assert abs(outcome.verdicts[5].estimated - TRUE[5]) <= BATCH
+    assert sum(outcome.weights.values()) == pytest.approx(1)
+
+
+def test_counts_below_the_batch_all_look_the_same_and_are_accepted() -> None:
+    true = np.array([1, 2, 3, 4, 5, 6, 7, 8])
+    claimed = true.astype(float)
+    claimed[1] = 6
+    outcome = judge(claimed, server(direct(evidence="report"), D), true=true)
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    claimed[1] = 60
+    outcome = judge(claimed, server(direct(evidence="report"), D), true=true)
+    assert outcome.verdicts[1].action == "corrected"
+    assert outcome.verdicts[1].estimated <= BATCH
+
+
+# ---------------------------------------------------------------- over rounds
+
+
+@pytest.mark.parametrize("patience", [0, 1, 3])
+def test_who_goes_on_is_excluded_after_its_warnings_and_for_good(patience) -> None:
+    ours = server(direct(patience=patience), D)
+    actions = []
+    for round in range(1, patience + 4):
+        outcome = judge(lying() if round <= patience + 1 else None, ours, round)
+        actions.append(outcome.verdicts[3].action)
+        assert (3 in outcome.weights) == (actions[-1] != "excluded")
+        assert sum(outcome.weights.values()) == pytest.approx(1)
+        if actions[-1] == "excluded":
+            assert "warned" in outcome.excluded[3]
+            assert outcome.excluded == {3: outcome.verdicts[3].reason}
+    assert actions == ["corrected"] * patience + ["excluded"] * 3
+
+
+def test_warnings_follow_a_client_over_rounds_without_it() -> None:
+    ours, others = server(direct(patience=2), D), [i for i in range(12) if i != 3]
+    actions = []
+    for round in range(1, 9):
+        ids = list(range(12)) if round % 2 else others
+        outcome = ours.receive(replies(TRUE[ids], lying()[ids], ids=ids, seed=round), world(round))
+        actions += [outcome.verdicts[3].action] if 3 in ids else []
+    assert actions == ["corrected", "corrected", "excluded", "excluded"]
+    record = ours.records["counts"][3]
+    assert float(record["rounds"]) == 4
+    assert float(record["warnings"]) == 4
+    assert float(ours.records["counts"][0]["rounds"]) == 8
+
+
+def test_memory_makes_a_steady_verdict_of_unsteady_rounds() -> None:
+    """Displacement alone: clients differ by chance in every round, one claims 1.8 times its data."""
+    found = {}
+    for memory in (True, False):
+        ours, found[memory] = server(direct(evidence="displacement", memory=memory), D), []
+        for round in range(1, 41):
+            noise = np.exp(0.4 * np.random.default_rng(1000 + round).standard_normal((12, 1)))
+            outcome = judge(lying(1.8), ours, round, updates=lambda d, noise=noise: d * noise)
+            found[memory].append(outcome.verdicts[3].z)
+    assert np.std(found[True][15:]) < 0.6 * np.std(found[False][15:])
+    assert np.mean(found[True][15:]) > 1.3 * np.mean(found[False][15:]) > 0
+    record = ours.records["counts"][3]
+    assert float(record["rounds"]) == 40
+    assert not bool(record["sums"].any())
+
+
+def test_with_everybody_excluded_the_round_is_skipped_and_remembered() -> None:
+    ours = server(feddua(patience=0, evidence="report"), D)
+    rng = np.random.default_rng(0)
+    phi = rng.standard_normal((12, branch.LAYOUT.size))
+    judge(None, ours, 1, phi=phi)
+    before, model = ours.state["counts"]["branch"].clone(), ours.model.clone()
+    ids = [20, 21, 22]
+    outcome = ours.receive(replies([40, 48, 56], [4000, 4800, 5600], ids=ids, phi=phi[:3], seed=5), world(2))
+    assert outcome.skipped == "no client could be trusted"
+    assert set(outcome.excluded) == set(ids)
+    assert torch.equal(ours.model, model)
+    assert torch.equal(ours.state["counts"]["branch"], before)
+    assert float(ours.records["counts"][20]["warnings"]) == 1
+
+
+def test_the_branch_is_averaged_with_verified_counts() -> None:
+    phi = np.random.default_rng(3).standard_normal((12, branch.LAYOUT.size))
+    ours = server(feddua(patience=1), D)
+    for round in (1, 2):
+        outcome = judge(lying(), ours, round, phi=phi)
+        weights = TRUE.astype(float)
+        weights[3] = round == 1 and np.round(outcome.verdicts[3].estimated)
+        assert outcome.verdicts[3].action == ("corrected" if round == 1 else "excluded")
+        want = weights @ phi / weights.sum()
+        assert ours.state["counts"]["branch"].numpy() == pytest.approx(want, abs=1e-12)
+
+
+def test_only_believed_points_are_remembered_and_at_most_128() -> None:
+    ours = server(direct(patience=100), D)
+    for round in range(1, 15):
+        judge(lying(), ours, round)
+        ids = ours.state["counts"]["ids"]
+        assert 3 not in ids.tolist()
+        assert int((ids >= 0).sum()) == min(11 * round, 128)
+    assert ours.state["counts"]["recent"].shape[0] == 128
+    assert not bool(ours.state["counts"]["recent"].isnan().any())
+
+
+# ---------------------------------------------------------------- optimisers, refusals, the proxy
+
+
+def test_under_adam_there_are_verdicts_and_nothing_follows(caplog) -> None:
+    local = Local(batch=BATCH, optimizer=adam(0.01))
+    ours = server(direct(patience=0), D)
+    seen = set()
+    for round in (1, 2):
+        outcome = ours.receive(replies(TRUE, lying(100.0), seed=round), world(round, local))
+        seen |= {v.action for v in outcome.verdicts.values()}
+        assert outcome.verdicts[3].action == "warned"
+        assert list(outcome.weights.values()) == pytest.approx(lying(100.0) / lying(100.0).sum())
+        assert not outcome.excluded
+    assert seen <= {"accepted", "warned"}
+    with caplog.at_level(logging.WARNING):
+        Simulation(direct(), blobs([9] * 5), small(), local=local)
+    assert "Verdicts are recorded; no claim is corrected and no client excluded" in caplog.text
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        Simulation(direct(), blobs([9] * 5), small(), local=Local(optimizer=sgd(0.1, momentum=0.9)))
+    assert not caplog.text
+
+
+def test_what_it_cannot_do_is_refused_in_a_sentence() -> None:
+    with pytest.raises(
+        CounterpoiseError, match=r"with local\.steps they say nothing about the data\. Set local\.epochs"
+    ):
+        Simulation(direct(), blobs([9] * 5), small(), local=Local(steps=3))
+    with pytest.raises(
+        CounterpoiseError, match=r"needs a proxy set of at least 16 samples \(two batches\) .* it has 0"
+    ):
+        Simulation(direct(prior="proxy"), blobs([9] * 5), small(), local=LOCAL)
+    with pytest.raises(CounterpoiseError, match="it has 15"):
+        Simulation(direct(prior="proxy"), blobs([30] * 5, proxy=15), small(), local=LOCAL)
+    Simulation(
+        direct(prior="proxy", evidence="displacement"), blobs([9] * 5), small(), local=LOCAL
+    )  # has no use for it
+
+
+class Rehearsing(FixedWorld):
+    """A world with a proxy set, on which training looks as it does."""
+
+    proxy_size = 200
+
+    def __init__(self, round) -> None:
+        super().__init__(D, round=round, local=LOCAL)
+        self.asked: list[list[int]] = []
+
+    def rehearse(self, sizes):
+        self.asked.append(list(sizes))
+        return replies(sizes)
+
+
+def test_the_server_rehearses_a_ladder_of_sizes_every_ten_rounds() -> None:
+    ours, asked = server(direct(prior="proxy", evidence="report", patience=100), D), {}
+    for round in range(1, 23):
+        world_ = Rehearsing(round)
+        outcome = ours.receive(replies(TRUE, np.where(np.arange(12) < 2, 3 * TRUE, TRUE), seed=round), world_)
+        assert [v.action for v in outcome.verdicts.values()] == ["corrected"] * 2 + ["accepted"] * 10
+        if world_.asked:
+            asked[round] = world_.asked[0]
+    assert set(asked) == {1, 11, 21}
+    ladder = asked[1]
+    assert len(ladder) == 8
+    assert (ladder[0], ladder[-1]) == (BATCH, 200)
+    assert np.diff(np.log(ladder)) == pytest.approx([math.log(200 / BATCH) / 7] * 7, abs=0.1)
+
+
+@pytest.mark.parametrize("prior", ["cohort", "proxy"])
+def test_a_third_of_liars_hides_itself_in_the_spread(prior) -> None:
+    """A limit of both priors: what is usual among clients is learned from the clients, a fifth of whom may lie."""
+    ours = server(direct(prior=prior, evidence="report"), D)
+    outcome = ours.receive(replies(TRUE, np.where(np.arange(12) < 4, 3 * TRUE, TRUE)), Rehearsing(1))
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+
+
+def test_a_server_that_begins_late_rehearses_at_once() -> None:
+    world_ = Rehearsing(5)
+    server(direct(prior="proxy", evidence="report"), D).receive(replies(TRUE), world_)
+    assert len(world_.asked) == 1
+
+
+# ---------------------------------------------------------------- in a simulation
+
+
+def skewed(seed=0, clients=20, proxy=0, samples=700):
+    """Clients of unequal size on separable samples."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, samples + proxy)
+    x = (2 * np.eye(3, 6)[y] + rng.standard_normal((len(y), 6))).astype("float32")
+    partition = cp.quantity_dirichlet(2.0, clients=clients, minimum=8)
+    return cp.Federation.from_arrays(x, y, partition=partition, heldout=0, probe=1, proxy=proxy)
+
+
+@pytest.mark.parametrize("options", [{}, {"paper": True}, {"prior": "proxy", "factor": "direct"}], ids=str)
+def test_a_liar_ends_excluded_and_the_rest_train_on(options) -> None:
+    federation = skewed(proxy=200)
+    run = cp.simulate(
+        feddua(patience=2, **options),
+        federation,
+        model=small(),
+        rounds=6,
+        local=LOCAL,
+        adversary=cp.adversary.claims(5.0, clients=[4]),
+        engine=double(),
+    )
+    assert [v["action"] for v in run.verdicts if v["client"] == 4] == ["corrected"] * 2 + ["excluded"] * 4
+    assert {v["action"] for v in run.verdicts if v["client"] != 4} == {"accepted"}
+    assert [r.liars for r in run.rounds] == [(4,)] * 6
+    assert run.summary()["rejected"] == 6
+    assert run.summary()["excluded"] == 4
+    assert all(4 not in weights for weights in run.weights[2:])
+
+
+def test_paper_is_the_papers_own_combination() -> None:
+    ours = feddua(factor="direct", prior="cohort", evidence="both", estimate="prior", paper=True)
+    part = ours.part("counts")
+    state = part.server_state(torch.zeros(3))
+    assert "branch" in state  # factor
+    assert state["recent"].shape[1] == 7 + 2  # report and consistency: no displacement
+    with pytest.raises(CounterpoiseError, match="needs a proxy set"):
+        Simulation(ours, blobs([9] * 5), small(), local=LOCAL)
+
+
+def test_replies_are_judged_the_same_in_any_order_of_magnitude() -> None:
+    """The verdicts do not change when the model's scale does."""
+    one, other = judge(lying()), judge(lying(), local=Local(batch=BATCH, optimizer=sgd(LR)))
+    sent = replies(TRUE, lying(), seed=1)
+    told = {"counts": dict(sent.reports["counts"]) | {"gradient": 1000 * sent.reports["counts"]["gradient"]}}
+    scaled = server(direct(), D).receive(replace(sent, updates=1000 * sent.updates, reports=told), world())
+    assert one == other
+    assert [v.z for v in scaled.verdicts.values()] == pytest.approx([v.z for v in one.verdicts.values()], abs=1e-6)
