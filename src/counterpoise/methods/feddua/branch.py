@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoise.flat import Layout
 from counterpoise.randomness import counter, normal, purpose
 
-__all__ = ["LAYOUT", "SIZE", "embedding", "factor", "first_branch", "learn"]
+__all__ = ["LAYOUT", "LONGEST", "SIZE", "embedding", "factor", "first_branch", "learn"]
 
 SIZE = 16
 """Size of a client's embedding."""
@@ -22,7 +22,7 @@ LAYOUT = Layout(
     ("inner.weight", "inner.bias", "outer.weight", "outer.bias"), ((_HIDDEN, SIZE), (_HIDDEN,), (_HIDDEN,), (1,))
 )
 _FIXED, _START = purpose("feddua embedding"), purpose("feddua branch")
-_LONGEST = 1.0
+LONGEST = 1.0
 """The longest step in phi before the rate: a factor far off makes eq. 9 enormous."""
 
 
@@ -58,5 +58,5 @@ def learn(phi: Tensor, own: Tensor, rho: Tensor, n: Tensor, batch: int, rate: fl
     slope = LAYOUT.flatten([back[:, None] * own, back, by_output * hidden, by_output[None]])
     by_own = back @ inner
     length = torch.sqrt(slope.square().sum() + by_own.square().sum())
-    step = rate * (_LONGEST / length.clamp(min=_LONGEST))
+    step = rate * (LONGEST / length.clamp(min=LONGEST))
     return phi - step * slope, own - step * by_own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -26,6 +27,8 @@ __all__ = [
     "solved",
 ]
 
+_FAR = 2.3
+"""A factor of ten, in logarithms: the furthest that a point pulls."""
 _LEAST = 0.2
 """The least spread, in log n, of evidence that rests on how clients differ: of the update, and of what the branch has
 learned. Momentum makes rho depend on how gradients turn, and gets as much in proportion."""
@@ -61,8 +64,8 @@ class Stream(NamedTuple):
     """The least that the spread may be for each client, ``[C]``."""
 
 
-def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool) -> Points:
-    """The cohort's points. A client that neither moved nor reports a gradient gives no evidence, NaN.
+def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool, heard: Tensor) -> Points:
+    """The cohort's points, beside the clients `heard`. A client that neither moved nor reports a gradient gives no evidence, NaN.
 
     What cannot be (a gradient of 0 that moved a model) is kept as a very small number, or a lie would be no evidence.
     """
@@ -73,9 +76,12 @@ def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool) -> 
     rho = torch.where((lengths > 0) | (gradients > 0), _log(lengths) - _log(pace), torch.nan)
     ends = (world.layout.layers == world.layout.layers.max()).to(lengths.device)
     last = torch.linalg.vector_norm(cohort.updates[:, ends], dim=1, dtype=torch.float64)
-    length = _log(lengths) if bool(lengths.quantile(0.5) > 0) else torch.full_like(n, torch.nan)
-    angle = cosines(cohort.updates, cohort.updates.mean(0)).double()
-    beside = (v - _middle(v) for v in (n, length, angle, _log(last) - _log(lengths)))
+    moved = bool(_middle(lengths[heard]) > 0)
+    length = _log(lengths) if moved else torch.full_like(n, torch.nan)
+    # The mean of directions: a mean of updates would be the longest one's.
+    middle = (heard / lengths.clamp(min=1e-30)).to(cohort.updates) @ cohort.updates
+    angle = cosines(cohort.updates, middle).double()
+    beside = (v - _middle(v[heard]) for v in (n, length, angle, _log(last) - _log(lengths)))
     return Points(n, rho, factors(reports) if by_branch else rho - n, *beside)
 
 
@@ -107,7 +113,8 @@ def solved(rho: Tensor, prior: tuple[Tensor, Tensor], local: Local) -> Tensor:
     for _ in range(60):
         x = (low + high) / 2
         steps = local.passes * (x.exp() / local.batch + 0.5)
-        short = (_reach(steps, local) / local.passes).log() + a + b * x < rho
+        # Below a batch the steps do not tell counts apart, and a falling line must not seem to.
+        short = (_reach(steps, local) / local.passes).log() + a + b * x.clamp(min=math.log(local.batch)) < rho
         low, high = torch.where(short, x, low), torch.where(short, high, x)
     return torch.where(rho.isfinite(), high, torch.nan)
 
@@ -141,7 +148,8 @@ def displacement(pooled: Points, mine: Points, local: Local) -> Stream:
 
     there = features(pooled).isfinite().all(1)
     usual = pooled.n.new_tensor([1.0, 0.0, 0.0])
-    c = regression(features(pooled)[there], pooled.size[there], usual)
+    # What lies far out must not turn the fit to itself.
+    c = regression(features(pooled)[there].clamp(-_FAR, _FAR), pooled.size[there].clamp(-_FAR, _FAR), usual)
     errors = _known(pooled.size - features(pooled) @ c)
     return Stream(mine.size - features(mine) @ c, spread(errors), _floor(mine, local))
 

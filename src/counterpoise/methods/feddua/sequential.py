@@ -20,8 +20,8 @@ __all__ = ["HORIZON", "Weighed", "looks", "weigh_up"]
 
 HORIZON = 10
 """Rounds of a client that its average goes back; older ones fade, so that one who has mended its ways is heard again."""
-_CLIPPED = 10.0
-"""The largest error, in spreads, that enters an average: one strange round must not stay for ten."""
+_CLIPPED = 3.0
+"""The largest error in log n that enters an average: one strange round must not weigh for ten."""
 
 
 class Weighed(NamedTuple):
@@ -40,30 +40,30 @@ class Weighed(NamedTuple):
 def weigh_up(
     error: Tensor, total: Tensor, floor: Tensor, rounds: Tensor, sums: Tensor, drifts: Tensor, threshold: float
 ) -> Weighed:
-    """Errors ``[C, K]`` (NaN where there is none) in each client's `rounds`-th round, counted from 1.
+    """Errors ``[C, K]`` (NaN where there is none), each the `rounds`-th ``[C, K]`` of its client and kind.
 
     `total` ``[K]`` is the spread of errors, `floor` ``[C, K]`` its least value, `drifts` ``[M, K]`` what earlier rounds
     drifted (NaN where nothing).
     """
     there = error.isfinite()
-    count = rounds[:, None].clamp(max=HORIZON)
+    count, earlier = rounds.clamp(1, HORIZON), (rounds - 1).clamp(1, HORIZON)
     yardstick = torch.maximum(total, floor)
-    before = sums / (count - 1).clamp(min=1)
-    # An error less the mean of T - 1 others varies by 1 + 1/(T - 1) times as much as an error.
-    drift = torch.where(count > 1, (error - before) * ((count - 1) / count).sqrt(), torch.nan)
+    # An error less the mean of T others varies by 1 + 1/T times as much as an error.
+    drift = torch.where(rounds > 1, (error - sums / earlier) * (earlier / (earlier + 1)).sqrt(), torch.nan)
     seen = torch.cat([drifts, drift])
     within = torch.stack([spread(column[column.isfinite()]) for column in seen.unbind(1)])
     within = torch.minimum(within, total)
     between = torch.maximum((total.square() - within.square()).sqrt(), floor)
 
-    clipped = torch.where(there, error, 0).clamp(-_CLIPPED * yardstick, _CLIPPED * yardstick)
-    faded = 1 - (rounds[:, None] > HORIZON).to(sums) / HORIZON
-    sums = sums * faded + clipped
-    average = torch.where(rounds[:, None] > 1, sums / count, error)
+    faded = 1 - (rounds > HORIZON).to(sums) / HORIZON
+    sums = torch.where(there, sums * faded + error.clamp(-_CLIPPED, _CLIPPED), sums)
+    average = torch.where(rounds > 1, sums / count, error)
     looked = (1 + 1 / count) * (1 + torch.log1p(count) / threshold**2)
     together = average / (between.square() + within.square() * looked / count).sqrt()
-    alone = error / yardstick * (threshold / looks(threshold, rounds))[:, None]
-    z = torch.where(together.abs() > alone.abs(), together, alone)
+    alone = error / yardstick * (threshold / looks(threshold, rounds.clamp(min=1)))
+    # A claim too high now is one, whatever the rounds before may have said.
+    high, low = torch.maximum(together, alone), torch.minimum(together, alone)
+    z = torch.where((high > threshold) | (high > -low), high, low)
     return Weighed(torch.where(there, z, 0), average, sums, drift)
 
 

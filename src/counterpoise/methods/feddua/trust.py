@@ -12,28 +12,27 @@ the update alone. docs/methods/feddua.md says first which lies neither can see.
 from __future__ import annotations
 
 import logging
-import math
-from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from dataclasses import replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Action, Client, Method, Part, Reply, Round, Step, Verdict, World
+from counterpoise.method import Client, Method, Part, Reply, Step, World
 from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.evidence import (
-    Points,
-    consistency,
-    displacement,
-    factors,
-    linear,
-    measure,
-    prior_line,
-    report,
-    solved,
+from counterpoise.methods.feddua.evidence import Points, linear
+from counterpoise.methods.feddua.options import (
+    BRANCH_STEPS,
+    REMEMBERED,
+    Embedding,
+    Estimate,
+    Evidence,
+    Factor,
+    Options,
+    Prior,
 )
-from counterpoise.methods.feddua.sequential import weigh_up
+from counterpoise.methods.feddua.verdicts import judged
 from counterpoise.methods.registry import METHODS
 from counterpoise.registry import Option, Paper
 
@@ -44,23 +43,6 @@ log = logging.getLogger(__name__)
 PAPER = Paper(
     "Local Data Quantity-Aware Weighted Averaging for Federated Learning with Dishonest Clients", "Wu, Jin, Hao, Yu"
 )
-
-Factor = Literal["branch", "direct"]
-Prior = Literal["proxy", "cohort"]
-Evidence = Literal["report", "displacement", "both"]
-Estimate = Literal["prior", "report"]
-Embedding = Literal["fixed", "learnable"]
-
-_FEWEST = 5
-"""Clients that must have been seen before a claim is judged."""
-_REMEMBERED = 128
-"""Points of recent rounds that the fits use beside the cohort's own."""
-_REHEARSE_EVERY = 10
-"""Rounds after which the server trains on its proxy set again."""
-_LADDER = 8
-"""Sizes at which it does."""
-_BRANCH_STEPS = 10
-"""Steps of eq. 11 after an epoch."""
 
 
 @METHODS.register("feddua", group="trust", paper=PAPER, wraps="method")
@@ -101,31 +83,6 @@ def feddua(
     return method.adding(f"feddua:{method.name}", trust=counts(options, f"counts-{around + 1}" if around else "counts"))
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of `feddua`."""
-
-    factor: Factor
-    prior: Prior
-    evidence: Evidence
-    memory: bool
-    estimate: Estimate
-    threshold: float
-    patience: int
-    embedding: Embedding
-    rate: float
-
-    @property
-    def branch(self) -> bool:
-        return self.factor == "branch"
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of evidence. Under the branch a report is held against itself too (eq. 6)."""
-        own = ("report", "consistency") if self.branch else ("report",)
-        return {"report": own, "displacement": ("displacement",), "both": (*own, "displacement")}[self.evidence]
-
-
 def counts(options: Options, name: str = "counts") -> Part:
     """The trust step: what a client reports about its training, and the server's verdict."""
     learnable = options.branch and options.embedding == "learnable"
@@ -160,7 +117,7 @@ def counts(options: Options, name: str = "counts") -> Part:
         alpha = rho / n
         if options.branch:
             phi, own = memo["branch"], memo["embedding"]
-            for _ in range(_BRANCH_STEPS):
+            for _ in range(BRANCH_STEPS):
                 phi, moved = branch.learn(phi, own, rho, n, client.local.batch, options.rate)
                 own = moved if learnable else own
             memo |= {"branch": phi, "embedding": own}
@@ -182,15 +139,16 @@ def counts(options: Options, name: str = "counts") -> Part:
     def server_state(start: Tensor) -> dict[str, Tensor]:
         columns = len(Points._fields) + len(options.kinds)
         state = {
-            "recent": start.new_full((_REMEMBERED, columns), torch.inf, dtype=torch.float64),
-            "ids": start.new_full((_REMEMBERED,), -1, dtype=torch.int64),
+            "recent": start.new_full((REMEMBERED, columns), torch.inf, dtype=torch.float64),
+            "ids": start.new_full((REMEMBERED,), -1, dtype=torch.int64),
             "line": start.new_full((2,), torch.inf, dtype=torch.float64),
         }
         return state | ({"branch": branch.first_branch(start)} if options.branch else {})
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
         number = start.new_zeros((), dtype=torch.float64)
-        return {"rounds": number, "warnings": number.clone(), "sums": number.new_zeros(len(options.kinds))}
+        kinds = number.new_zeros(len(options.kinds))
+        return {"rounds": kinds, "warnings": number, "sums": kinds.clone()}
 
     def check(world: World) -> None:
         if world.local.steps is not None:
@@ -223,125 +181,3 @@ def counts(options: Options, name: str = "counts") -> Part:
         apply=lambda round: judged(round, options, name),
         check=check,
     )
-
-
-# ---------------------------------------------------------------- verdicts
-
-
-def judged(round: Round, options: Options, name: str) -> Round:
-    """The round with verdicts, with the counts that follow from them, without those excluded (Algorithm 1, 10-16)."""
-    cohort, world, state, records = round.cohort, round.world, dict(round.state), dict(round.records)
-    kinds, local, columns = options.kinds, world.local, len(Points._fields)
-    known = state["ids"] >= 0
-    recent = state["recent"][known]
-    mine = measure(cohort, world, round.reports, options.branch)
-    pooled = Points(*(torch.cat(two) for two in zip(recent[:, :columns].unbind(1), mine, strict=True)))
-    if options.prior == "proxy" and "report" in kinds:
-        if world.round % _REHEARSE_EVERY == 1 or not bool(state["line"].isfinite().all()):
-            state["line"] = torch.stack(rehearsed(world, options, name))
-        prior = (state["line"][0], state["line"][1])
-    else:
-        prior = prior_line(pooled, local)
-    # A count follows from rho, whatever the branch has made of it.
-    own = prior_line(pooled._replace(alpha=pooled.rho - pooled.n), local) if options.prior == "cohort" else prior
-
-    streams = []
-    if "report" in kinds:
-        streams.append(report(pooled, mine, prior, local))
-    if "consistency" in kinds:
-        streams.append(consistency(pooled, mine, local))
-    if "displacement" in kinds:
-        streams.append(displacement(pooled, mine, local))
-    error, floor = torch.stack([s.error for s in streams], dim=1), torch.stack([s.floor for s in streams], dim=1)
-    total = torch.stack([s.spread for s in streams])
-    rounds = records["rounds"] + 1 if options.memory else torch.ones_like(records["rounds"])
-    weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
-    # An overclaim that one kind shows stands, or a report forged past the claim would hide what the update says.
-    over = (weighed.z > options.threshold).any(1, keepdim=True)
-    which = torch.where(over, weighed.z, weighed.z.abs()).argmax(1, keepdim=True)
-    z = weighed.z.gather(1, which)[:, 0]
-
-    seen = set(state["ids"][known].tolist()) | set(cohort.ids)
-    enough = len(seen) >= _FEWEST
-    rejected = (z.abs() > options.threshold) & enough
-    records |= {"rounds": records["rounds"] + 1, "warnings": records["warnings"] + rejected}
-    records |= {"sums": weighed.sums} if options.memory else {}
-    barred = (records["warnings"] > options.patience) & linear(local)
-
-    # The report names a count for this round; the update only one that is right on the average.
-    by_update = which[:, 0] == len(kinds) - 1 if kinds[-1] == "displacement" else torch.zeros_like(rejected)
-    told = mine.rho - factors(round.reports) if options.estimate == "report" else solved(mine.rho, own, local)
-    shown = mine.n - weighed.average[:, -1]
-    estimated = torch.where(by_update | ~told.isfinite(), shown, told).exp()
-    claimed = cohort.examples.double()
-    largest = claimed[~rejected].max() if bool((~rejected).any()) else claimed.min()
-    # Who claims too little is raised at most to the largest count believed: a forged report must not buy weight.
-    believed = torch.where(
-        z > 0, torch.minimum(estimated, claimed), torch.maximum(torch.minimum(estimated, largest), claimed)
-    )
-    corrected = rejected & estimated.isfinite() & linear(local)
-    verified = torch.where(corrected, believed.round().clamp(min=1), claimed)
-
-    if options.branch:
-        weights = torch.where(barred, 0, verified)
-        weights = weights / weights.sum().clamp(min=1)
-        state["branch"] = torch.where(
-            barred.all(), state["branch"], weights.to(state["branch"]) @ round.reports["branch"]
-        )
-    good = ~rejected & ~barred
-    rows = torch.cat([torch.stack(mine, dim=1), weighed.drift], dim=1)[good]
-    rows = torch.where(rows.isfinite(), rows, torch.inf)  # what is missing: NaN would not equal itself
-    ids = torch.tensor(cohort.ids, device=rows.device)[good]
-    state["recent"] = torch.cat([state["recent"], rows])[-_REMEMBERED:]
-    state["ids"] = torch.cat([state["ids"], ids])[-_REMEMBERED:]
-
-    width = torch.where(by_update, 2 * total[-1], 0)
-    verdicts = {}
-    for i, client in enumerate(cohort.ids):
-        action: Action = "accepted"
-        if barred[i]:
-            action = "excluded"
-        elif rejected[i]:
-            action = "corrected" if corrected[i] else "warned"
-        verdicts[client] = _verdict(
-            float(claimed[i]),
-            float(estimated[i]),
-            float(z[i]) if enough else None,
-            float(width[i]),
-            local.batch,
-            action,
-        )
-    return round.but(
-        cohort=replace(cohort, examples=verified.to(cohort.examples)),
-        state=state,
-        records=records,
-        verdicts=verdicts | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
-        excluded={client: verdict.reason for client, verdict in verdicts.items() if verdict.action == "excluded"},
-    )
-
-
-def rehearsed(world: World, options: Options, name: str) -> tuple[Tensor, Tensor]:
-    """The prior's line from the server's own training at a ladder of sizes, from the present model (section IV-B)."""
-    batch, most = world.local.batch, world.proxy_size
-    sizes = torch.logspace(math.log10(batch), math.log10(most), _LADDER).round().long().clamp(1, most).tolist()
-    cohort = world.rehearse(sizes)
-    return prior_line(measure(cohort, world, cohort.reports[name], options.branch), world.local)
-
-
-def _verdict(claimed: float, estimated: float, z: float | None, width: float, batch: int, action: Action) -> Verdict:
-    """The row of the record; `width` is the half interval of a count seen in the update, in log n."""
-    if not math.isfinite(estimated):
-        return Verdict(claimed, None, None, None, z, action, "it did not move")
-    steps = max(math.ceil(round(estimated, 6) / batch), 1)
-    low, high = float((steps - 1) * batch), float(steps * batch)
-    if width:
-        low, high = estimated * math.exp(-width), estimated * math.exp(width)
-    if z is None:
-        reason = f"fewer than {_FEWEST} clients have been seen"
-    elif action == "accepted":
-        reason = ""
-    else:
-        what = "the update it sent" if width else "what it reports of its training"
-        often = "it was warned too often; now " if action == "excluded" else ""
-        reason = f"{often}it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
-    return Verdict(claimed, estimated, low, high, z, action, reason)

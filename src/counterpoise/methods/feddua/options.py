@@ -1,0 +1,44 @@
+"""FedDua's options, and the numbers that are not options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["BRANCH_STEPS", "REMEMBERED", "Embedding", "Estimate", "Evidence", "Factor", "Options", "Prior"]
+
+Factor = Literal["branch", "direct"]
+Prior = Literal["proxy", "cohort"]
+Evidence = Literal["report", "displacement", "both"]
+Estimate = Literal["prior", "report"]
+Embedding = Literal["fixed", "learnable"]
+
+REMEMBERED = 128
+"""Points of recent rounds that the fits use beside the cohort's own."""
+BRANCH_STEPS = 10
+"""Steps of eq. 11 after an epoch."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `feddua`."""
+
+    factor: Factor
+    prior: Prior
+    evidence: Evidence
+    memory: bool
+    estimate: Estimate
+    threshold: float
+    patience: int
+    embedding: Embedding
+    rate: float
+
+    @property
+    def branch(self) -> bool:
+        return self.factor == "branch"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of evidence. Under the branch a report is held against itself too (eq. 6)."""
+        own = ("report", "consistency") if self.branch else ("report",)
+        return {"report": own, "displacement": ("displacement",), "both": (*own, "displacement")}[self.evidence]
