@@ -121,7 +121,7 @@ def denoised(
         if denoiser == "dense" and needed > budget * 2**30:
             raise CounterpoiseError(
                 f"method fedoaed: the dense autoencoder of a model of {world.layout.size:,} parameters has "
-                f"{layers(world.layout.size, hidden, latent).size:,} weights and takes {needed / 2**30:.1f} GiB on each "
+                f"{layers(world.layout.size, hidden, latent).size:,} weights and takes at least {needed / 2**30:.1f} GiB on each "
                 f"client, more than the {budget:g} GiB of its budget. Choose denoiser='subspace', or a higher budget."
             )
 
