@@ -71,6 +71,7 @@ def methods(federation: cp.Federation, turns: int) -> dict[str, float]:
     """Each method's round over FedAvg's on the same work, as the median over turns."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
     arms |= {
+        "feddua, direct": cp.methods.feddua(factor="direct"),
         "fedoaed, projection": cp.methods.fedoaed(denoiser="projection"),
         "fedbac without regulariser": cp.methods.fedbac(strength=0),
         'fedbac, align="update"': cp.methods.fedbac(align="update"),
