@@ -396,16 +396,24 @@ def test_with_everybody_excluded_the_round_is_skipped_and_remembered() -> None:
 
 
 def test_the_branch_is_averaged_over_believed_clients() -> None:
-    """Neither one rejected in this round (1) nor one excluded (2, 3) moves it."""
-    ours = server(feddua(patience=1), D)
+    """Neither one rejected in this round (1) nor one excluded (2, 3) moves it; one of whom nothing is known, as verified."""
+    ours = server(feddua(patience=1, evidence="report"), D)
     rng = np.random.default_rng(3)
+    silent = np.arange(12) == 5
     for round in (1, 2, 3):
         before = ours.state["counts"]["branch"].numpy().copy()
         phi = before + 0.02 * rng.standard_normal((12, branch.LAYOUT.size))  # within reach: 0.5 of 1
-        outcome = judge(lying() if round < 3 else None, ours, round, phi=phi)
+        outcome = judge(
+            np.where(silent, 1e6, lying() if round < 3 else TRUE),
+            ours,
+            round,
+            phi=phi,
+            told={"gradient": np.where(silent, 0, np.exp(0.1 * np.random.default_rng(round).standard_normal(12)))},
+            updates=lambda d: d * ~silent[:, None],
+        )
         assert outcome.verdicts[3].action == ("corrected" if round == 1 else "excluded")
-        assert all(outcome.verdicts[i].action == "accepted" for i in range(12) if i != 3)
-        weights = np.where(np.arange(12) == 3, 0, TRUE)
+        assert all(outcome.verdicts[i].action == "accepted" for i in range(12) if i not in (3, 5))
+        weights = np.where(silent, 100, np.where(np.arange(12) == 3, 0, TRUE))
         assert ours.state["counts"]["branch"].numpy() == pytest.approx(weights @ phi / weights.sum(), abs=1e-12)
 
 
