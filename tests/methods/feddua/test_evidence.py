@@ -92,22 +92,29 @@ locals_ = pytest.mark.parametrize("local", [PLAIN, HEAVY], ids=["plain", "moment
 @given(seed=seeds, C=st.integers(1, 9), by_branch=st.booleans())
 @locals_
 def test_points_are_logarithms_of_what_was_sent(local, seed, C, by_branch) -> None:
+    """Medians and the mean direction are those of the clients heard; every direction counts alike."""
     rng, world = np.random.default_rng(seed), two_layers(local)
     sent, told = random_cohort(rng, C, local, world)
     d, n = sent.updates.numpy(), sent.examples.numpy()
-    points = measure(sent, world, told, by_branch)
+    heard = rng.random(C) < 0.7
+    heard[rng.integers(C)] = True
+    points = measure(sent, world, told, by_branch, torch.as_tensor(heard))
     length = np.linalg.norm(d, axis=1)
     rho = length / (0.1 * local.epochs * told["gradient"].numpy())
     alpha = np.log(told["alphas"].numpy()).mean(1) if by_branch else np.log(rho / n)
-    middle = d.mean(0)
+    middle = (d / length[:, None])[heard].mean(0)
+
+    def beside(values):
+        return values - np.median(values[heard])
+
     want = Points(
         np.log(n),
         np.log(rho),
         alpha,
-        centred(np.log(n)),
-        centred(np.log(length)),
-        centred(d @ middle / length / np.linalg.norm(middle)),
-        centred(np.log(np.linalg.norm(d[:, 4:], axis=1) / length)),
+        beside(np.log(n)),
+        beside(np.log(length)),
+        beside(d @ middle / length / np.linalg.norm(middle)),
+        beside(np.log(np.linalg.norm(d[:, 4:], axis=1) / length)),
     )
     for name, mine, theirs in zip(Points._fields, points, want, strict=True):
         assert mine.dtype == torch.float64
@@ -118,7 +125,8 @@ def test_points_follow_the_rounds_learning_rate() -> None:
     local = Local(batch=8, optimizer=sgd(0.1), schedule=exponential(0.5))
     rng = np.random.default_rng(0)
     sent, told = random_cohort(rng, 4, local, two_layers(local))
-    one, three = (measure(sent, two_layers(local, round), told, False).rho for round in (1, 3))
+    everyone = torch.ones(4, dtype=torch.bool)
+    one, three = (measure(sent, two_layers(local, round), told, False, everyone).rho for round in (1, 3))
     assert (three - one).tolist() == pytest.approx([math.log(4)] * 4)
 
 
@@ -185,8 +193,9 @@ def huber(x, y, prior, turns=10):
 
 @given(seed=seeds, C=st.integers(1, 14))
 def test_the_update_is_held_against_a_fit_on_its_shape(seed, C) -> None:
+    """Points pull on the fit as if they lay within a factor of ten; errors are those of the points themselves."""
     rng = np.random.default_rng(seed)
-    features = rng.standard_normal((C, 3))
+    features = 1.5 * rng.standard_normal((C, 3))
     size = features @ [0.8, 0.3, -0.2] + 0.2 * rng.standard_normal(C)
     size[0] += 3
     missing = rng.random(C) < 0.15
@@ -194,7 +203,7 @@ def test_the_update_is_held_against_a_fit_on_its_shape(seed, C) -> None:
     nothing = torch.zeros(C, dtype=torch.float64)
     n = np.log(rng.integers(1, 300, C))
     points = Points(tensor(n), nothing, nothing, tensor(size), *map(tensor, features.T))
-    c = huber(features[~missing], size[~missing], np.array([1.0, 0, 0]))
+    c = huber(np.clip(features[~missing], -2.3, 2.3), np.clip(size[~missing], -2.3, 2.3), np.array([1.0, 0, 0]))
     error = size - features @ c
     stream = displacement(points, points, PLAIN)
     assert stream.error.numpy() == pytest.approx(error, abs=1e-8, nan_ok=True)
@@ -223,6 +232,14 @@ def test_the_estimate_undoes_the_expectation_within_a_batch(local, prior) -> Non
 def test_a_partial_batch_is_a_step() -> None:
     n = tensor([1, 7, 8, 9, 16, 17])
     assert (expected(n.log(), PLAIN).exp() * n).tolist() == pytest.approx([1, 1, 1, 2, 2, 3])
+
+
+def test_a_count_below_a_batch_is_not_told_from_the_steps() -> None:
+    """A falling line multiplies counts below a batch no further: one step stays one step."""
+    a, b = tensor(0.0), tensor(-0.3)
+    steps = 0.5 + np.array([0.01, 0.5, 0.9])  # n / B + 1/2 of counts below a batch
+    found = solved(tensor(np.log(steps) - 0.3 * math.log(8)), (a, b), PLAIN).exp()
+    assert found.tolist() == pytest.approx([1.0, 4.0, 7.2], rel=1e-6)
 
 
 def test_without_rho_there_is_no_estimate_and_extremes_stay_numbers() -> None:
@@ -293,30 +310,33 @@ def test_all_looks_together_spend_the_first_ones_error_rate() -> None:
 
 
 def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
-    """One client and kind at a time."""
+    """One client and kind at a time; each kind has its own number of rounds."""
     C, K = error.shape
     z, average, new, drift = (np.zeros((C, K)) for _ in range(4))
-    T = np.minimum(rounds, HORIZON)
     for k in range(K):
         for i in range(C):
-            before = sums[i, k] / max(T[i] - 1, 1)
-            drift[i, k] = (error[i, k] - before) * math.sqrt((T[i] - 1) / T[i]) if T[i] > 1 else np.nan
+            before = min(rounds[i, k] - 1, HORIZON)  # rounds that the average before stands for
+            drift[i, k] = np.nan
+            if before > 0:
+                drift[i, k] = (error[i, k] - sums[i, k] / before) / math.sqrt(1 + 1 / before)
         seen = np.concatenate([drifts[:, k], drift[:, k]])
         within = min(np_spread(seen[np.isfinite(seen)]), total[k])
         for i in range(C):
+            T = min(max(rounds[i, k], 1), HORIZON)
+            if np.isnan(error[i, k]):  # nothing happens to it
+                new[i, k] = sums[i, k]
+                average[i, k] = new[i, k] / T if rounds[i, k] > 1 else np.nan
+                continue
             yard = max(total[k], floor[i, k])
             between = max(math.sqrt(total[k] ** 2 - within**2), floor[i, k])
-            here = 0.0 if np.isnan(error[i, k]) else min(max(error[i, k], -5 * yard), 5 * yard)
-            new[i, k] = sums[i, k] * (0.9 if rounds[i] > HORIZON else 1) + here
-            average[i, k] = new[i, k] / T[i] if rounds[i] > 1 else error[i, k]
-            if np.isnan(error[i, k]):
-                continue
-            g = (1 + 1 / T[i]) * (1 + math.log(1 + T[i]) / threshold**2)
-            together = average[i, k] / math.sqrt(between**2 + within**2 * g / T[i])
-            p = math.erfc(threshold / math.sqrt(2)) / (rounds[i] * (rounds[i] + 1))
+            new[i, k] = sums[i, k] * (0.9 if rounds[i, k] > HORIZON else 1) + min(max(error[i, k], -3), 3)
+            average[i, k] = new[i, k] / T if rounds[i, k] > 1 else error[i, k]
+            g = (1 + 1 / T) * (1 + math.log(1 + T) / threshold**2)
+            together = average[i, k] / math.sqrt(between**2 + within**2 * g / T)
+            p = math.erfc(threshold / math.sqrt(2)) / (rounds[i, k] * (rounds[i, k] + 1))
             limit = float(-torch.special.ndtri(torch.tensor(p / 2, dtype=torch.float64)))
-            alone = error[i, k] / yard * threshold / limit
-            z[i, k] = together if abs(together) > abs(alone) else alone
+            both = sorted([together, error[i, k] / yard * threshold / limit])
+            z[i, k] = both[1] if both[1] > threshold else max(both, key=abs)  # an overclaim stands
     return z, average, new, drift
 
 
@@ -324,9 +344,11 @@ def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
 def test_evidence_adds_up_as_written(seed, C, K, M) -> None:
     rng = np.random.default_rng(seed)
     error, total = 3 * rng.standard_normal((C, K)), rng.random(K) + 0.1
-    error[rng.random((C, K)) < 0.15] = np.nan
-    floor, rounds = 0.5 * rng.random((C, K)), rng.integers(1, 25, C).astype(float)
-    sums = rng.standard_normal((C, K)) * np.minimum(rounds - 1, HORIZON)[:, None]
+    missing = rng.random((C, K)) < 0.15
+    error[missing] = np.nan
+    floor, rounds = 0.5 * rng.random((C, K)), rng.integers(1, 25, (C, K)).astype(float)
+    rounds[missing] -= 1  # a round without evidence does not count
+    sums = rng.standard_normal((C, K)) * np.clip(rounds - 1, 0, HORIZON)
     drifts = rng.standard_normal((M, K)) * 0.5
     drifts[rng.random((M, K)) < 0.2] = np.nan
     ours = weigh_up(*map(tensor, (error, total, floor, rounds, sums, drifts)), 3.5)
@@ -339,7 +361,7 @@ def sequence(errors, total=1.0, floor=0.01, threshold=3.5):
     T, C = errors.shape
     sums, drifts, found = torch.zeros(C, 1, dtype=torch.float64), torch.zeros(0, 1, dtype=torch.float64), []
     for t in range(T):
-        rounds = torch.full((C,), t + 1.0, dtype=torch.float64)
+        rounds = torch.full((C, 1), t + 1.0, dtype=torch.float64)
         weighed = weigh_up(
             tensor(errors[t])[:, None],
             tensor([total]),
@@ -384,7 +406,35 @@ def test_one_who_mends_its_ways_is_heard_again() -> None:
     assert abs(z[-1, 0]) < 0.5
 
 
-def test_one_strange_round_is_clipped() -> None:
-    one, zero = tensor([[1e6]]), tensor([[0.0]])
-    weighed = weigh_up(one, tensor([1.0]), tensor([[0.1]]), tensor([4.0]), zero, torch.zeros(0, 1).double(), 3.5)
-    assert float(weighed.sums) == 5.0
+def weighed_once(error, rounds, sums, total=1.0):
+    """One client, one kind, after earlier rounds that came to `sums`."""
+    return weigh_up(
+        tensor([[error]]),
+        tensor([total]),
+        tensor([[0.1]]),
+        tensor([[rounds]]),
+        tensor([[sums]]),
+        torch.zeros(0, 1, dtype=torch.float64),
+        3.5,
+    )
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("total", [0.1, 1.0, 10.0])
+def test_one_strange_round_is_clipped(sign, total) -> None:
+    """A factor of twenty, whatever the spread: one round forged far the other way must not pay for ten."""
+    assert float(weighed_once(sign * 1e6, 4.0, 0.0, total).sums) == sign * 3.0
+
+
+def test_an_overclaim_now_stands_against_rounds_that_said_too_little() -> None:
+    """Three rounds of the largest underclaim weigh more; the overclaim of this one is what decides."""
+    assert float(weighed_once(-3.0, 4.0, -9.0, 0.2).z) < -3.5
+    assert float(weighed_once(2.3, 4.0, -9.0, 0.2).z) > 3.5
+    assert float(weighed_once(-2.3, 4.0, 9.0, 0.2).z) > 3.5  # and the other way round: over stands over under
+    assert float(weighed_once(0.2, 4.0, -9.0, 0.2).z) < -3.5  # not an overclaim: the greater decides
+
+
+def test_a_round_without_evidence_changes_nothing() -> None:
+    weighed = weighed_once(float("nan"), 3.0, 1.2)
+    assert float(weighed.z) == 0
+    assert float(weighed.sums) == 1.2

@@ -82,7 +82,9 @@ def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool, hea
     middle = (heard / lengths.clamp(min=1e-30)).to(cohort.updates) @ cohort.updates
     angle = cosines(cohort.updates, middle).double()
     beside = (v - _middle(v[heard]) for v in (n, length, angle, _log(last) - _log(lengths)))
-    return Points(n, rho, factors(reports) if by_branch else rho - n, *beside)
+    # A factor without a rho says nothing of a count.
+    alpha = torch.where(rho.isfinite(), factors(reports), torch.nan) if by_branch else rho - n
+    return Points(n, rho, alpha, *beside)
 
 
 def factors(reports: Tensors) -> Tensor:

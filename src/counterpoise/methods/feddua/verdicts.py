@@ -25,7 +25,7 @@ from counterpoise.methods.feddua.evidence import (
 from counterpoise.methods.feddua.options import BRANCH_STEPS, REMEMBERED, Options
 from counterpoise.methods.feddua.sequential import weigh_up
 
-__all__ = ["believed", "judged", "rehearsed"]
+__all__ = ["averaged", "believed", "judged", "rehearsed"]
 
 _FEWEST = 5
 """Clients that must have been seen before a claim is judged."""
@@ -76,7 +76,10 @@ def judged(round: Round, options: Options, name: str) -> Round:
     by_update = torch.tensor([kind == "displacement" for kind in options.kinds], device=z.device)[which[:, 0]]
     now = torch.where(by_update | ~told.isfinite(), mine.n - error.gather(1, which)[:, 0], told)
     always = mine.n - weighed.average.gather(1, which)[:, 0]
-    estimated = torch.where((z > options.threshold) & (now >= mine.n), always, now).exp().clamp(min=1)
+    blind = (z > options.threshold) & (now >= mine.n)
+    if options.estimate == "report":
+        blind &= by_update  # line 13 as printed believes the factor in question
+    estimated = torch.where(blind, always, now).exp().clamp(min=1)
     claimed = cohort.examples.double()
     verified = claimed
     if enough and linear(local):
