@@ -15,10 +15,13 @@ from counterpoise.method import Cohort
 from counterpoise.randomness import counter, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
 
-__all__ = ["ADVERSARIES", "Adversary", "Clients", "Fraction", "Often"]
+__all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "Fraction", "Often"]
 
 Clients = Annotated[list | int, Option("which clients, by their numbers, or how many of them", low=0)]  # type: ignore[type-arg]
 Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
+ARound = Annotated[
+    int | None, Option("how many of every round's clients, drawn anew each round, in place of the same ones", low=0)
+]
 Often = Annotated[float, Option("the chance that one of them acts in a round", low=0, high=1)]
 
 
@@ -35,6 +38,8 @@ class Adversary:
     often: float = 1.0
     reply: Callable[[Cohort, Tensor], Cohort] | None = None
     data: Callable[[Federation, Tensor], Federation] | None = None
+    a_round: int | None = None
+    """So many of every round's clients in place of the same ones always: who it is, each round draws anew."""
     spec: Spec = field(default_factory=Spec)
 
     def who(self, seed: int, population: int) -> Tensor:
@@ -56,6 +61,9 @@ class Adversary:
     def acting(self, seed: int, round: int, ids: Sequence[int], who: Tensor) -> Tensor:
         """Which clients of a cohort act in this round, ``[C]``."""
         clients = torch.tensor(ids, dtype=torch.int64)
+        if self.a_round is not None:
+            count = min(self.a_round, len(ids))
+            who = clients[sample(len(ids), count, seed, purpose(f"adversary {self.spec.name}"), round)]
         chance = uniform(counter(seed, purpose("acting"), round, clients))
         return torch.isin(clients, who) & (chance < self.often)
 
