@@ -209,9 +209,10 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        tables = isinstance(old, Mapping) and isinstance(value, Mapping)
-        same = tables and (key == "data" or value.get("name") in (None, old.get("name")))
-        merged[key] = _over(old, value) if same else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            another = key != "data" and value.get("name") not in (None, old.get("name"))
+            value = value if another else _over(old, value)
+        merged[key] = value
     return merged
 
 
