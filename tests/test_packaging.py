@@ -16,7 +16,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
-PRESET = "counterpoise/presets/quickstart.toml"
+PRESETS = {f"counterpoise/presets/{name}.toml" for name in ("quickstart", "fedbac/figure-3", "feda4/table-2-small")}
 UNREACHABLE = re.compile("NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|Connection refused")
 
 
@@ -78,7 +78,7 @@ def check(programs: Path, elsewhere: Path) -> None:
 def test_wheel_holds_the_marker_and_the_presets_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-    assert {"counterpoise/py.typed", PRESET} <= names
+    assert {"counterpoise/py.typed", *PRESETS} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"counterpoise"}
 
 
@@ -86,7 +86,7 @@ def test_sdist_holds_what_the_tests_need_and_no_output(built: tuple[Path, Path])
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
     wanted = {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "tests/mutants.toml"}
-    assert wanted | {"src/counterpoise/py.typed", f"src/{PRESET}"} <= names
+    assert wanted | {"src/counterpoise/py.typed", *(f"src/{preset}" for preset in PRESETS)} <= names
     assert not {name.split("/")[0] for name in names} & {".venv", "build", "data", "dist", "runs"}
 
 

@@ -12,13 +12,16 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
-from counterpoise.randomness import counter, purpose, sample, uniform
+from counterpoise.randomness import counter, normal, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
 
-__all__ = ["ADVERSARIES", "Adversary", "Clients", "Fraction", "Often"]
+__all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "Fraction", "Often"]
 
 Clients = Annotated[list | int, Option("which clients, by their numbers, or how many of them", low=0)]  # type: ignore[type-arg]
 Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
+ARound = Annotated[
+    int | None, Option("how many of every round's clients, drawn anew each round, in place of the same ones", low=0)
+]
 Often = Annotated[float, Option("the chance that one of them acts in a round", low=0, high=1)]
 
 
@@ -26,8 +29,9 @@ Often = Annotated[float, Option("the chance that one of them acts in a round", l
 class Adversary:
     """Some clients, and what they do.
 
-    `reply(cohort, acting)` changes the replies of the clients where `acting` holds, ``[C]``; `data(federation, clients)`
-    changes what those clients hold, once, before the first round.
+    `reply(cohort, acting)` changes the replies of the clients where `acting` holds, ``[C]``; `noise(cohort, acting, drawn)`
+    does so with standard normal numbers ``[C, D]``; `data(federation, clients)` changes what those clients hold, once,
+    before the first round.
     """
 
     clients: Sequence[int] | int = 1
@@ -35,6 +39,9 @@ class Adversary:
     often: float = 1.0
     reply: Callable[[Cohort, Tensor], Cohort] | None = None
     data: Callable[[Federation, Tensor], Federation] | None = None
+    noise: Callable[[Cohort, Tensor, Tensor], Cohort] | None = None
+    a_round: int | None = None
+    """So many of every round's clients in place of the same ones always: who it is, each round draws anew."""
     spec: Spec = field(default_factory=Spec)
 
     def who(self, seed: int, population: int) -> Tensor:
@@ -56,8 +63,23 @@ class Adversary:
     def acting(self, seed: int, round: int, ids: Sequence[int], who: Tensor) -> Tensor:
         """Which clients of a cohort act in this round, ``[C]``."""
         clients = torch.tensor(ids, dtype=torch.int64)
+        if self.a_round is not None:
+            count = min(self.a_round, len(ids))
+            who = clients[sample(len(ids), count, seed, purpose(f"adversary {self.spec.name}"), round)]
         chance = uniform(counter(seed, purpose("acting"), round, clients))
         return torch.isin(clients, who) & (chance < self.often)
+
+    def replies(self, seed: int, round: int, cohort: Cohort, acting: Tensor) -> Cohort:
+        """What arrives. Numbers drawn depend on seed, round and client, not on the updates: these differ by rounding."""
+        if self.reply is not None:
+            cohort = self.reply(cohort, acting)
+        if self.noise is not None:
+            updates = cohort.updates
+            ids = torch.tensor(cohort.ids, dtype=torch.int64, device=updates.device)[:, None]
+            places = torch.arange(updates.shape[1], device=updates.device)
+            key = counter(seed, purpose(f"adversary {self.spec.name}"), round, ids, places, device=updates.device)
+            cohort = self.noise(cohort, acting, normal(key, updates.dtype))
+        return cohort
 
 
 ADVERSARIES: Registry[Adversary] = Registry("adversary")

@@ -8,7 +8,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, Fraction, Often
+from counterpoise.adversary.base import ADVERSARIES, Adversary, ARound, Clients, Fraction, Often
 from counterpoise.federation.assignment import Assignment
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
@@ -20,13 +20,19 @@ Factor = Annotated[float, Option("how many times its count a client claims", abo
 
 
 @ADVERSARIES.register("claims")
-def claims(factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+def claims(
+    factor: Factor = 3.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+    a_round: ARound = None,
+) -> Adversary:
     """Claims a multiple of its data count, and is honest otherwise."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
         return _claiming(cohort, acting, factor)
 
-    return Adversary(clients, fraction, often, reply)
+    return Adversary(clients, fraction, often, reply, a_round=a_round)
 
 
 @ADVERSARIES.register("forged-factor")

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, Fraction, Often
 from counterpoise.method import Cohort
-from counterpoise.randomness import counter, normal, purpose
 from counterpoise.registry import Option
 
 __all__ = ["free_rider", "inner_product", "little", "mimic", "noisy", "scaled", "sign_flip"]
@@ -48,13 +47,12 @@ def noisy(
 ) -> Adversary:
     """Adds normal noise to its update."""
 
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+    def noise(cohort: Cohort, acting: Tensor, drawn: Tensor) -> Cohort:
         updates = cohort.updates
-        drawn = _drawn(cohort)
         length = torch.linalg.vector_norm(updates, dim=1, keepdim=True) / updates.shape[1] ** 0.5
         return _sending(cohort, acting, updates + level * length * drawn)
 
-    return Adversary(clients, fraction, often, reply)
+    return Adversary(clients, fraction, often, noise=noise)
 
 
 @ADVERSARIES.register("free-rider")
@@ -66,13 +64,12 @@ def free_rider(
 ) -> Adversary:
     """Does not train: sends nothing, or noise of a plausible length."""
 
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+    def noise(cohort: Cohort, acting: Tensor, drawn: Tensor) -> Cohort:
         honest = cohort.updates[~acting]
         length = torch.linalg.vector_norm(honest, dim=1).mean() if len(honest) else cohort.updates.new_zeros(())
-        drawn = _drawn(cohort) / cohort.updates.shape[1] ** 0.5
-        return _sending(cohort, acting, level * length * drawn)
+        return _sending(cohort, acting, level * length * drawn / cohort.updates.shape[1] ** 0.5)
 
-    return Adversary(clients, fraction, often, reply)
+    return Adversary(clients, fraction, often, noise=noise)
 
 
 @ADVERSARIES.register("inner-product")
@@ -123,12 +120,3 @@ def _colluding(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor])
     """All of them send the same, made of the honest clients' updates ``[H, D]``; where nobody is honest, their own."""
     honest = cohort.updates[~acting]
     return _sending(cohort, acting, made(honest)) if len(honest) else cohort
-
-
-def _drawn(cohort: Cohort) -> Tensor:
-    """Standard normal numbers ``[C, D]``: a function of who sends and of what it trained, so that runs repeat."""
-    updates = cohort.updates
-    key = updates.double().sum(1).view(torch.int64)
-    ids = torch.tensor(cohort.ids, device=updates.device)
-    places = torch.arange(updates.shape[1], device=updates.device)
-    return normal(counter(purpose("noise"), ids[:, None], key[:, None], places), updates.dtype)

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from counterpoise import __version__
 from counterpoise.cli.data import data
-from counterpoise.cli.listing import method_blocks, method_list
+from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
-from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.folder import Folder
@@ -68,13 +68,23 @@ def methods(as_json: Json = False) -> None:
 
 
 @app.command()
-def presets() -> None:
-    """List the ready-made experiments.
+def presets(
+    part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only those with this in their name.")] = "",
+    as_json: Json = False,
+) -> None:
+    """List the ready-made experiments: what they compare, and what was published.
 
-    Example: `counterpoise presets`
+    Example: `counterpoise presets feda4/table-1`
     """
-    for name in preset_names():
-        typer.echo(name)
+    names = [name for name in preset_names() if part in name]
+    if part and not names:
+        raise unknown("preset", part, preset_names())
+    if as_json:
+        typer.echo(json.dumps(preset_list(names)))
+    else:
+        console = Console()
+        for block in preset_blocks(names):
+            console.print(block)
 
 
 @app.command()
@@ -98,7 +108,9 @@ def run(
     values = override(values, settings or [])
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
-    folder = out or _claimed(Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-"))
+    folder = out or _claimed(
+        Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
+    )
     with watched(made.method.name, made.rounds) as on_round, _told(as_json):
         done = run_setup(made, on_round, folder)
     _show(done, as_json)

@@ -1,8 +1,9 @@
-"""The registered methods, for people and for machines."""
+"""The registered methods and the presets, for people and for machines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,8 +14,9 @@ from rich.text import Text
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.registry import Entry
+from counterpoise.runs.config import PaperConfig, parse, read
 
-__all__ = ["method_blocks", "method_list"]
+__all__ = ["method_blocks", "method_list", "preset_blocks", "preset_list"]
 
 GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimiser")
 """What methods do, in the order in which they are shown."""
@@ -69,3 +71,53 @@ def _block(entry: Entry[Method]) -> RenderableType:
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     return Group(head, *paper, Padding(options, (0, 0, 0, 2)))
+
+
+def preset_list(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Presets as plain values."""
+    return [{"name": name, **_paper(name).model_dump()} for name in names]
+
+
+def preset_blocks(names: Sequence[str]) -> Iterator[RenderableType]:
+    """Presets for a terminal; a small form stands below the one it is made from."""
+    for name in names:
+        if name.removesuffix("-small") in names and name.endswith("-small"):
+            continue
+        paper, small = _paper(name), f"{name}-small"
+        rows: list[RenderableType] = [Text(line) for line in (paper.about, paper.source) if line]
+        if paper.methods:
+            rows.append(Text("methods: " + ", ".join(map(_label, paper.methods))))
+        if paper.vary:
+            rows.append(Text("settings: " + "; ".join(f"{k} {', '.join(map(str, v))}" for k, v in paper.vary.items())))
+        rows += [_numbers(paper)] if paper.numbers else []
+        rows += [Text(paper.note)] if paper.note else []
+        if small in names:
+            rows.append(Text(f"{small}: {_paper(small).note}"))
+        yield Text(name, style="bold")
+        yield Padding(Group(*rows), (0, 0, 1, 2))
+
+
+def _paper(name: str) -> PaperConfig:
+    return parse(read(name)[0], name).paper
+
+
+def _label(method: Mapping[str, Any]) -> str:
+    """A method and the options that set it apart: ``fedbac (strength 0.0)``."""
+    options = ", ".join(f"{key} {value}" for key, value in method.items() if key != "name")
+    return f"{method['name']} ({options})" if options else str(method["name"])
+
+
+def _numbers(paper: PaperConfig) -> RenderableType:
+    """The published numbers, with whatever there is less of across: methods or settings."""
+    values = list(itertools.product(*paper.vary.values()))
+    settings = [
+        ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in zip(paper.vary, row, strict=True)) for row in values
+    ]
+    rows, columns, cells = [_label(m) for m in paper.methods], settings, paper.numbers
+    if len(columns) > len(rows):
+        rows, columns, cells = columns, rows, [list(column) for column in zip(*cells, strict=True)]
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text(f"published: {paper.measure}"), *(Text(column, style="dim") for column in columns))
+    for row, numbers in zip(rows, cells, strict=True):
+        table.add_row(Text(f"  {row}"), *(Text(f"{number:g}", justify="right") for number in numbers))
+    return table

@@ -306,7 +306,7 @@ class Simulation:
             return adversary(round, cohort)
         acting = adversary.acting(self.seed, round, cohort.ids, who)
         liars |= {client for client, acts in zip(cohort.ids, acting.tolist(), strict=True) if acts}
-        return cohort if adversary.reply is None else adversary.reply(cohort, acting.to(cohort.updates.device))
+        return adversary.replies(self.seed, round, cohort, acting.to(cohort.updates.device))
 
     def _draw(self, round: int) -> tuple[list[int], list[int]]:
         """The clients asked, and those of them that drop out."""

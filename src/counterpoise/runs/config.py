@@ -8,8 +8,9 @@ A user's own objects (a module, arrays, a loss) cannot be written down; they sta
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -87,6 +88,23 @@ class LimitsConfig(_Table):
     max_examples: int = 2**53
 
 
+class PaperConfig(_Table):
+    """Where an experiment comes from and what was published. It decides nothing, and a run does not keep it."""
+
+    about: str = ""
+    source: str = ""
+    """The paper, and its table or figure."""
+    methods: list[Choice] = []
+    """Which are compared."""
+    vary: dict[str, list[int | float | str]] = {}
+    """Settings that the experiment goes through, each with every value of the next."""
+    measure: str = ""
+    """What the numbers are."""
+    numbers: list[list[float]] = []
+    """A row for every method, a column for every setting gone through."""
+    note: str = ""
+
+
 class Config(_Table):
     """The whole of a run."""
 
@@ -104,6 +122,7 @@ class Config(_Table):
     limits: LimitsConfig = LimitsConfig()
     own: dict[str, str] = {}
     """Arguments of a user's own that must be given again to resume, and what they were called."""
+    paper: PaperConfig = Field(PaperConfig(), exclude=True)
 
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML; what is None is left out."""
@@ -157,13 +176,47 @@ def _known(location: tuple[int | str, ...]) -> list[str]:
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package."""
-    folder = resources.files("counterpoise.presets")
-    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    """The presets that come with the package, with the folders they are in: ``fedbac/figure-3``."""
+    return sorted(_names(resources.files("counterpoise.presets")))
+
+
+def _names(folder: Traversable, prefix: str = "") -> Iterator[str]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _names(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".toml"):
+            yield prefix + entry.name.removesuffix(".toml")
 
 
 def read(source: str) -> tuple[dict[str, Any], str]:
-    """The values of a preset or a TOML file, and a name for it."""
+    """The values of a preset or a TOML file, and a name for it.
+
+    ``like = "fedbac/figure-3"`` in it takes over what that one says, but for what it says itself.
+    """
+    values, name = _read(source)
+    seen = [source]
+    while "like" in values:
+        like = values.pop("like")
+        if not isinstance(like, str) or like in seen:
+            raise CounterpoiseError(f"{source}: like must name another preset or file, not {like!r}.")
+        seen.append(like)
+        values = _over(_read(like)[0], values)
+    return values, name
+
+
+def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables laid over one another; another name in a choice takes none of the first one's options."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            another = key != "data" and value.get("name") not in (None, old.get("name"))
+            value = value if another else _over(old, value)
+        merged[key] = value
+    return merged
+
+
+def _read(source: str) -> tuple[dict[str, Any], str]:
     path = Path(source)
     if source.endswith(".toml") or path.is_file():
         try:
