@@ -135,5 +135,5 @@ def test_strange_reports_can_still_be_written_down(federation, tmp_path: Path) -
         return cp.Cohort(cohort.ids, cohort.updates, cohort.examples, cohort.steps, reports)
 
     run = simulate(feddua(), federation, rounds=2, adversary=strange, out=tmp_path / "run", engine=double())
-    assert run.rounds[0].outcome.verdicts[run.rounds[0].cohort[0]].action == "corrected"
+    assert run.rounds[0].outcome.verdicts[run.rounds[0].cohort[0]].action == "warned"
     assert cp.resume(tmp_path / "run", adversary=strange).verdicts == run.verdicts
