@@ -104,7 +104,9 @@ def test_a_disk_that_fills_up_while_a_round_is_written_leaves_the_last_good_roun
 
     with monkeypatch.context() as patch:
         patch.setattr("counterpoise.engine.store.raw_bytes", full)
-        with pytest.raises(cp.CounterpoiseError, match=r"folder /.*: No space left on device\. Set TMPDIR .* store_gib"):
+        with pytest.raises(
+            cp.CounterpoiseError, match=r"folder /.*: No space left on device\. Set TMPDIR .* store_gib"
+        ):
             cp.simulate(name, federation, out=tmp_path / "run", **settings)
     assert read_index(tmp_path / "run" / "checkpoint")["round"] == 3
     resumed = cp.resume(tmp_path / "run")
