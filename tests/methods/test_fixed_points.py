@@ -359,6 +359,22 @@ def test_scaffold_by_data_weighs_the_update_and_the_variate():
     assert late[-1] == pytest.approx(optimum, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("method", "printed"),
+    [(scaffold(), -0.957), (scaffold("I"), -0.834), (feddyn(1.0), -0.724), (feddc(1.0), -1.000)],
+    ids=["II", "I", "feddyn", "feddc"],
+)
+def test_lost_replies_move_the_point_of_rest_for_good(method, printed):
+    """What docs/methods/baselines.md prints: three lost replies of one client, and then none."""
+
+    def losing(round, cohort):
+        return cohort.keep(torch.tensor([round > 3 or client != 0 for client in cohort.ids]))
+
+    late = points(descend(method, H, M, [10, 10], start=3.0, adversary=losing), 90)
+    assert late[-1] == pytest.approx(printed, abs=1e-3)
+    assert late[-1] == pytest.approx(late[-5], abs=1e-4)
+
+
 COUNTS = (1, 3, 10, 2)
 FOUR = ((1.0, 10.0, 3.0, 5.0), (4.0, -1.0, 2.0, -3.0))
 

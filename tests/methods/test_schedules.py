@@ -39,7 +39,7 @@ def test_variates_under_a_schedule_and_decay(rule, backend):
     w, own, drift, path = START, np.zeros(2), np.zeros(2), []
     for round in range(3):
         eta, c = LR * 0.5**round, own.mean()
-        d = trained(w, eta, lambda x, w=w, c=c: -own + c + alpha * (x - w + drift))
+        d = trained(w, eta, lambda x, k=c - own, a=w - drift: k + alpha * (x - a))
         own = h * (w - m) if rule == "I" else own - c - d / (np.array(STEPS) * eta)
         drift = drift + d
         w = w + d.mean() + (drift.mean() if alpha else 0.0)

@@ -88,7 +88,7 @@ class Store:
     def _write(self, place: int, row: Row) -> None:
         with _on_disk():
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="counterpoise-")
+                self._file = tempfile.TemporaryFile(prefix="counterpoise-")  # noqa: SIM115
                 weakref.finalize(self, self._file.close)
             self._file.seek(place * self.row)
             for name in self.initial:
