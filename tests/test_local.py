@@ -10,7 +10,7 @@ import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, constant, cosine, exponential, sgd, stairs
-from counterpoise.methods import avg, fedavg
+from counterpoise.methods import METHODS, avg, fedavg
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,9 @@ def test_steps_for_too_few_clients_are_refused_with_a_sentence(backend):
 def test_a_schedule_is_a_factor_per_round(schedule, factors):
     assert [schedule.factor(round) for round in range(1, 6)] == pytest.approx(factors, abs=1e-15)
     local = Local(optimizer=sgd(0.3), schedule=schedule)
-    assert [local.lr(round) for round in range(1, 6)] == pytest.approx([0.3 * f for f in factors], abs=1e-15)
+    assert [local.lr(round) for round, f in enumerate(factors, 1) if f] == pytest.approx(
+        [0.3 * f for f in factors if f], abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -90,3 +92,15 @@ def test_the_default_trains():
         last = simulation.advance().metrics["train_loss"]
     assert last < first
     assert cp.Local().optimizer.lr == 0.1
+
+
+@pytest.mark.parametrize("method", ["fedavg", "qffl", "mifa", "scaffold"])
+def test_a_schedule_that_comes_to_nothing_ends_the_run_with_one_sentence(method):
+    local = Local(steps=1, schedule=cosine(2))
+    simulation = Simulation(
+        METHODS.make(method), quadratics(H, M), Point(), loss=half_square, local=local, engine=double()
+    )
+    run(simulation, 2)
+    with pytest.raises(CounterpoiseError, match=r"learning rate of round 3 0; .* Give cosine a floor"):
+        simulation.advance()
+    assert simulation.round == 2

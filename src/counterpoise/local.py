@@ -203,8 +203,14 @@ class Local:
         return self.epochs if self.steps is None else 1
 
     def lr(self, round: int) -> float:
-        """The learning rate of a round."""
-        return self.optimizer.lr * self.schedule.factor(round)
+        """The learning rate of a round: above 0, or nobody could move and methods that divide by it would fail."""
+        lr = self.optimizer.lr * self.schedule.factor(round)
+        if not 0 < lr < math.inf:
+            raise CounterpoiseError(
+                f"The schedule makes the learning rate of round {round} {lr:g}; it must be above 0 in every round. "
+                "Give cosine a floor or more rounds, or end the run earlier."
+            )
+        return lr
 
     def steps_of(self, clients: Tensor, sizes: Tensor) -> Tensor:
         """Steps per pass of each client, ``[C]``: ``ceil(n / batch)``, or `steps` if that was set."""

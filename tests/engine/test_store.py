@@ -1,12 +1,17 @@
 """Rows per client, allocated when a client is first seen."""
 
+import sys
+import tempfile
+
 import pytest
 import torch
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.engine.store import Store, row_bytes
+from counterpoise.flat import raw_bytes
 from counterpoise.methods import scaffold
+from counterpoise.runs.checkpoint import read_index
 
 
 def test_a_client_never_written_has_the_initial_row():
@@ -79,6 +84,43 @@ def test_a_run_that_spills_is_the_same_and_resumes(name, tmp_path, monkeypatch):
         assert torch.equal(a, b)
     assert resumed.bytes_server == whole.bytes_server
     assert resumed.bytes_clients == whole.bytes_clients
+
+
+@pytest.mark.parametrize(("name", "tensors"), [("mifa", 1), ("scaffold", 1), ("feddc", 2)])
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_disk_that_fills_up_while_a_round_is_written_leaves_the_last_good_round(
+    name, tensors, row, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys.modules["counterpoise.runs.simulate"], "_SECONDS_BETWEEN_SAVES", -1.0)
+    federation = cp.load("digits", partition=cp.iid(12))
+    settings = {"model": cp.models.linear, "rounds": 5, "cohort": 4, "seed": 2, "engine": cp.Engine(store_gib=0)}
+    whole = cp.simulate(name, federation, **settings)
+    count = iter(range(100))
+
+    def full(tensor):
+        if next(count) == tensors * (3 * 4 + row):  # in the fourth round
+            raise OSError(28, "No space left on device")
+        return raw_bytes(tensor)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("counterpoise.engine.store.raw_bytes", full)
+        with pytest.raises(
+            cp.CounterpoiseError, match=r"folder /.*: No space left on device\. Set TMPDIR .* store_gib"
+        ):
+            cp.simulate(name, federation, out=tmp_path / "run", **settings)
+    assert read_index(tmp_path / "run" / "checkpoint")["round"] == 3
+    resumed = cp.resume(tmp_path / "run")
+    assert [record.round for record in resumed.rounds] == [1, 2, 3, 4, 5]
+    for a, b in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_rows_on_disk_have_no_name_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    store = Store({"x": torch.zeros(3)}, memory=0)
+    store.put(1, {"x": torch.ones(3)})
+    assert store.spilled == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_budget_of_nothing_spills_every_row_of_a_simulation():

@@ -8,6 +8,9 @@ import torch
 from helpers import (
     BACKENDS,
     ENGINES,
+    H,
+    M,
+    Point,
     assert_close,
     blobs,
     data_of,
@@ -17,7 +20,9 @@ from helpers import (
     flat,
     fresh,
     gradient,
+    half_square,
     points,
+    quadratics,
     run,
     small,
 )
@@ -28,8 +33,9 @@ from worlds import FixedWorld, cohort, server
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
 from counterpoise.flat import Layout
-from counterpoise.local import Local, exponential, sgd
+from counterpoise.local import Local, adam, exponential, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import (
     clusterfedvarp,
@@ -284,6 +290,50 @@ def test_personal_models_are_evaluated_beside_the_servers():
     assert set(clients["personal_accuracy"]) == set(clients["accuracy"]) == set(range(4))
     assert done.summary()["personal_accuracy"] == pytest.approx(np.mean(list(clients["personal_accuracy"].values())))
     assert cp.simulate("fedavg", federation, **settings).summary()["personal_accuracy"] is None
+
+
+def test_personal_models_are_evaluated_on_what_their_clients_hold_out():
+    federation = Federation.from_clients(
+        [(np.zeros((4, 1)), np.tile([a, b], (4, 1))) for a, b in zip(H, M, strict=True)], heldout=0.5
+    )
+    local = Local(batch=1000, steps=3, optimizer=sgd(0.02))
+    simulation = Simulation(ditto(0.5), federation, Point(3.0), loss=half_square, local=local, engine=double())
+    for _ in range(2):
+        record = simulation.advance(last=True)
+    store, w = simulation.client_state["personal-model"], float(simulation.server.model)
+    for i in range(2):
+        v = float(store[i]["v"])
+        assert record.clients["personal_loss"][i] == pytest.approx(H[i] / 2 * (v - M[i]) ** 2, rel=1e-12)
+        assert record.clients["loss"][i] == pytest.approx(H[i] / 2 * (w - M[i]) ** 2, rel=1e-12)
+        assert abs(v - w) > 0.01
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("ours", "torchs"),
+    [
+        (sgd(0.05, weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.1)),
+        (sgd(0.05, momentum=0.8), lambda p, lr: torch.optim.SGD(p, lr, momentum=0.8)),
+        (adam(0.05, weight_decay=0.1), lambda p, lr: torch.optim.Adam(p, lr, weight_decay=0.1)),
+    ],
+    ids=["sgd", "momentum", "adam"],
+)
+def test_dittos_personal_model_is_torchs_own_optimiser_on_the_pulled_loss(ours, torchs, backend):
+    """Two rounds under a schedule; the optimiser starts anew in each, as the local one does."""
+    local = Local(batch=1000, steps=4, optimizer=ours, schedule=exponential(0.5))
+    engine, strength = double(backend=backend), 0.5
+    simulation = Simulation(ditto(strength), quadratics(H, M), Point(3.0), loss=half_square, local=local, engine=engine)
+    own = torch.full((2,), 3.0, dtype=torch.float64).requires_grad_()
+    for round in range(2):
+        w, optimizer = simulation.server.model.clone(), torchs([own], 0.05 * 0.5**round)
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = torch.tensor(H) / 2 * (own - torch.tensor(M)) ** 2 + strength / 2 * (own - w) ** 2
+            loss.sum().backward()
+            optimizer.step()
+        simulation.advance()
+        store = simulation.client_state["personal-model"]
+        assert [float(store[i]["v"]) for i in range(2)] == pytest.approx(own.tolist(), abs=1e-12)
 
 
 def test_a_memory_composes_with_an_adaptive_server():

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -355,6 +357,63 @@ def test_scaffold_by_data_weighs_the_update_and_the_variate():
     optimum = (share * h * m).sum() / (share * h).sum()
     late = points(descend(scaffold(weights="data"), H, M, [4, 4], counts=[1, 3], start=2.0), 80)
     assert late[-1] == pytest.approx(optimum, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("method", "printed"),
+    [(scaffold(), -0.957), (scaffold("I"), -0.834), (feddyn(1.0), -0.724), (feddc(1.0), -1.000)],
+    ids=["II", "I", "feddyn", "feddc"],
+)
+def test_lost_replies_move_the_point_of_rest_for_good(method, printed):
+    """What docs/methods/baselines.md prints: three lost replies of one client, and then none."""
+
+    def losing(round, cohort):
+        return cohort.keep(torch.tensor([round > 3 or client != 0 for client in cohort.ids]))
+
+    late = points(descend(method, H, M, [10, 10], start=3.0, adversary=losing), 90)
+    assert late[-1] == pytest.approx(printed, abs=1e-3)
+    assert late[-1] == pytest.approx(late[-5], abs=1e-4)
+
+
+COUNTS = (1, 3, 10, 2)
+FOUR = ((1.0, 10.0, 3.0, 5.0), (4.0, -1.0, 2.0, -3.0))
+
+
+def weighted_optimum(counts):
+    slopes = np.array(counts) * np.array(FOUR[0])
+    return float(slopes @ np.array(FOUR[1]) / slopes.sum())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("option", "rounds"), [("I", 220), ("II", 160)])
+def test_scaffold_by_data_rests_at_the_weighted_optimum_with_two_of_four_sampled(option, rounds, seed):
+    method = scaffold(option, weights="data")
+    late = points(descend(method, *FOUR, 5, counts=list(COUNTS), start=3.0, cohort=2, seed=seed), rounds)[-3:]
+    assert late == pytest.approx([weighted_optimum(COUNTS)] * 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffolds_variate_by_data_is_a_function_of_the_clients_whatever_they_claim_later(option):
+    def wavering(round, cohort):
+        return replace(cohort, examples=cohort.examples + (round > 6) * (7 * round % 5))
+
+    settings = {"counts": list(COUNTS), "start": 3.0, "cohort": 2, "adversary": wavering}
+    simulation = descend(scaffold(option, weights="data"), *FOUR, 5, **settings)
+    own = simulation.client_state["control-variates"]
+    for _ in range(12):
+        simulation.advance()
+        seen = np.array([COUNTS[i] for i in own])
+        expected = seen @ np.array([float(own[i]["c"]) for i in own]) / (4 * seen.mean())
+        assert float(simulation.server.state["control-variates"]["c"]) == pytest.approx(expected, abs=1e-11)
+    assert len(own) == 4
+
+
+def test_scaffold_by_equal_data_is_scaffold():
+    one, other = (
+        points(descend(scaffold(weights=x), *FOUR, 5, counts=[3] * 4, start=3.0, cohort=2), 20)
+        for x in ("uniform", "data")
+    )
+    assert one == pytest.approx(other, abs=1e-12)
 
 
 @pytest.mark.parametrize("option", ["I", "II"])

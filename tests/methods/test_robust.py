@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import Point, descend, double, points, push, quadratics
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from worlds import FixedWorld, cohort, server
 
@@ -51,6 +51,7 @@ def test_the_trimmed_mean_leaves_out_as_many_at_either_end(data):
     d = clients(data)
     trim = data.draw(st.sampled_from([0.0, 0.1, 0.2, 0.29, 0.34, 0.49]))
     cut = int(np.floor(np.round(trim * len(d), 9)))
+    assume(cut or not trim)
     expected = [np.mean(sorted(column)[cut : len(d) - cut]) for column in d.T]
     assert combined(trimmed_mean(trim), d)[0] == pytest.approx(expected, rel=1e-12, abs=1e-15)
 
@@ -158,6 +159,33 @@ def test_too_few_clients_are_refused_when_configured_and_skipped_in_a_round(meth
     assert f"needs {least} clients" in record.outcome.skipped
     assert f"and {least - 1} could be heard" in record.outcome.skipped
     assert float(simulation.server.model) == 1.0
+
+
+def test_a_trim_that_leaves_nobody_out_is_refused_when_configured_and_skipped_in_a_round():
+    with pytest.raises(CounterpoiseError, match=r"trim 0\.1 leaves nobody out of 9 clients a round"):
+        descend(trimmed_mean(0.1), [1.0] * 12, [0.0] * 12, 1, cohort=9)
+    descend(trimmed_mean(0.0), [1.0] * 12, [0.0] * 12, 1, cohort=9)  # who asks for a plain mean has one
+    simulation = descend(trimmed_mean(0.1), [1.0] * 12, [4.0] * 12, 1, cohort=10)
+    (first,) = points(simulation, 1)
+    assert first > 0
+    simulation.adversaries = [(lambda round, cohort: cohort.keep(torch.arange(10) > 0), None)]
+    assert simulation.advance().outcome.skipped == "trimmed-mean leaves nobody out of 9 clients at trim 0.1"
+    assert float(simulation.server.model) == first
+
+
+@pytest.mark.parametrize(("faulty", "most"), [(0, 7), (2, 5), (None, 4)])
+def test_multi_krum_keeps_no_more_than_its_score_counts(faulty, most):
+    with pytest.raises(CounterpoiseError, match=f"at most {most} of 9 clients a round .* keep is {most + 1}"):
+        descend(multi_krum(faulty, most + 1), [1.0] * 12, [0.0] * 12, 1, cohort=9)
+    descend(multi_krum(faulty, most), [1.0] * 12, [0.0] * 12, 1, cohort=9)
+
+
+def test_multi_krum_keeps_fewer_in_a_round_of_few():
+    d = np.random.default_rng(0).standard_normal((7, D))
+    weights = combined(multi_krum(2, 6), np.vstack([d[:5], d[5:] + 1e3]))[1]
+    assert [i for i, weight in weights.items() if weight] == sorted(
+        np.argsort(brute_krum(np.vstack([d[:5], d[5:] + 1e3]), 2))[:3].tolist()
+    )
 
 
 # ---------------------------------------------------------------- the geometric median

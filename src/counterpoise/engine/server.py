@@ -47,6 +47,8 @@ class Server:
         self.records = {
             p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
         }
+        self.whole = True
+        """False from the first write of a round until the runtime has written all of it: not a state to keep."""
 
     def broadcast(self) -> Named:
         """What goes to every client beside the model."""
@@ -116,6 +118,7 @@ class Server:
         return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
+        self.whole = False
         self.model = model
         self.state = {name: own if name in parts else self.state[name] for name, own in state.items()}
         for name, (ids, values) in rows.items():

@@ -154,7 +154,8 @@ class Simulation:
     """The state of a run and the step to its next round.
 
     `advance` changes nothing until the server has taken the whole round in, so that a run which is
-    stopped or fails in training can be written down as of its last good round.
+    stopped or fails in training can be written down as of its last good round. One that fails while the
+    round is written is no longer whole (`Server.whole`): what was written down before is its last good state.
     """
 
     def __init__(
@@ -274,8 +275,9 @@ class Simulation:
             missing = [client for client in present if client not in cohort.ids and client not in absent]
             absent |= dict.fromkeys(missing, "it did not reply")
             outcome = self.server.receive(cohort, world, absent)
+            self.server.whole = False
             self._keep(present, sent)
-            self.round = round
+            self.round, self.server.whole = round, True
             metrics, each = self.evaluator.evaluate(self.server.model, round, last)
             each |= self._personal(round, last)
         heard = [place for place, client in enumerate(present) if client not in outcome.excluded]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import raw_bytes
 
 __all__ = ["Store", "row_bytes"]
@@ -84,21 +86,35 @@ class Store:
             self._file = None
 
     def _write(self, place: int, row: Row) -> None:
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(prefix="counterpoise-")  # noqa: SIM115
-            weakref.finalize(self, self._file.close)
-        self._file.seek(place * self.row)
-        for name in self.initial:
-            self._file.write(raw_bytes(row[name]))
+        with _on_disk():
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="counterpoise-")  # noqa: SIM115
+                weakref.finalize(self, self._file.close)
+            self._file.seek(place * self.row)
+            for name in self.initial:
+                self._file.write(raw_bytes(row[name]))
+            self._file.flush()  # a full disk is noticed here, not at some later read
 
     def _read(self, place: int) -> Row:
         assert self._file is not None
-        self._file.seek(place * self.row)
         row = {}
-        for name, like in self.initial.items():
-            raw = np.frombuffer(bytearray(self._file.read(row_bytes({name: like}))), dtype=np.uint8)
-            row[name] = torch.from_numpy(raw).view(like.dtype).view(like.shape).to(like.device)
+        with _on_disk():
+            self._file.seek(place * self.row)
+            for name, like in self.initial.items():
+                raw = np.frombuffer(bytearray(self._file.read(row_bytes({name: like}))), dtype=np.uint8)
+                row[name] = torch.from_numpy(raw).view(like.dtype).view(like.shape).to(like.device)
         return row
+
+
+@contextlib.contextmanager
+def _on_disk() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CounterpoiseError(
+            f"Rows of clients could not be kept in the temporary folder {tempfile.tempdir or '(none found)'}: "
+            f"{error.strerror or error}. Set TMPDIR to a folder on a disk with room, or raise the engine's store_gib."
+        ) from error
 
 
 def row_bytes(row: Mapping[str, Tensor]) -> int:

@@ -33,22 +33,25 @@ def ditto(
 ) -> Method:
     """FedAvg, and on each client a personal model pulled to the server's.
 
-    ``v_i <- v_i - eta (grad F_i(v_i) + lambda (v_i - w_t))`` beside each local step (Algorithm 1); the global model
-    is FedAvg's.
+    ``v_i <- v_i - eta (grad F_i(v_i) + lambda (v_i - w_t))`` beside each local step (Algorithm 1), by the local
+    optimiser where that is not plain sgd; the global model is FedAvg's.
     """
     return fedavg(lr).adding("ditto", local=personal_model(strength))
 
 
 def personal_model(strength: float) -> Part:
-    """The personal model: one plain gradient step for each local step, on the same batch, at the same learning rate."""
+    """The personal model: for each local step one of its own, on the same batch, by the same optimiser."""
 
     def begin(client: Client) -> dict[str, Tensor]:
-        return {"v": torch.where(client.state["seen"] > 0, client.state["v"], client.start)}
+        v = torch.where(client.state["seen"] > 0, client.state["v"], client.start)
+        return {"v": v} | {f"optimizer {name}": x for name, x in client.local.optimizer.init(v).items()}
 
     def after_step(client: Client, step: Step) -> dict[str, Tensor]:
-        v = client.memo["v"]
-        g = step.gradient_at(v) + client.local.optimizer.weight_decay * v
-        return {"v": v - client.lr * (g + strength * (v - client.start))}
+        v, optimizer = client.memo["v"], client.local.optimizer
+        state = {name.removeprefix("optimizer "): x for name, x in client.memo.items() if name != "v"}
+        g = step.gradient_at(v) + optimizer.weight_decay * v
+        move, state = optimizer.update(g + strength * (v - client.start), state, client.lr)
+        return {"v": v - move} | {f"optimizer {name}": x for name, x in state.items()}
 
     def finish(client: Client, reply: Reply) -> Reply:
         return Reply(reply.update, {}, {"v": client.memo["v"], "seen": torch.ones_like(client.state["seen"])})

@@ -57,20 +57,24 @@ def krum(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
 @METHODS.register("multi-krum", group="robustness", paper=KRUM)
 def multi_krum(
     faulty: Faulty = None,
-    keep: Annotated[int | None, Option("how many updates are averaged; nothing is n - f - 2", low=1)] = None,
+    keep: Annotated[
+        int | None, Option("how many updates are averaged, at most and by default n - f - 2", low=1)
+    ] = None,
     lr: Lr = 1.0,
 ) -> Method:
     """The mean of the updates whose neighbours are closest.
 
-    The ``keep`` best by Krum's score (sec. 5). Needs ``n >= 2 f + 3``. The paper leaves their number open; as many as
-    a score counts, ``n - f - 2``, is what later proofs by its authors ask for.
+    The ``keep`` best by Krum's score (sec. 5). Needs ``n >= 2 f + 3``. The paper leaves their number open; no more than
+    a score counts, ``n - f - 2``, is what later proofs by its authors ask for, and a smaller cohort keeps fewer.
     """
 
     def choose(round: Round, f: int) -> Round:
         best = scores(square_distances(round.cohort.updates), f).argsort(stable=True)
-        return _chosen(round, best[: keep or len(best) - f - 2])
+        most = len(best) - f - 2
+        return _chosen(round, best[: min(keep or most, most)])
 
-    return Method("multi-krum", combine=(bounded("multi-krum", choose, faulty, 2),), update=(server_step(lr),))
+    part = bounded("multi-krum", choose, faulty, 2, keep or 1)
+    return Method("multi-krum", combine=(part,), update=(server_step(lr),))
 
 
 @METHODS.register("bulyan", group="robustness", paper=BULYAN)
@@ -97,11 +101,17 @@ def bulyan(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
     return Method("bulyan", combine=(bounded("bulyan", choose, faulty, 4),), update=(server_step(lr),))
 
 
-def bounded(name: str, rule: Rule, faulty: int | None, factor: int) -> Part:
-    """A rule that needs ``n >= factor f + 3`` clients: refused when configured with fewer, skipped in a round that has."""
+def bounded(name: str, rule: Rule, faulty: int | None, factor: int, keep: int = 1) -> Part:
+    """A rule that needs ``n >= factor f + 3`` clients: refused when configured with fewer, skipped in a round that has.
+
+    One that is told to keep more than ``n - f - 2`` of them is refused too.
+    """
 
     def least() -> int:
         return factor * (faulty or 0) + 3
+
+    def bears(count: int) -> int:
+        return (count - 3) // factor if faulty is None else faulty
 
     def apply(round: Round) -> Round:
         count = len(round.cohort)
@@ -109,13 +119,19 @@ def bounded(name: str, rule: Rule, faulty: int | None, factor: int) -> Part:
             return round.skip(
                 f"{name} needs {least()} clients to bear {faulty or 0} faulty ones, and {count} could be heard"
             )
-        return rule(round, (count - 3) // factor if faulty is None else faulty)
+        return rule(round, bears(count))
 
     def check(world: World) -> None:
         if world.cohort < least():
             raise CounterpoiseError(
                 f"method {name} needs at least {least()} clients a round to bear {faulty or 0} faulty ones, and the cohort "
                 f"is {world.cohort}. Ask for a larger cohort" + (", or lower the option faulty." if faulty else ".")
+            )
+        most = world.cohort - bears(world.cohort) - 2
+        if keep > most:
+            raise CounterpoiseError(
+                f"method {name} can keep at most {most} of {world.cohort} clients a round where {bears(world.cohort)} may be "
+                f"faulty, and the option keep is {keep}. Lower it, or set the option faulty lower."
             )
 
     return Part(name, apply=apply, check=check)

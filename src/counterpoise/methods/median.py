@@ -10,7 +10,8 @@ from typing import Annotated
 
 from torch import Tensor
 
-from counterpoise.method import Method, Part, Round
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Method, Part, Round, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_columns, server_step
 from counterpoise.registry import Option, Paper
@@ -38,12 +39,13 @@ def median(lr: Lr = 1.0) -> Method:
 
 @METHODS.register("trimmed-mean", group="robustness", paper=PAPER)
 def trimmed_mean(
-    trim: Annotated[float, Option("share of the clients left out at either end", low=0, below=0.5)] = 0.1,
+    trim: Annotated[float, Option("share of the clients left out at either end", low=0, below=0.5)] = 0.25,
     lr: Lr = 1.0,
 ) -> Method:
     """The mean without the largest and the smallest, coordinate by coordinate.
 
-    ``floor(trim |S|)`` clients are left out at either end of each coordinate (definition 2).
+    ``floor(trim |S|)`` clients are left out at either end of each coordinate (definition 2). Where that is nobody,
+    one liar is enough to move the mean: such a cohort is refused, and a round that has it skipped.
     """
     return Method("trimmed-mean", combine=(trimmed(trim),), update=(server_step(lr),))
 
@@ -51,13 +53,28 @@ def trimmed_mean(
 def trimmed(trim: float) -> Part:
     """The mean of what is left of each coordinate when its ends are cut; with a half, of the middle one or two."""
 
+    def ends(count: int) -> int:
+        return min(int(trim * count + 1e-9), (count - 1) // 2)  # 0.29 * 100 is a little less than 29
+
+    def idle(count: int) -> bool:
+        return 0 < trim < 0.5 and ends(count) == 0
+
     def apply(round: Round) -> Round:
         count = len(round.cohort)
-        cut = min(int(trim * count + 1e-9), (count - 1) // 2)  # 0.29 * 100 is a little less than 29
+        cut = ends(count)
+        if idle(count):
+            return round.skip(f"trimmed-mean leaves nobody out of {count} clients at trim {trim:g}")
 
         def middle(columns: Tensor) -> Tensor:
             return columns.sort(dim=0).values[cut : count - cut].mean(0)
 
         return round.but(weights=None, combined=by_columns(middle, round.cohort.updates))
 
-    return Part("median" if trim == 0.5 else "trimmed-mean", apply=apply)
+    def check(world: World) -> None:
+        if idle(world.cohort):
+            raise CounterpoiseError(
+                f"method trimmed-mean with trim {trim:g} leaves nobody out of {world.cohort} clients a round, so it bears no "
+                "faulty one. Raise the option trim or ask for a larger cohort, so that trim times the cohort is at least 1."
+            )
+
+    return Part("median" if trim == 0.5 else "trimmed-mean", apply=apply, check=check)

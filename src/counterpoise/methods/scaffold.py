@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Method, Part, Reply, Round, Step, World
 from counterpoise.methods.registry import METHODS
-from counterpoise.parts import by_data, mean, mean_gradient, server_step, shares, uniform
+from counterpoise.parts import by_data, mean, mean_gradient, server_step, uniform
 from counterpoise.registry import Option, Paper
 
 __all__ = ["scaffold"]
@@ -43,23 +43,29 @@ def scaffold(
 ) -> Method:
     """Control variates that correct every local step for the client's drift.
 
-    Local steps along ``g - c_i + c`` (eq. 3), ``w <- w + lr mean_S d_i``, ``c <- c + |S|/N mean_S dc_i`` (eq. 5).
+    Local steps along ``g - c_i + c`` (eq. 3), ``w <- w + lr mean_S d_i``, ``c <- c + |S|/N mean_S dc_i`` (eq. 5). By
+    data, ``c = sum_j n_j c_j / (N n)``, n the mean of the n_j seen.
     """
     return Method(
         "scaffold",
         weigh=(uniform() if weights == "uniform" else by_data(),),
         combine=(mean(),),
-        update=(server_step(lr), control_variates(option)),
+        update=(server_step(lr), control_variates(option, weights)),
     )
 
 
-def control_variates(option: Variate) -> Part:
+def control_variates(option: Variate, weights: Weights) -> Part:
     """The variates c (server) and c_i (client), zero at the start, and what they do to a step.
+
+    c must be a function of the c_i alone, or it drifts for good. The server sees only changes of c_i, so a client
+    counts in c by the first count that the server believed, whatever it claims later.
 
     Option I: ``c_i <- grad F_i(w_t)``, one more pass over the data. Option II: ``c_i <- c_i - c + (w_t - w_i)/(K eta)``
     (eq. 4). K eta is what plain SGD gives a mean of gradients; with momentum it is ``|a|_1 eta``, FedNova's norm, or
     the variates would be up to 1/(1 - momentum) times too large and the run diverges. Adam has none.
     """
+
+    heads = weights == "uniform"
 
     def begin(client: Client) -> dict[str, Tensor]:
         return {"full": torch.zeros_like(client.start)}
@@ -76,10 +82,21 @@ def control_variates(option: Variate) -> Part:
         new = client.memo["full"] if option == "I" else own - client.broadcast["c"] + mean_gradient(client, reply)
         return Reply(reply.update, {"change": new - own}, {"c": new})
 
-    def apply(round: Round) -> Round:
-        change = round.reports["change"]
-        moved = len(round.cohort) / round.world.population * (shares(round) @ change)
-        return round.but(state={"c": round.state["c"] + moved})
+    def by_heads(round: Round) -> Round:
+        return round.but(state={"c": round.state["c"] + round.reports["change"].sum(0) / round.world.population})
+
+    def by_counts(round: Round) -> Round:
+        state, known, n = round.state, round.records["n"], round.cohort.examples.double()
+        n = torch.where(known > 0, known, n)
+        seen = {"seen": state["seen"] + (known == 0).sum(), "counts": state["counts"] + n[known == 0].sum()}
+        before, now = (s["counts"] / s["seen"].clamp(min=1) * round.world.population for s in (state, seen))
+        c = before / now * state["c"] + (n / now).to(round.model.dtype) @ round.reports["change"]
+        return round.but(state={"c": c, **seen}, records={"n": n})
+
+    def server_state(start: Tensor) -> dict[str, Tensor]:
+        none = start.new_zeros((), dtype=torch.float64)
+        counts = {} if heads else {"seen": none, "counts": none.clone()}
+        return {"c": torch.zeros_like(start), **counts}
 
     def check(world: World) -> None:
         if option == "II" and world.local.optimizer.reach is None:
@@ -90,7 +107,8 @@ def control_variates(option: Variate) -> Part:
 
     return Part(
         "control-variates",
-        server_state=lambda start: {"c": torch.zeros_like(start)},
+        server_state=server_state,
+        client_record=None if heads else lambda start: {"n": start.new_zeros((), dtype=torch.float64)},
         client_state=lambda start: {"c": torch.zeros_like(start)},
         when_lost="its variate starts at zero again",
         begin=begin if option == "I" else None,
@@ -98,6 +116,6 @@ def control_variates(option: Variate) -> Part:
         gradient=gradient,
         finish=finish,
         broadcast=lambda state: {"c": state["c"]},
-        apply=apply,
+        apply=by_heads if heads else by_counts,
         check=check,
     )

@@ -199,6 +199,10 @@ def _go(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None,
             reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
             reason.signal = signals[0] if signals else signal.SIGINT
         except Exception as error:
+            if not simulation.server.whole:
+                kept = f" {where} goes on from its last checkpoint." if where else ""
+                error.add_note(f"Round {simulation.round + 1} was being written and is not kept.{kept}")
+                raise
             if folder is not None and len(run.rounds) == simulation.round == folder.written:
                 folder.save(simulation, "failed")
             error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
