@@ -16,7 +16,7 @@ from counterpoise.registry import Entry
 
 __all__ = ["method_blocks", "method_list"]
 
-GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimiser")
+GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimisers")
 """What methods do, in the order in which they are shown."""
 
 
