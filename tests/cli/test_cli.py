@@ -62,7 +62,7 @@ def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
     for entry in METHODS:
         assert re.search(rf"^ +{entry.name}  ", out, re.M)
         assert all(f"{p.name} = {p.default}" in out for p in entry.parameters.values())
-    groups = ["weighting", "drift", "variance", "robustness", "personalisation", "server optimiser"]
+    groups = ["weighting", "drift", "variance", "robustness", "personalisation", "server optimisers"]
     assert [line for line in out.splitlines() if line in groups] == groups
     code, out, _ = cli("methods", "--json")
     listed = json.loads(out)

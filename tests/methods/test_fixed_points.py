@@ -375,6 +375,12 @@ def test_lost_replies_move_the_point_of_rest_for_good(method, printed):
     assert late[-1] == pytest.approx(late[-5], abs=1e-4)
 
 
+def test_fednova_refuses_a_pull_that_goes_past_the_servers_model():
+    with pytest.raises(CounterpoiseError, match=r"mu is 51 and the local learning rate 0\.02; their product"):
+        descend(fednova(51.0), H, M, [2, 2])
+    points(descend(fednova(50.0), H, M, [2, 2]), 1)
+
+
 COUNTS = (1, 3, 10, 2)
 FOUR = ((1.0, 10.0, 3.0, 5.0), (4.0, -1.0, 2.0, -3.0))
 
@@ -480,7 +486,7 @@ def test_scaffold_converges_with_local_momentum(nesterov):
 
 
 def test_scaffold_and_adam_need_option_one():
-    with pytest.raises(CounterpoiseError, match='Use option="I" with this one'):
+    with pytest.raises(CounterpoiseError, match=r'Use scaffold\(option="I"\) with this one, or --set method.option=I'):
         trained(scaffold(), adam(0.01), 1)
     assert trained(scaffold("I"), adam(0.01), 2) != 3.0
     for method in (fednova(), feddc()):

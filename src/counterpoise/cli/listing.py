@@ -18,7 +18,7 @@ from counterpoise.runs.config import PaperConfig, parse, read
 
 __all__ = ["method_blocks", "method_list", "preset_blocks", "preset_list"]
 
-GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimiser")
+GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimisers")
 """What methods do, in the order in which they are shown."""
 
 

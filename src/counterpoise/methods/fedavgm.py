@@ -24,7 +24,7 @@ PAPER = Paper(
 )
 
 
-@METHODS.register("fedavgm", group="server optimiser", paper=PAPER)
+@METHODS.register("fedavgm", group="server optimisers", paper=PAPER)
 def fedavgm(
     beta: Annotated[float, Option("momentum coefficient", low=0, below=1)] = 0.9,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,

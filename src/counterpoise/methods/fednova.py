@@ -76,5 +76,10 @@ def normalised_mean(mu: float) -> Part:
         two = torch.tensor(2.0)
         if mu and bool(optimizer.reach(two) != two):
             raise CounterpoiseError("FedNova's proximal form is for plain sgd: set the momentum to 0, or mu to 0.")
+        if mu * world.local.lr(1) > 1:
+            raise CounterpoiseError(
+                f"FedNova's mu is {mu:g} and the local learning rate {world.local.lr(1):g}; their product must not be above 1, "
+                "or a step goes past the server's model. Lower one of them."
+            )
 
     return Part("normalised-mean", apply=apply, check=check)

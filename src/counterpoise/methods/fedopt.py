@@ -26,7 +26,7 @@ Beta2 = Annotated[float, Option("decay of the square", low=0, below=1)]
 Tau = Annotated[float, Option("added to the root: the degree of adaptivity", above=0)]
 
 
-@METHODS.register("fedadagrad", group="server optimiser", paper=PAPER)
+@METHODS.register("fedadagrad", group="server optimisers", paper=PAPER)
 def fedadagrad(lr: Lr = 0.1, beta1: Beta1 = 0.0, tau: Tau = 1e-3) -> Method:
     """FedAvg with Adagrad on the server.
 
@@ -39,7 +39,7 @@ def fedadagrad(lr: Lr = 0.1, beta1: Beta1 = 0.0, tau: Tau = 1e-3) -> Method:
     return fedavg().replacing("fedadagrad", update=adaptive("server-adagrad", moment, beta1, tau, lr))
 
 
-@METHODS.register("fedyogi", group="server optimiser", paper=PAPER)
+@METHODS.register("fedyogi", group="server optimisers", paper=PAPER)
 def fedyogi(lr: Lr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1e-3) -> Method:
     """FedAvg with Yogi on the server.
 
@@ -52,7 +52,7 @@ def fedyogi(lr: Lr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1
     return fedavg().replacing("fedyogi", update=adaptive("server-yogi", moment, beta1, tau, lr))
 
 
-@METHODS.register("fedadam", group="server optimiser", paper=PAPER)
+@METHODS.register("fedadam", group="server optimisers", paper=PAPER)
 def fedadam(lr: Lr = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1e-3) -> Method:
     """FedAvg with Adam on the server.
 

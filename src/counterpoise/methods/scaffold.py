@@ -102,7 +102,7 @@ def control_variates(option: Variate, weights: Weights) -> Part:
         if option == "II" and world.local.optimizer.reach is None:
             raise CounterpoiseError(
                 "SCAFFOLD's option II needs a local optimiser that is linear in the gradients, such as sgd. "
-                'Use option="I" with this one.'
+                'Use scaffold(option="I") with this one, or --set method.option=I.'
             )
 
     return Part(
