@@ -40,7 +40,7 @@ def batches_seen(method, engine, seed=0, rounds=2):
         blobs(SIZES, probe=1),
         fresh(Logger()),
         local=Local(batch=4),
-        cohort=3,
+        cohort=4,
         seed=seed,
         engine=double(**engine),
     )
