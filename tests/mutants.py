@@ -2,7 +2,7 @@
 
     python tests/mutants.py [NAME ...]
 
-`tests/mutants.toml` holds the broken rules: in ``file``, under src/counterpoise, the text ``find``,
+The tables in `tests/mutants/`, one a room of the package, hold the broken rules: in ``file``, under src/counterpoise, the text ``find``,
 which occurs once, becomes ``replace``, and ``tests`` must fail. A mutant is *caught* when a test
 fails, *SURVIVED* when all pass, and *broken* when it says nothing about the tests: its text is not
 there, the package no longer imports, nothing was collected, or it ran out of time. Names given as
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TABLE = ROOT / "tests" / "mutants.toml"
+TABLES = ROOT / "tests" / "mutants"
 PACKAGE = Path("src", "counterpoise")
 COPIED = ("src", "tests", "conftest.py", "pyproject.toml")
 WORKERS = 2
@@ -72,7 +72,7 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One row of the table."""
+    """One row of a table."""
 
     name: str
     file: str
@@ -95,23 +95,21 @@ class Verdict:
     output: str = ""
 
 
-def read(table: Path) -> list[Mutant]:
-    """The rows of the table, or one sentence about the first that is wrong."""
-    rows = tomllib.loads(table.read_text(encoding="utf-8")).get("mutant", [])
+def read(folder: Path) -> list[Mutant]:
+    """The rows of the tables in a folder, or one sentence about the first that is wrong."""
     fields = set(Mutant.__dataclass_fields__)
-    mutants = []
-    for number, row in enumerate(rows, 1):
-        label = row.get("name", f"number {number}")
-        if set(row) != fields:
-            sys.exit(f"{table.name}: mutant {label} must have exactly {', '.join(sorted(fields))}.")
-        if not row["tests"] or row["find"] == row["replace"]:
-            sys.exit(f"{table.name}: mutant {label} changes nothing or names no tests.")
-        mutants.append(Mutant(**{**row, "tests": tuple(row["tests"])}))
-    names = [mutant.name for mutant in mutants]
-    for name in names:
-        if names.count(name) > 1:
-            sys.exit(f"{table.name}: two mutants are named {name}.")
-    return mutants
+    mutants: dict[str, Mutant] = {}
+    for table in sorted(folder.glob("*.toml")):
+        for number, row in enumerate(tomllib.loads(table.read_text(encoding="utf-8"))["mutant"], 1):
+            label = row.get("name", f"number {number}")
+            if set(row) != fields:
+                sys.exit(f"{table.name}: mutant {label} must have exactly {', '.join(sorted(fields))}.")
+            if not row["tests"] or row["find"] == row["replace"]:
+                sys.exit(f"{table.name}: mutant {label} changes nothing or names no tests.")
+            if label in mutants:
+                sys.exit(f"{table.name}: two mutants are named {label}.")
+            mutants[label] = Mutant(**{**row, "tests": tuple(row["tests"])})
+    return list(mutants.values())
 
 
 def copy(folder: Path) -> Path:
@@ -180,9 +178,9 @@ def judge(mutant: Mutant, home: Path) -> Verdict:
 
 def main(words: Sequence[str]) -> int:
     """Judge the mutants whose names contain one of the words, all without words."""
-    mutants = [m for m in read(TABLE) if not words or any(word in m.name for word in words)]
+    mutants = [m for m in read(TABLES) if not words or any(word in m.name for word in words)]
     if not mutants:
-        print(f"no mutant is named like {' or '.join(words)}" if words else f"{TABLE.name} is empty", file=sys.stderr)
+        print(f"no mutant is named like {' or '.join(words)}" if words else "there are no mutants", file=sys.stderr)
         return 2
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:

@@ -85,7 +85,7 @@ def test_wheel_holds_the_marker_and_the_presets_and_nothing_else(built: tuple[Pa
 def test_sdist_holds_what_the_tests_need_and_no_output(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "tests/mutants.toml"}
+    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "tests/mutants/engine.toml"}
     assert wanted | {"src/counterpoise/py.typed", *(f"src/{preset}" for preset in PRESETS)} <= names
     assert not {name.split("/")[0] for name in names} & {".venv", "build", "data", "dist", "runs"}
 
