@@ -157,7 +157,8 @@ def counts(options: Options, name: str = "counts") -> Part:
         if options.prior == "proxy" and "report" in options.kinds and world.proxy_size < 2 * world.local.batch:
             raise CounterpoiseError(
                 f"feddua with prior='proxy' needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
-                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000, or choose prior='cohort'."
+                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
+                "1000), or choose prior='cohort' without paper."
             )
         if not linear(world.local):
             log.warning(
