@@ -136,6 +136,60 @@ def test_fedatt_weighs_each_layer_by_how_far_the_client_moved():
     assert list(outcome.weights.values()) == pytest.approx(weights)
 
 
+# ---------------------------------------------------------------- the weights on record
+
+LINEAR = ("fedavg", "avg", "fedprox", "scaffold", "fednova", "mifa", "fedvarp", "clusterfedvarp", "ditto", "moon")
+SUMS = ("fedavg", "avg", "fednova", "qffl", "rfa", "krum", "multi-krum")
+STEPS = [1, 7, 2, 5, 3, 4, 2, 6]
+
+
+def weighed(name, changed=None):
+    """Two rounds of five of eight clients with unequal counts and steps; in the second, one client sends 0.01 more."""
+    seen = []
+
+    def meddle(round, cohort):
+        if round == 2 and changed is not None:
+            cohort.updates[cohort.ids.index(changed)] += 0.01
+        seen.append(cohort)
+        return cohort
+
+    simulation = Simulation(
+        cp.methods.METHODS.make(name),
+        blobs([3, 9, 5, 4, 12, 7, 6, 8]),
+        small(),
+        cohort=5,
+        local=Local(batch=4, steps=STEPS, optimizer=sgd(0.1)),
+        adversary=meddle,
+        engine=double(),
+    )
+    before = run(simulation, 1)
+    record = simulation.advance()
+    return record.outcome, simulation.server.model - before, seen[-1]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_weight_on_record_is_the_factor_of_the_clients_update(name):
+    outcome, step, cohort = weighed(name)
+    for client in cohort.ids:
+        moved = weighed(name, client)[1] - step
+        assert moved.tolist() == pytest.approx([0.01 * outcome.weights[client]] * len(step), abs=1e-14)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_the_weights_on_record_make_the_servers_step(name):
+    outcome, step, cohort = weighed(name)
+    weights = torch.tensor([outcome.weights[client] for client in cohort.ids], dtype=torch.float64)
+    assert torch.allclose(weights @ cohort.updates, step, rtol=0, atol=1e-13)
+    assert sum(outcome.notes["contribution"].values()) == pytest.approx(1, abs=1e-10)
+
+
+def test_absent_clients_have_their_part_in_mifas_step():
+    outcome, step, cohort = weighed("mifa")
+    assert list(outcome.weights.values()) == pytest.approx([1 / 8] * 5)
+    heard = cohort.updates.mean(0) * 5 / 8
+    assert sum(outcome.notes["contribution"].values()) == pytest.approx(float(heard @ step / (step @ step)), abs=1e-10)
+
+
 # ---------------------------------------------------------------- MOON
 
 

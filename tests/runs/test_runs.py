@@ -299,6 +299,14 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
 
 
+def test_facts_of_a_round_are_kept_and_read_again(tmp_path: Path) -> None:
+    run = cp.simulate("rfa", federation(), out=tmp_path, **SETTINGS)
+    again = cp.resume(tmp_path)
+    assert [r.outcome for r in again.rounds] == [r.outcome for r in run.rounds]
+    assert again.rounds[-1].outcome.facts["iterations"] > 0
+    assert "iterations" not in again.rounds[-1].metrics
+
+
 def test_initial_weights_and_cohorts_are_the_same_for_every_method() -> None:
     fed = federation()
     runs = [
