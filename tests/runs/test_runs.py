@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import counterpoise as cp
+from counterpoise.adversary import ADVERSARIES
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Part, Reply, Round
 from counterpoise.methods import METHODS
@@ -351,6 +352,12 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     assert config.data.partition == {"name": "dirichlet", "alpha": 0.3, "clients": 7}
     assert config.model == {"name": "linear"}
     assert values["method"] == {"name": "fedavg"}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ADVERSARIES])
+def test_every_adversary_can_be_named_on_the_command_line(name: str) -> None:
+    config = parse(override(read("quickstart")[0], [f"adversary={name}", "adversary.clients=2"]), "x")
+    assert config.adversary == [{"name": name, "clients": 2}]
 
 
 @pytest.mark.parametrize(
