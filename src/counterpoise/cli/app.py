@@ -111,8 +111,14 @@ def run(
     folder = out or _claimed(
         Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     )
-    with watched(made.method.name, made.rounds) as on_round, _told(as_json):
-        done = run_setup(made, on_round, folder)
+    try:
+        with watched(made.method.name, made.rounds) as on_round, _told(as_json):
+            done = run_setup(made, on_round, folder)
+    except CounterpoiseError:
+        if out is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # it is empty where the run was refused before its first round
+        raise
     _show(done, as_json)
 
 
