@@ -235,6 +235,6 @@ def test_who_holds_what_is_small_however_many_clients_there_are():
 def test_a_kept_run_says_who_holds_what(cli, tmp_path):
     assert cli("run", "quickstart", "--rounds", "1", "--out", "a")[0] == 0
     found = json.loads(Path("a", "federation.json").read_text())
-    code, out, _ = cli("partition", "quickstart", "--json")
+    _, out, _ = cli("partition", "quickstart", "--json")
     assert found["labels"] == json.loads(out)["labels_by_client"]
     assert len(found["sizes"]) == found["clients"] == 20

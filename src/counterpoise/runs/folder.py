@@ -30,7 +30,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["HOLDINGS", "SCHEMA", "Folder"]
+__all__ = ["HOLDINGS", "SCHEMA", "Folder", "record"]
 
 SCHEMA = 1
 HOLDINGS = "federation.json"
@@ -141,7 +141,7 @@ class Folder:
         """Every round that both files hold whole."""
         for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
             try:
-                yield _record(metrics, clients)
+                yield record(metrics, clients)
             except (KeyError, TypeError, ValueError, AttributeError):
                 raise CounterpoiseError(
                     f"{self.path} holds a line in metrics.jsonl or clients.jsonl that was not written by counterpoise."
@@ -208,7 +208,9 @@ def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, flo
 _COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "skipped")
 
 
-def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
+def record(metrics: Mapping[str, Any], clients: Mapping[str, Any]) -> RoundRecord:
+    """A round from its lines in the two files."""
+
     def by_client(values: dict[str, Any]) -> dict[int, Any]:
         return {int(client): math.nan if value is None else value for client, value in values.items()}
 
