@@ -5,6 +5,7 @@ does as well as a fresh one. `summary` takes a whole run; a metric of your own i
 and targets, given to `simulate(metrics=...)`, and every measure here takes its name.
 """
 
+from counterpoise.measures.comparison import Standing, best_two, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
 from counterpoise.measures.curves import (
@@ -29,9 +30,11 @@ __all__ = [
     "Detection",
     "Distribution",
     "Paired",
+    "Standing",
     "across_seeds",
     "auc",
     "best",
+    "best_two",
     "bootstrap_interval",
     "bytes_to",
     "cost",
@@ -49,6 +52,7 @@ __all__ = [
     "recall",
     "rounds_to",
     "spearman",
+    "standings",
     "summary",
     "volatility",
 ]
