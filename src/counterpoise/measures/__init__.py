@@ -5,6 +5,7 @@ does as well as a fresh one. `summary` takes a whole run; a metric of your own i
 and targets, given to `simulate(metrics=...)`, and every measure here takes its name.
 """
 
+from counterpoise.measures.comparison import Standing, best_two, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
 from counterpoise.measures.curves import (
@@ -40,9 +41,11 @@ __all__ = [
     "Detection",
     "Distribution",
     "Paired",
+    "Standing",
     "across_seeds",
     "auc",
     "best",
+    "best_two",
     "bootstrap_interval",
     "bytes_to",
     "caught_by_round",
@@ -62,6 +65,7 @@ __all__ = [
     "roc",
     "rounds_to",
     "spearman",
+    "standings",
     "summary",
     "volatility",
 ]

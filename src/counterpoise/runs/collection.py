@@ -25,7 +25,7 @@ from counterpoise.runs.config import flatten
 from counterpoise.runs.folder import SCHEMA, record
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
 
-__all__ = ["FAILURE", "Group", "Kept", "collect", "groups", "labels", "of_plan", "read_run", "run_folders"]
+__all__ = ["FAILURE", "Group", "Kept", "collect", "groups", "labels", "of_plan", "read_run", "run_folders", "status_of"]
 
 FAILURE = "failure.txt"
 
@@ -123,7 +123,7 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
     except (OSError, ValueError) as error:
         raise CounterpoiseError(f"{config} cannot be read: {error}.") from None
     records = list(_records(path))
-    status = _status(path)
+    status = status_of(path)
     return Kept(path, settings, records, status, _sentence(path, status, len(records)), _changed(path))
 
 
@@ -165,7 +165,8 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def _status(path: Path) -> str:
+def status_of(path: Path) -> str:
+    """How a run ended, in the words of `Kept.status`."""
     try:
         return str(json.loads((path / "checkpoint" / "checkpoint.json").read_text(encoding="utf-8"))["status"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -174,7 +175,7 @@ def _status(path: Path) -> str:
 
 def _sentence(path: Path, status: str, rounds: int) -> str:
     try:
-        return (path / FAILURE).read_text(encoding="utf-8").strip()
+        return (path / FAILURE).read_text(encoding="utf-8").partition("\n")[0]
     except OSError:
         return f"It {status} after round {rounds}." if status in ("diverged", "failed") else ""
 

@@ -19,7 +19,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.config import assign, flatten, parse
 from counterpoise.runs.files import replace_text
 
-__all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "write_plan"]
+__all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
 COMPARISON = "compare.toml"
 SCHEMA = 1
@@ -34,6 +34,11 @@ class Arm:
     """Its folder."""
     settings: Mapping[str, Any]
     """What it sets, with dots into tables: ``{"method": {"name": "fedprox", "mu": 0.1}}``."""
+
+    @property
+    def whole(self) -> str:
+        """A label that tells all of its settings."""
+        return ", ".join(worded(value) if key == "method" else f"{key}={value}" for key, value in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -82,12 +87,25 @@ class Plan:
                     f"The folder holds a {self.kind} with other settings: {key} was {mine.get(key)!r} and is "
                     f"{theirs.get(key)!r}. Choose another folder with --out."
                 )
-        known = {arm.slug: arm for arm in self.arms}
+        arms = list(self.arms)
         for arm in other.arms:
-            if known.setdefault(arm.slug, arm).settings != arm.settings:
-                raise CounterpoiseError(f"The folder holds another {arm.label}. Choose another folder with --out.")
+            if all(arm.settings != mine.settings for mine in arms):
+                label = arm.label if all(arm.label != mine.label for mine in arms) else arm.whole
+                arms.append(Arm(label, slugs([*(mine.slug for mine in arms), label])[-1], arm.settings))
         seeds = tuple(sorted({*self.seeds, *other.seeds}))
-        return replace(other, seeds=seeds, arms=tuple(known.values()), baseline=other.baseline or self.baseline)
+        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms))
+
+
+def worded(method: Any) -> str:
+    """A method with the options it was given.
+
+    >>> worded({"name": "fedprox", "mu": 0.1})
+    'fedprox(mu=0.1)'
+    """
+    if not isinstance(method, Mapping):
+        return str(method)
+    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
+    return f"{method['name']}({options})" if options else str(method["name"])
 
 
 def slugs(labels: Sequence[str]) -> list[str]:
