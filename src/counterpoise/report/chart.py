@@ -8,7 +8,7 @@ from itertools import product
 
 import plotly.graph_objects as go
 
-__all__ = ["Chart", "Missing", "Section", "Table"]
+__all__ = ["Chart", "Listing", "Missing", "Section", "Table"]
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,20 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Listing:
+    """Text to copy, folded away under its title unless it is `open`."""
+
+    title: str
+    text: str
+    before: str = ""
+    open: bool = False
+
+
+@dataclass(frozen=True)
 class Section:
     """A heading, and what stands below it."""
 
     key: str
     title: str
-    parts: Sequence[Chart | Table | Missing]
+    parts: Sequence[Chart | Table | Missing | Listing]
     text: str = ""

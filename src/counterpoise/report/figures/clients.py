@@ -13,8 +13,8 @@ from plotly.subplots import make_subplots
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import every_seed, percent
-from counterpoise.report.style import NEUTRAL, shade, sized, wrapped
 from counterpoise.report.study import Study, holdings
+from counterpoise.report.style import NEUTRAL, shade, sized, wrapped
 from counterpoise.runs.collection import Kept
 
 __all__ = ["gap", "served", "who_holds_what"]
@@ -36,7 +36,10 @@ def served(study: Study) -> Chart | Missing:
         values = [value for _, _, value in each]
         spread = measures.distribution(values, study.lower)
         dots = {"x": [[round(v, 4) for v in values]], "boxpoints": "all", "jitter": 0.6, "pointpos": 0}
-        dots |= {"text": [[f"client {c}, seed {s}" for s, c, _ in each]], "hovertemplate": "%{text}: %{x:.3g}<extra></extra>"}
+        dots |= {
+            "text": [[f"client {c}, seed {s}" for s, c, _ in each]],
+            "hovertemplate": "%{text}: %{x:.3g}<extra></extra>",
+        }
         figure.add_box(
             q1=[spread.lower_quartile],
             median=[spread.median],
@@ -58,12 +61,12 @@ def served(study: Study) -> Chart | Missing:
     figure.update_yaxes(autorange="reversed", type="category")
     sized(figure, 100 + 70 * rows, f"{study.metric} on a client's held-out part", "")
     seeds = ", all seeds together" if len(study.seeds) > 1 else ""
-    dots = " Dots are left out where there are too many to tell apart." if hidden else " Every dot is a client."
+    shown = " Dots are left out where there are too many to tell apart." if hidden else " Every dot is a client."
     return Chart(
         "served",
         title,
         {(): figure},
-        caption=f"The server's model on every client's held-out part, when last measured{seeds}. Box: quartiles; whiskers: worst and best.{dots}",
+        caption=f"The server's model on every client's held-out part, when last measured{seeds}. Box: quartiles; whiskers: worst and best.{shown}",
     )
 
 
@@ -74,7 +77,11 @@ def gap(study: Study) -> Chart | Missing:
     figures: dict[tuple[str, ...], go.Figure] = {(view,): go.Figure() for view in views}
     rows = 0
     for arm in study.arms:
-        found = {run.seed: measures.distribution(last.values(), study.lower) for run in arm.runs if (last := _last(run, study.metric))}
+        found = {
+            run.seed: measures.distribution(last.values(), study.lower)
+            for run in arm.runs
+            if (last := _last(run, study.metric))
+        }
         if not found:
             continue
         rows += 1
@@ -102,7 +109,10 @@ def _last(run: Kept, metric: str) -> dict[int, float]:
 
 
 def _unmeasured(title: str) -> Missing:
-    return Missing(title, "Clients were not evaluated one by one: no part of their data was held out, or evaluation.clients_every is 0.")
+    return Missing(
+        title,
+        "Clients were not evaluated one by one: no part of their data was held out, or evaluation.clients_every is 0.",
+    )
 
 
 def who_holds_what(study: Study) -> Chart | Missing:
@@ -117,21 +127,35 @@ def who_holds_what(study: Study) -> Chart | Missing:
                 deals[print_] = (f"seed {run.seed}", found)
     if not deals:
         kept = any(holdings(run) for arm in study.arms for run in arm.runs)
-        why = "the targets are not class numbers" if kept else "the runs' folders do not say (a version before this one made them)"
+        why = (
+            "the targets are not class numbers"
+            if kept
+            else "the runs' folders do not say (a version before this one made them)"
+        )
         return Missing(title, f"There is nothing to draw: {why}.")
     names = [name for name, _ in deals.values()]
     if len(set(names)) < len(names):
         names = [f"deal {number}" for number in range(1, len(deals) + 1)]
     figures: dict[tuple[str, ...], go.Figure]
     if len(deals) == 1:
-        (_, only), = deals.values()
+        ((_, only),) = deals.values()
         figures, switches = {(): _labels(only)}, {}
     else:
         figures = {(name,): _labels(found) for name, (_, found) in zip(names, deals.values(), strict=True)}
         switches = {"Deal of": names}
     first = next(iter(deals.values()))[1]
-    some = f" {len(first['shown'])} of {first['clients']} clients, evenly apart." if len(first["shown"]) < first["clients"] else ""
-    return Chart("labels", title, figures, switches, f"Samples of every label that a client holds, held-out ones included; below, all its samples.{some}")
+    some = (
+        f" {len(first['shown'])} of {first['clients']} clients, evenly apart."
+        if len(first["shown"]) < first["clients"]
+        else ""
+    )
+    return Chart(
+        "labels",
+        title,
+        figures,
+        switches,
+        f"Samples of every label that a client holds, held-out ones included; below, all its samples.{some}",
+    )
 
 
 def _labels(found: Mapping[str, Any]) -> go.Figure:

@@ -12,8 +12,8 @@ from counterpoise import measures
 from counterpoise.measures.records import Curve
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import band
-from counterpoise.report.style import ALARM, NEUTRAL, sized
 from counterpoise.report.study import Arm, Study
+from counterpoise.report.style import ALARM, NEUTRAL, sized
 from counterpoise.runs.collection import Kept
 
 __all__ = ["couplings", "weights"]
@@ -28,7 +28,9 @@ def weights(study: Study) -> Chart | Missing:
     title = "Who was heard"
     weighing = [arm for arm in study.arms if any(r.outcome.weights for run in arm.runs for r in run.records)]
     if not weighing:
-        return Missing(title, "None of these rules gives clients a weight: a median has none, and an older run did not keep it.")
+        return Missing(
+            title, "None of these rules gives clients a weight: a median has none, and an older run did not keep it."
+        )
     clients = sorted({c for arm in weighing for run in arm.runs for r in run.records for c in r.cohort})
     rounds = max(len(run.records) for arm in weighing for run in arm.runs)
     chosen = _apart(clients, _CLIENTS)
@@ -38,10 +40,14 @@ def weights(study: Study) -> Chart | Missing:
     quiet = [arm.label for arm in study.arms if arm not in weighing]
     said = [
         "Darker: more weight in the round's mean. Empty: not asked in that round. Crosses: heard, and left out.",
-        "Triangles: clients that an adversary moved." if any(r.liars for a in weighing for run in a.runs for r in run.records) else "",
+        "Triangles: clients that an adversary moved."
+        if any(r.liars for a in weighing for run in a.runs for r in run.records)
+        else "",
         f"{len(chosen)} of {len(clients)} clients, evenly apart." if len(chosen) < len(clients) else "",
         f"Rounds evenly apart, {_ROUNDS} of {rounds}." if rounds > _ROUNDS else "",
-        f"Seeds {', '.join(map(str, seeds))} of {len(study.seeds)}, to keep the page small." if len(seeds) < len(study.seeds) else "",
+        f"Seeds {', '.join(map(str, seeds))} of {len(study.seeds)}, to keep the page small."
+        if len(seeds) < len(study.seeds)
+        else "",
         f"Without weights: {', '.join(quiet)}." if quiet else "",
     ]
     caption = " ".join(filter(None, said))

@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.style import Look, shade, sized, unit, wrapped
 from counterpoise.report.study import Arm, Study
+from counterpoise.report.style import Look, shade, sized, unit, wrapped
 
 __all__ = ["band", "curves", "every_seed", "final", "metric_name", "percent"]
 
@@ -73,11 +73,17 @@ def curves(study: Study) -> Chart | Missing:
     title = "Learning curves"
     metrics = [metric for metric in study.metrics if any(_common(arm, metric) for arm in study.arms)]
     if not metrics:
-        return Missing(title, "No round was evaluated: the runs have no test set, or were stopped before a first round.")
+        return Missing(
+            title, "No round was evaluated: the runs have no test set, or were stopped before a first round."
+        )
     axes = ("rounds", "bytes", "seconds")
-    figures = {(metric_name(m), axis): _curve(study, m, axis) for m, axis in product(metrics, axes)}
+    figures: dict[tuple[str, ...], go.Figure] = {
+        (metric_name(m), axis): _curve(study, m, axis) for m, axis in product(metrics, axes)
+    }
     lines = "Lines are means over seeds" if len(study.seeds) > 1 else "One seed"
-    deviation = ", bands one sample deviation either side, at rounds that all seeds measured" if len(study.seeds) > 1 else ""
+    deviation = (
+        ", bands one sample deviation either side, at rounds that all seeds measured" if len(study.seeds) > 1 else ""
+    )
     return Chart(
         "curves",
         title,

@@ -12,8 +12,8 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing, Table
 from counterpoise.report.figures.learning import band
-from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
 from counterpoise.report.study import Arm, Study, holdings, liars, verdicts
+from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
 from counterpoise.runs.collection import Kept
 
 __all__ = ["claims", "detection", "judged", "judging"]
@@ -27,7 +27,9 @@ def judging(study: Study) -> list[Arm]:
 
 
 def _none(title: str) -> Missing:
-    return Missing(title, "None of these methods judges what clients claim; feddua does, and feddua:NAME around any other.")
+    return Missing(
+        title, "None of these methods judges what clients claim; feddua does, and feddua:NAME around any other."
+    )
 
 
 def _moved(arm: Arm) -> bool:
@@ -42,7 +44,11 @@ def judged(study: Study) -> Table | Missing:
         return _none(title)
     truth = any(map(_moved, arms))
     columns = ["method", "claims judged", *_ACTIONS]
-    columns += ["lies flagged", "honest claims flagged", "AUC", "liars caught", "honest clients accused", "error of counts"] if truth else []
+    columns += (
+        ["lies flagged", "honest claims flagged", "AUC", "liars caught", "honest clients accused", "error of counts"]
+        if truth
+        else []
+    )
     return Table(
         "verdicts",
         title,
@@ -69,7 +75,8 @@ def _row(arm: Arm, truth: bool) -> list[str]:
     columns = zip(*((d.recall, d.false_alarms, d.auc, d.caught, d.accused, d.count_error) for d in found), strict=True)
     means = [measures.across_seeds([v for v in column if not math.isnan(v)])[0] for column in columns]
     return cells + [
-        "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}" for place, mean in enumerate(means)
+        "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}"
+        for place, mean in enumerate(means)
     ]
 
 
@@ -83,7 +90,9 @@ def claims(study: Study) -> Chart | Missing:
     """The last verdict on every client: what it claimed, and what the evidence spoke for."""
     title = "Claimed and estimated counts"
     arms = judging(study)
-    figures = {(arm.name,): figure for arm in arms if (figure := _claims(arm)) is not None}
+    figures: dict[tuple[str, ...], go.Figure] = {
+        (arm.label,): figure for arm in arms if (figure := _claims(arm)) is not None
+    }
     if not figures:
         return _none(title) if not arms else Missing(title, "No verdict came with an estimate of the count.")
     caption = (
@@ -99,16 +108,23 @@ def claims(study: Study) -> Chart | Missing:
 def _claims(arm: Arm) -> go.Figure | None:
     last: dict[tuple[int, int], tuple[dict[str, Any], bool]] = {}
     for run in arm.runs:
-        lied = {client for client, _ in liars(run.records)}
+        moved = {client for client, _ in liars(run.records)}
         for row in verdicts(run.records):
             if row["estimated"] and row["estimated"] > 0 and row["claimed"] > 0:
-                last[run.seed, row["client"]] = (row, row["client"] in lied)
+                last[run.seed, row["client"]] = (row, row["client"] in moved)
     if not last:
         return None
     figure = go.Figure()
     ends = [v for row, _ in last.values() for v in (row["claimed"], row["estimated"])]
     line = [min(ends) * 0.8, max(ends) * 1.25]
-    figure.add_scatter(x=line, y=line, mode="lines", line={"color": NEUTRAL, "width": 1, "dash": "dot"}, hoverinfo="skip", showlegend=False)
+    figure.add_scatter(
+        x=line,
+        y=line,
+        mode="lines",
+        line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
     kinds: dict[tuple[bool, bool], list[tuple[int, dict[str, Any]]]] = {}
     for (seed, _), (row, lied) in last.items():
         kinds.setdefault((row["action"] != "accepted", lied), []).append((seed, row))
@@ -162,7 +178,14 @@ def detection(study: Study) -> Chart | Missing:
     sized(by_round, 360, "rounds", "share of clients", showlegend=True)
     views = {"over rounds": by_round}
     if by_threshold.data:
-        by_threshold.add_scatter(x=[0, 1], y=[0, 1], mode="lines", line={"color": NEUTRAL, "width": 1, "dash": "dot"}, hoverinfo="skip", showlegend=False)
+        by_threshold.add_scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+            hoverinfo="skip",
+            showlegend=False,
+        )
         by_threshold.update_xaxes(tickformat=".0%", range=[-0.02, 1.02])
         by_threshold.update_yaxes(tickformat=".0%", range=[-0.03, 1.03])
         views["over thresholds"] = sized(by_threshold, 400, "honest claims flagged", "lies flagged", showlegend=True)
@@ -177,7 +200,9 @@ def detection(study: Study) -> Chart | Missing:
 
 
 def _by_round(figure: go.Figure, arm: Arm) -> None:
-    found = [{at.round: at for at in measures.caught_by_round(verdicts(run.records), liars(run.records))} for run in arm.runs]
+    found = [
+        {at.round: at for at in measures.caught_by_round(verdicts(run.records), liars(run.records))} for run in arm.runs
+    ]
     rounds = sorted(set.intersection(*map(set, found)))
     for what, dash in (("caught", "solid"), ("accused", "dot")):
         kept = [r for r in rounds if all(math.isfinite(getattr(at[r], what)) for at in found)]
@@ -189,7 +214,9 @@ def _by_round(figure: go.Figure, arm: Arm) -> None:
 
 
 def _by_threshold(figure: go.Figure, arm: Arm) -> None:
-    rows = [(row, (row["client"], row["round"]) in liars(run.records)) for run in arm.runs for row in verdicts(run.records)]
+    rows = [
+        (row, (row["client"], row["round"]) in liars(run.records)) for run in arm.runs for row in verdicts(run.records)
+    ]
     scored = [(abs(row["z"]), lie) for row, lie in rows if row["z"] is not None]
     points = _corners(measures.roc([z for z, _ in scored], [lie for _, lie in scored]))
     if points:
