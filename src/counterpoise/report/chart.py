@@ -55,6 +55,7 @@ class Listing:
     title: str
     text: str
     before: str = ""
+    commands: Sequence[str] = ()
     open: bool = False
 
 

@@ -88,7 +88,8 @@ def _part(part: Chart | Table | Missing | Listing) -> str:
             return f'<p class="missing"><strong>{html.escape(part.title)}.</strong> {html.escape(part.reason)}</p>'
         case Listing():
             before = f"<p>{html.escape(part.before)}</p>" if part.before else ""
-            body = f"{before}<pre>{html.escape(part.text)}</pre>"
+            commands = f"<pre>{html.escape(chr(10).join(part.commands))}</pre>" if part.commands else ""
+            body = f"{before}{commands}<pre>{html.escape(part.text)}</pre>"
             if part.open:
                 return f"<h3>{html.escape(part.title)}</h3>{body}"
             return f"<details><summary>{html.escape(part.title)}</summary>{body}</details>"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import html
+import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -119,8 +120,8 @@ def _headline(found: Study, standing: Stand) -> Table:
         [look(place).colour for place in range(len(rows))],
         f"Of finished runs. {standing.metric.capitalize()} of the last round, mean and sample deviation over seeds; paired difference to "
         f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % bootstrap interval, Wilcoxon's signed-rank p); volatility: mean absolute "
-        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock. "
-        "With three seeds p cannot be below 0.25, with five not below 0.0625.",
+        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock."
+        + (" With three seeds p cannot be below 0.25, with five not below 0.0625." if 1 < len(found.seeds) < 6 else ""),
     )
 
 
@@ -138,15 +139,33 @@ def _unfinished(found: Study) -> Iterator[Missing]:
 def _again(found: Study) -> Iterator[Listing]:
     if found.plan is not None:
         yield Listing("All of it", found.plan.command, open=True)
-    named = [(f"{group.label}, seed {run.seed}", run) for group in found.groups for run in group.runs]
-    for (title, run), name in zip(named, slugs([title for title, _ in named]), strict=True):
-        own = sorted({*run.settings.get("own", {}), *(k for k in ("data", "model", "method") if _own(run, k))})
-        how = (
-            f"This run was made with {' and '.join(own)} of its author's own, so only Python repeats it."
-            if own
-            else f"Save this as {name}.toml, then: counterpoise run {name}.toml"
-        )
-        yield Listing(title, tomli_w.dumps(dict(run.settings)), how)
+    begun = [group for group in found.groups if group.runs]
+    for group, name in zip(begun, slugs([group.label for group in begun]), strict=True):
+        first, *others = group.runs
+        own = sorted({*first.settings.get("own", {}), *(k for k in ("data", "model", "method") if _own(first, k))})
+        commands = [f"counterpoise run {name}.toml", *(_differing(name, first, other) for other in others)]
+        title = f"{group.label}: seed{'s' if others else ''} {', '.join(str(run.seed) for run in group.runs)}"
+        if own:
+            how = f"This was made with {' and '.join(own)} of its author's own, so only Python repeats it."
+            yield Listing(title, _toml(first), how)
+        else:
+            yield Listing(title, _toml(first), f"Save this as {name}.toml, and run it so:", commands)
+
+
+def _toml(run: Kept) -> str:
+    return tomli_w.dumps(dict(run.settings)).strip()
+
+
+def _differing(name: str, first: Kept, other: Kept) -> str:
+    """The command for another seed: that of the first, with every setting in which the two differ."""
+    before = flatten(first.settings)
+    settings = [f"{key}={_value(value)}" for key, value in flatten(other.settings).items() if before.get(key) != value]
+    return shlex.join(["counterpoise", "run", f"{name}.toml", *(word for s in settings for word in ("--set", s))])
+
+
+def _value(value: object) -> str:
+    """A value as TOML writes it."""
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
 
 
 def _own(run: Kept, key: str) -> bool:

@@ -79,12 +79,13 @@ class Study:
     @property
     def title(self) -> str:
         data = sorted({run.data for group in self.groups for run in group.runs})
-        return f"{' and '.join(data) or 'nothing'}: {_list([group.label for group in self.groups])}"
+        what = "settings" if self.plan and self.plan.kind == "sweep" else "methods"
+        return f"{_list([group.label for group in self.groups], what)} on {' and '.join(data)}"
 
 
-def _list(names: Sequence[str], most: int = 4) -> str:
+def _list(names: Sequence[str], what: str, most: int = 4) -> str:
     if len(names) > most:
-        return f"{len(names)} methods"
+        return f"{len(names)} {what}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 

@@ -10,12 +10,13 @@ import plotly.graph_objects as go
 
 __all__ = ["ACCENT", "ALARM", "NEUTRAL", "TEMPLATES", "Look", "look", "shade", "sized", "unit", "words", "wrapped"]
 
-# Okabe and Ito (2008), without the black and the yellow that one of the two backgrounds would swallow.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# After Okabe and Ito (2008), without the black and the yellow that one of the two backgrounds would swallow, and with a
+# lighter blue that both carry.
+_COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 
-ACCENT, ALARM, NEUTRAL = "#0072B2", "#D55E00", "#8a8f98"
+ACCENT, ALARM, NEUTRAL = "#1F83C4", "#D55E00", "#8a8f98"
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _RAMPS = {"light": ("#edf2f7", "#7fb2d6", "#0b4a78"), "dark": ("#1c2a38", "#2f7fb3", "#c3e6ff")}
@@ -92,7 +93,7 @@ def _template(theme: str) -> go.layout.Template:
         "y": 0,
         "yanchor": "bottom",
         "outlinewidth": 0,
-        "title": {"side": "top", "font": {"size": 12}},
+        "title": {"side": "right", "font": {"size": 12}},
         "tickfont": {"size": 11},
     }
     return go.layout.Template(

@@ -8,6 +8,7 @@
   const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
   let chosen = null; // by hand; until then the system decides
   let printing = false;
+  let folded = [];
 
   const theme = () => (printing ? "light" : chosen ?? (asked.matches ? "dark" : "light"));
   const choice = (key) =>
@@ -69,8 +70,19 @@
     }
   });
   asked.addEventListener("change", dress);
-  addEventListener("beforeprint", () => { printing = true; dress(); });
-  addEventListener("afterprint", () => { printing = false; dress(); });
+  // Nothing waits for a promise here, and a legend finds its place only in a second drawing.
+  addEventListener("beforeprint", () => {
+    printing = true;
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((one) => { one.open = true; });
+    dress();
+    dress();
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    folded.forEach((one) => { one.open = false; });
+    dress();
+  });
 
   window.counterpoise = { image, ready: dress() };
 })();

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Study
-from counterpoise.report.style import shade, sized, unit, wrapped
+from counterpoise.report.style import NEUTRAL, shade, sized, unit, wrapped
 from counterpoise.runs.collection import Kept
 
 __all__ = ["costs"]
@@ -56,7 +56,7 @@ def costs(study: Study) -> Chart | Missing:
                 y=[wrapped(arm.label)],
                 orientation="h",
                 marker={"color": shade(arm.look.colour, 0.75)},
-                error_x={"array": [deviation], "color": arm.look.colour, "thickness": 1.2, "width": 0}
+                error_x={"array": [deviation], "color": NEUTRAL, "thickness": 1.5, "width": 0}
                 if len(each) > 1
                 else None,
                 hovertemplate=f"{arm.name}: %{{x:.4g}} {label}<extra></extra>",

@@ -25,7 +25,7 @@ _CELLS = 250_000
 
 def weights(study: Study) -> Chart | Missing:
     """A map of clients by rounds for every method, seed by seed."""
-    title = "Who was heard"
+    title = "The weight of every client in every round"
     weighing = [arm for arm in study.arms if any(r.outcome.weights for run in arm.runs for r in run.records)]
     if not weighing:
         return Missing(
@@ -39,8 +39,8 @@ def weights(study: Study) -> Chart | Missing:
     figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(weighing, seed, chosen) for seed in seeds}
     quiet = [arm.label for arm in study.arms if arm not in weighing]
     said = [
-        "Darker: more weight in the round's mean. Empty: not asked in that round. Crosses: heard, and left out.",
-        "Triangles: clients that an adversary moved."
+        "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: heard, and left out.",
+        "Triangles: clients that a simulated adversary speaks for."
         if any(r.liars for a in weighing for run in a.runs for r in run.records)
         else "",
         f"{len(chosen)} of {len(clients)} clients, evenly apart." if len(chosen) < len(clients) else "",
@@ -76,7 +76,8 @@ def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
     for row, (arm, run) in enumerate(here, 1):
         _map(figure, row, arm, run, clients)
     figure.update_yaxes(title_text="client", type="category", showgrid=False, nticks=8)
-    figure.update_xaxes(showgrid=False)
+    ends = [r.round for _, run in here for r in run.records]
+    figure.update_xaxes(showgrid=False, range=[min(ends) - 1.5, max(ends) + 0.5])
     figure.update_xaxes(title_text="rounds", row=len(here), col=1)
     bar = {"title": {"text": "weight in the round"}}
     return sized(figure, height, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 30}, showlegend=False)
@@ -115,7 +116,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: Kept, clients: list[int]) -
         y=[str(client) for client in moved],
         mode="markers",
         marker={"symbol": "triangle-right", "size": 8, "color": ALARM},
-        hovertemplate="client %{y} was moved by an adversary<extra></extra>",
+        hovertemplate="an adversary speaks for client %{y}<extra></extra>",
         row=row,
         col=1,
     )
@@ -163,4 +164,4 @@ def _line(figure: go.Figure, arm: Arm, found: list[Curve]) -> None:
     if rounds:
         across = [measures.across_seeds([values[round] for values in each]) for round in rounds]
         short = [(float(np.round(mean, 4)), float(np.round(deviation, 4))) for mean, deviation in across]
-        band(figure, arm.name, arm.look, rounds, short, "%{y:.3f}", rounds)
+        band(figure, arm.name, arm.look, rounds, short, "%{y:.3f}", rounds, opacity=0.07)

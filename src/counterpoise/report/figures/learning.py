@@ -39,6 +39,7 @@ def band(
     across: Sequence[tuple[float, float]],
     hover: str,
     rounds: Sequence[int],
+    opacity: float = 0.16,
 ) -> None:
     """A line of means over seeds, with one deviation either side where there is more than one."""
     means = [mean for mean, _ in across]
@@ -48,7 +49,7 @@ def band(
             x=[at for at, _, _ in wide] + [at for at, _, _ in reversed(wide)],
             y=[m + d for _, m, d in wide] + [m - d for _, m, d in reversed(wide)],
             fill="toself",
-            fillcolor=shade(look.colour, 0.16),
+            fillcolor=shade(look.colour, opacity),
             line={"width": 0},
             mode="lines",
             hoverinfo="skip",

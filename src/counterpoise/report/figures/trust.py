@@ -43,7 +43,9 @@ def judged(study: Study) -> Table | Missing:
     if not arms:
         return _none(title)
     truth = any(map(_moved, arms))
-    columns = ["method", "claims judged", *_ACTIONS]
+    rows = {arm.label: Counter(row["action"] for run in arm.runs for row in verdicts(run.records)) for arm in arms}
+    actions = [action for action in _ACTIONS if action == "accepted" or any(counts[action] for counts in rows.values())]
+    columns = ["method", "claims judged", *actions]
     columns += (
         ["lies flagged", "honest claims flagged", "AUC", "liars caught", "honest clients accused", "error of counts"]
         if truth
@@ -53,7 +55,7 @@ def judged(study: Study) -> Table | Missing:
         "verdicts",
         title,
         columns,
-        [_row(arm, truth) for arm in arms],
+        [_row(arm, [rows[arm.label][action] for action in actions], truth) for arm in arms],
         [arm.look.colour for arm in arms],
         "Counts are of all seeds together; shares are means over seeds. "
         + (
@@ -65,10 +67,9 @@ def judged(study: Study) -> Table | Missing:
     )
 
 
-def _row(arm: Arm, truth: bool) -> list[str]:
+def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
     rows = [verdicts(run.records) for run in arm.runs]
-    counts = Counter(row["action"] for found in rows for row in found)
-    cells = [arm.label, str(sum(counts.values())), *(str(counts[action]) for action in _ACTIONS)]
+    cells = [arm.label, str(sum(map(len, rows))), *map(str, counts)]
     if not truth:
         return cells
     found = [measures.detection(r, liars(run.records), _sizes(run)) for r, run in zip(rows, arm.runs, strict=True)]
@@ -96,10 +97,10 @@ def claims(study: Study) -> Chart | Missing:
     if not figures:
         return _none(title) if not arms else Missing(title, "No verdict came with an estimate of the count.")
     caption = (
-        "The last verdict with an estimate on every client of every seed. On the line, claim and estimate agree; above it, "
+        "The last verdict with an estimate on every client of every seed. On the line, claim and estimate agree; below it, "
         "the client claims more than the evidence speaks for. Upright lines: counts that would look the same."
     )
-    caption += " Diamonds: clients that an adversary moved." if any(map(_moved, arms)) else ""
+    caption += " Diamonds: clients that a simulated adversary speaks for." if any(map(_moved, arms)) else ""
     if len(figures) == 1:
         return Chart("claims", title, {(): next(iter(figures.values()))}, caption=caption)
     return Chart("claims", title, figures, {"Verdicts of": [name for (name,) in figures]}, caption)
@@ -133,9 +134,9 @@ def _claims(arm: Arm) -> go.Figure | None:
         who = ("liar" if lied else "honest client") if truth else "client"
         verdict = "flagged" if flagged else "accepted"
         figure.add_scatter(
-            x=[row["estimated"] for _, row in rows],
-            y=[row["claimed"] for _, row in rows],
-            error_x=_interval([row for _, row in rows], ALARM if flagged else ACCENT),
+            x=[row["claimed"] for _, row in rows],
+            y=[row["estimated"] for _, row in rows],
+            error_y=_interval([row for _, row in rows], ALARM if flagged else ACCENT),
             mode="markers",
             name=f"{who}, {verdict}",
             marker={
@@ -145,11 +146,12 @@ def _claims(arm: Arm) -> go.Figure | None:
                 "opacity": 0.85,
             },
             text=[f"client {row['client']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
-            hovertemplate="%{text}<br>claims %{y:,.0f}, evidence speaks for %{x:,.0f}<extra></extra>",
+            hovertemplate="%{text}<br>claims %{x:,.0f}, evidence speaks for %{y:,.0f}<extra></extra>",
         )
-    figure.update_xaxes(type="log", dtick="D2" if line[1] / line[0] < 200 else 1)
-    figure.update_yaxes(type="log", dtick="D2" if line[1] / line[0] < 200 else 1)
-    return sized(figure, 440, "estimated count (samples)", "claimed count (samples)", showlegend=True)
+    axis = {"type": "log", "dtick": "D2" if line[1] / line[0] < 200 else 1, "range": [math.log10(end) for end in line]}
+    figure.update_xaxes(axis)
+    figure.update_yaxes(axis)
+    return sized(figure, 440, "claimed count (samples)", "estimated count (samples)", showlegend=True)
 
 
 def _interval(rows: Sequence[dict[str, Any]], colour: str) -> dict[str, Any]:
