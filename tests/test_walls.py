@@ -28,7 +28,8 @@ LEVELS = {
     "measures": 3,
     "runs": 4,
     "presets": 4,
-    "cli": 5,
+    "report": 5,
+    "cli": 6,
 }
 
 

@@ -22,6 +22,7 @@ from counterpoise.cli.leaving import leave
 from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
+from counterpoise.cli.report import report
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -45,6 +46,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.command()(partition)
+app.command()(report)
 app.command()(compare)
 app.command()(sweep)
 

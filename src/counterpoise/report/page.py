@@ -21,6 +21,10 @@ from counterpoise.runs.plan import slugs
 __all__ = ["figures", "page"]
 
 
+_LONG = 28
+"""Letters of a cell that may be broken into lines."""
+
+
 def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
     """The whole file. `lead` and `footer` are markup; every other text is escaped here."""
     charts = [part for section in sections for part in section.parts if isinstance(part, Chart)]
@@ -127,7 +131,10 @@ def _table(table: Table) -> str:
 
 def _row(heads: Sequence[str], cells: Sequence[str], mark: str | None) -> str:
     colour = f' style="--mark:{mark}"' if mark else ""
-    body = "".join(
-        f'<td data-head="{html.escape(head)}">{html.escape(cell)}</td>' for head, cell in zip(heads, cells, strict=True)
-    )
+    body = "".join(_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
     return f"<tr{colour}>{body}</tr>"
+
+
+def _cell(head: str, cell: str) -> str:
+    long = ' class="long"' if len(cell) > _LONG else ""
+    return f'<td{long} data-head="{html.escape(head)}">{html.escape(cell)}</td>'

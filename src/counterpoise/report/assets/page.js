@@ -24,7 +24,7 @@
     const { data, layout } = figure(key, choice(key), theme());
     delete layout.title; // the page has it above the chart
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
-    if (printing) layout.width = 660;
+    if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
     const place = document.getElementById(`chart-${key}`);
     place.style.minHeight = `${layout.height}px`;
     return Plotly.react(place, data, layout, config);

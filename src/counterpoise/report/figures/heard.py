@@ -153,7 +153,7 @@ def couplings(study: Study) -> Chart | Missing:
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
         f"Spearman's correlation, over the clients heard in a round, of their weight (or of a number noted for them) with the "
-        f"{study.metric} on their held-out part. The effective number of clients is (Σw)² / Σw².",
+        f"{study.metric} on their held-out part. Lines are means over seeds. Equal weights have no order, and so no line. The effective number of clients is (Σw)² / Σw².",
     )
 
 

@@ -148,10 +148,17 @@ def _claims(arm: Arm) -> go.Figure | None:
             text=[f"client {row['client']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
             hovertemplate="%{text}<br>claims %{x:,.0f}, evidence speaks for %{y:,.0f}<extra></extra>",
         )
-    axis = {"type": "log", "dtick": "D2" if line[1] / line[0] < 200 else 1, "range": [math.log10(end) for end in line]}
+    axis = {"type": "log", "tickvals": _ladder(*line), "range": [math.log10(end) for end in line]}
     figure.update_xaxes(axis)
     figure.update_yaxes(axis)
     return sized(figure, 440, "claimed count (samples)", "estimated count (samples)", showlegend=True)
+
+
+def _ladder(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, ... between two ends; tens alone where there is much between them."""
+    steps = (1, 2, 5) if high / low < 2000 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [step * 10.0**power for power in powers for step in steps]
 
 
 def _interval(rows: Sequence[dict[str, Any]], colour: str) -> dict[str, Any]:
