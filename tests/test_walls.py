@@ -72,7 +72,7 @@ def test_the_core_and_the_engine_need_torch_and_numpy_alone(path: Path) -> None:
 def test_simulating_without_a_folder_needs_no_more_either() -> None:
     code = """
 import sys
-for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas"):
+for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas", "plotly"):
     sys.modules[name] = None
 import counterpoise as cp
 fed = cp.load("synthetic", partition=cp.iid(clients=4))

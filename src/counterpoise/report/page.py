@@ -125,7 +125,7 @@ def _table(table: Table) -> str:
     caption = f"<figcaption>{html.escape(table.caption)}</figcaption>" if table.caption else ""
     return (
         f'<figure id="table-{table.key}">\n<h3>{html.escape(table.title)}</h3>\n'
-        f"<table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table>\n{caption}</figure>"
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n{caption}</figure>'
     )
 
 

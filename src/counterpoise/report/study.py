@@ -38,7 +38,8 @@ class Arm:
     @cached_property
     def runs(self) -> tuple[Kept, ...]:
         """The runs that finished; where none did, those that have a round."""
-        return tuple(self.group.done.values()) or tuple(run for run in self.group.runs if run.records)
+        done = tuple(run for run in self.group.done.values() if run.records)
+        return done or tuple(run for run in self.group.runs if run.records)
 
 
 @dataclass(frozen=True)

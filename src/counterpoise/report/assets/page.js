@@ -6,9 +6,10 @@
   const asked = matchMedia("(prefers-color-scheme: dark)");
   const touch = matchMedia("(pointer: coarse)");
   const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
-  let chosen = null; // by hand; until then the system decides
+  let chosen = null; // by hand, where it is not what the system asks for
   let printing = false;
   let folded = [];
+  let drawn = Promise.resolve();
 
   const theme = () => (printing ? "light" : chosen ?? (asked.matches ? "dark" : "light"));
   const choice = (key) =>
@@ -27,7 +28,7 @@
     if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
     const place = document.getElementById(`chart-${key}`);
     place.style.minHeight = `${layout.height}px`;
-    return Plotly.react(place, data, layout, config);
+    return (drawn = Promise.all([drawn, Plotly.react(place, data, layout, config)]));
   }
 
   function dress() {
@@ -60,7 +61,8 @@
     const pressed = event.target.closest("button");
     const key = pressed?.closest("figure")?.dataset.chart;
     if (pressed === button) {
-      chosen = theme() === "dark" ? "light" : "dark";
+      const other = theme() === "dark" ? "light" : "dark";
+      chosen = (other === "dark") === asked.matches ? null : other;
       dress();
     } else if (pressed?.dataset.save) {
       save(key, pressed.dataset.save);
@@ -84,5 +86,9 @@
     dress();
   });
 
-  window.counterpoise = { image, ready: dress() };
+  // For whoever drives the page: all that was begun is drawn, and two frames have passed.
+  const settled = () =>
+    new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => drawn).then(() => true);
+
+  window.counterpoise = { image, settled, ready: dress() };
 })();
