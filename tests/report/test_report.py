@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shlex
 import shutil
@@ -84,12 +83,14 @@ def test_bytes_and_seconds_add_up_along_the_axis(made):
 
 def test_every_seed_is_a_dot(made):
     _, records, parts = made
-    found = traces(charts(parts)["final"].figures[()])
+    figure = charts(parts)["final"].figures[()]
+    found = traces(figure)
     for place, (name, runs) in enumerate(records.items()):
         dots, mean = found[2 * place], found[2 * place + 1]
         ends = [run[-1].metrics["accuracy"] for run in runs]
         assert dots["x"] == ends
-        assert dots["y"] == [name] * 3
+        assert dots["y"] == [place] * 3
+        assert figure.layout.yaxis.ticktext[place] == name
         assert mean["x"] == pytest.approx([np.mean(ends)])
         assert mean["error_x"]["array"] == pytest.approx([np.std(ends, ddof=1)])
 
@@ -323,7 +324,7 @@ def test_a_damaged_file_of_holdings_is_passed_over(tmp_path):
 
 
 def test_markup_in_names_is_text(tmp_path):
-    evil = "<script>alert('x')</script><img src=x onerror=alert(1)>"
+    evil = "<script>alert('x')</script><img src=x>"
     keep(tmp_path / "a", method={"name": "own", "called": evil, "parts": ""}, data={"name": f"{evil}&"}, verdicts=True)
     keep(tmp_path / "b")
     page = report.write(tmp_path, tmp_path / "page.html").read_text()
@@ -331,7 +332,7 @@ def test_markup_in_names_is_text(tmp_path):
     assert "<img" not in re.sub(r"<script>.*?</script>", "", page, flags=re.S)
     assert page.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;") > 2
     names = {t.get("name") for f in payload(page)["charts"]["curves"].values() for t in f["data"]}
-    assert "&lt;script&gt;alert('x')&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;" in names
+    assert "&lt;script&gt;alert('x')&lt;/script&gt;&lt;img src=x&gt;" in names
 
 
 @pytest.mark.slow
@@ -344,15 +345,14 @@ def test_twenty_runs_of_two_hundred_rounds_fit_into_eight_megabytes(tmp_path):
                 seed=seed,
                 rounds=200,
                 clients=100,
-                cohort=100 if seed == 0 else 10,
+                cohort=100,
                 verdicts=number == 3,
                 liars=tuple(range(10)),
                 classes=100,
             )
-    size = report.write(tmp_path).stat().st_size
-    assert 5e6 < size < 8e6, f"{size / 1e6:.2f} MB"
-    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "weights")
-    assert "to keep the page small" in chart.caption
+    page = report.write(tmp_path)
+    assert 5e6 < page.stat().st_size < 8e6, f"{page.stat().st_size / 1e6:.2f} MB"
+    assert "Seeds 0, 1 of 4, to keep the page small." in page.read_text()
 
 
 def test_the_same_runs_give_the_same_page(tmp_path):
@@ -433,4 +433,5 @@ def test_units_and_lines():
     assert unit(1_500_000) == ("MB", 1e6)
     assert unit(999) == ("B", 1.0)
     assert wrapped("fedprox(mu=0.1, local.epochs=3) <b>", 18) == "fedprox(mu=0.1,<br>local.epochs=3)<br>&lt;b&gt;"
-    assert not math.isnan(unit(0)[1])
+    assert unit(0) == ("B", 1.0)
+    assert wrapped("x" * 100).count("<br>") == 2

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.report.style import Look, look, words
+from counterpoise.report.style import Look, elided, look, words
 from counterpoise.runs.collection import Group, Kept, collect
 from counterpoise.runs.folder import HOLDINGS
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
@@ -33,7 +33,7 @@ class Arm:
     @property
     def name(self) -> str:
         """The label for a chart."""
-        return words(self.label)
+        return words(elided(self.label))
 
     @cached_property
     def runs(self) -> tuple[Kept, ...]:
@@ -104,7 +104,7 @@ def study(folders: Iterable[str | Path]) -> Study:
 def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     """Every verdict of a run as a row, as `Run.verdicts` has them."""
     return [
-        {"round": record.round, "client": client} | asdict(verdict)
+        {"round": record.round, "client": client} | vars(verdict)
         for record in records
         for client, verdict in record.outcome.verdicts.items()
     ]

@@ -4,11 +4,26 @@ from __future__ import annotations
 
 import html
 import textwrap
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-__all__ = ["ACCENT", "ALARM", "NEUTRAL", "TEMPLATES", "Look", "look", "shade", "sized", "unit", "words", "wrapped"]
+__all__ = [
+    "ACCENT",
+    "ALARM",
+    "NEUTRAL",
+    "TEMPLATES",
+    "Look",
+    "elided",
+    "look",
+    "rows",
+    "shade",
+    "sized",
+    "unit",
+    "words",
+    "wrapped",
+]
 
 # After Okabe and Ito (2008), without the black and the yellow that one of the two backgrounds would swallow, and with a
 # lighter blue that both carry.
@@ -48,9 +63,25 @@ def words(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def elided(text: str, most: int = 44) -> str:
+    """Text without its middle where it is long: settings differ at their ends.
+
+    >>> elided("fedprox(local.optimizer.lr=0.05, mu=0.1)", 20)
+    'fedprox(lo…, mu=0.1)'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
+
+
 def wrapped(text: str, width: int = 18) -> str:
-    """Text for a chart in lines that a phone has room for."""
-    return "<br>".join(map(words, textwrap.wrap(text, width)))
+    """Text for a chart in at most three lines that a phone has room for."""
+    return "<br>".join(map(words, textwrap.wrap(elided(text, 3 * width - 8), width)))
+
+
+def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:
+    """A figure whose places 0, 1, ... upon y are named, from above down."""
+    return figure.update_yaxes(
+        tickvals=list(range(len(labels))), ticktext=list(map(wrapped, labels)), range=[len(labels) - 0.5, -0.5]
+    )
 
 
 def unit(largest: float, base: str = "B") -> tuple[str, float]:

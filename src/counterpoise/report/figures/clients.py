@@ -14,7 +14,7 @@ from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import every_seed, percent
 from counterpoise.report.study import Study, holdings
-from counterpoise.report.style import NEUTRAL, shade, sized, wrapped
+from counterpoise.report.style import NEUTRAL, rows, shade, sized
 from counterpoise.runs.collection import Kept
 
 __all__ = ["gap", "served", "who_holds_what"]
@@ -26,12 +26,11 @@ _DOTS = 600
 def served(study: Study) -> Chart | Missing:
     """Every client's own metric at the end, method by method."""
     title = f"Each client's own {study.metric}"
-    figure, rows, hidden = go.Figure(), 0, False
+    figure, shown, hidden = go.Figure(), list[str](), False
     for arm in study.arms:
         each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, study.metric).items()]
         if not each:
             continue
-        rows += 1
         hidden |= len(each) > _DOTS
         values = [value for _, _, value in each]
         spread = measures.distribution(values, study.lower)
@@ -46,8 +45,9 @@ def served(study: Study) -> Chart | Missing:
             q3=[spread.upper_quartile],
             lowerfence=[spread.lowest],
             upperfence=[spread.highest],
-            y=[wrapped(arm.label)],
+            y=[len(shown)],
             orientation="h",
+            width=0.5,
             name=arm.name,
             line={"color": arm.look.colour, "width": 1.5},
             fillcolor=shade(arm.look.colour, 0.12),
@@ -55,18 +55,18 @@ def served(study: Study) -> Chart | Missing:
             showlegend=False,
             **(dots if len(each) <= _DOTS else {"boxpoints": False}),
         )
-    if not rows:
+        shown.append(arm.label)
+    if not shown:
         return _unmeasured(title)
     figure.update_xaxes(tickformat=percent(study.metric))
-    figure.update_yaxes(autorange="reversed", type="category")
-    sized(figure, 100 + 70 * rows, f"{study.metric} on a client's held-out part", "")
+    sized(rows(figure, shown), 100 + 70 * len(shown), f"{study.metric} on a client's held-out part", "")
     seeds = ", all seeds together" if len(study.seeds) > 1 else ""
-    shown = " Dots are left out where there are too many to tell apart." if hidden else " Every dot is a client."
+    told = " Dots are left out where there are too many to tell apart." if hidden else " Every dot is a client."
     return Chart(
         "served",
         title,
         {(): figure},
-        caption=f"The server's model on every client's held-out part, when last measured{seeds}. Box: quartiles; whiskers: worst and best.{shown}",
+        caption=f"The server's model on every client's held-out part, when last measured{seeds}. Box: quartiles; whiskers: worst and best.{told}",
     )
 
 
@@ -75,7 +75,7 @@ def gap(study: Study) -> Chart | Missing:
     title = "The fairness gap"
     views = {"gap": "best tenth less worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
     figures: dict[tuple[str, ...], go.Figure] = {(view,): go.Figure() for view in views}
-    rows = 0
+    shown: list[str] = []
     for arm in study.arms:
         found = {
             run.seed: measures.distribution(last.values(), study.lower)
@@ -84,16 +84,21 @@ def gap(study: Study) -> Chart | Missing:
         }
         if not found:
             continue
-        rows += 1
         hover = "%{x:.2%}" if percent(study.metric) else "%{x:.4g}"
-        every_seed(figures["gap",], arm, {seed: spread.gap for seed, spread in found.items()}, hover)
-        every_seed(figures["worst tenth",], arm, {seed: spread.worst_decile for seed, spread in found.items()}, hover)
-    if not rows:
+        every_seed(figures["gap",], len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover)
+        every_seed(
+            figures["worst tenth",],
+            len(shown),
+            arm,
+            {seed: spread.worst_decile for seed, spread in found.items()},
+            hover,
+        )
+        shown.append(arm.label)
+    if not shown:
         return _unmeasured(title)
     for view, axis in views.items():
         figures[view,].update_xaxes(tickformat=percent(study.metric), rangemode="tozero")
-        figures[view,].update_yaxes(autorange="reversed", type="category")
-        sized(figures[view,], 90 + 46 * rows, axis, "")
+        sized(rows(figures[view,], shown), 90 + 46 * len(shown), axis, "")
     return Chart(
         "gap",
         title,

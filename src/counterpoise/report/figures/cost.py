@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Study
-from counterpoise.report.style import NEUTRAL, shade, sized, unit, wrapped
+from counterpoise.report.style import NEUTRAL, rows, shade, sized, unit
 from counterpoise.runs.collection import Kept
 
 __all__ = ["costs"]
@@ -49,12 +49,13 @@ def costs(study: Study) -> Chart | Missing:
             continue
         label, scale = unit(largest) if base == "B" else ("s", 1.0)
         figure = go.Figure()
-        for arm, each in zip(study.arms, values, strict=True):
+        for row, (arm, each) in enumerate(zip(study.arms, values, strict=True)):
             mean, deviation = measures.across_seeds([v / scale for v in each])
             figure.add_bar(
                 x=[mean],
-                y=[wrapped(arm.label)],
+                y=[row],
                 orientation="h",
+                width=0.65,
                 marker={"color": shade(arm.look.colour, 0.75)},
                 error_x={"array": [deviation], "color": NEUTRAL, "thickness": 1.5, "width": 0}
                 if len(each) > 1
@@ -62,8 +63,9 @@ def costs(study: Study) -> Chart | Missing:
                 hovertemplate=f"{arm.name}: %{{x:.4g}} {label}<extra></extra>",
                 showlegend=False,
             )
-        figure.update_yaxes(autorange="reversed", type="category")
-        figures[view,] = sized(figure, 90 + 44 * len(study.arms), f"{text} ({label})", "")
+        figures[view,] = sized(
+            rows(figure, [arm.label for arm in study.arms]), 90 + 44 * len(study.arms), f"{text} ({label})", ""
+        )
     if not figures:
         return Missing(title, "These runs kept no costs.")
     lines = " Lines: one sample deviation over seeds." if len(study.seeds) > 1 else ""

@@ -12,7 +12,7 @@ from counterpoise import measures
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Arm, Study
-from counterpoise.report.style import Look, shade, sized, unit, wrapped
+from counterpoise.report.style import Look, rows, shade, sized, unit
 
 __all__ = ["band", "curves", "every_seed", "final", "metric_name", "percent"]
 
@@ -136,10 +136,9 @@ def _places(records: Sequence[RoundRecord], axis: str) -> Mapping[int, float]:
     return {r.round: s for r, s in zip(records, spent, strict=True)}
 
 
-def every_seed(figure: go.Figure, arm: Arm, values: Mapping[int, float], hover: str) -> None:
+def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float], hover: str) -> None:
     """A method's row of dots, one for each seed, with their mean and deviation below them."""
     mean, deviation = measures.across_seeds(list(values.values()))
-    row = wrapped(arm.label)
     figure.add_scatter(
         x=list(values.values()),
         y=[row] * len(values),
@@ -164,17 +163,16 @@ def every_seed(figure: go.Figure, arm: Arm, values: Mapping[int, float], hover: 
 def final(study: Study) -> Chart | Missing:
     """Where every seed ended."""
     title = f"{metric_name(study.metric).capitalize()} after the last round"
-    figure, shown = go.Figure(), 0
+    figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
         ends = {run.seed: measures.last(measures.curve(run.records, study.metric)) for run in arm.runs}
         ends = {seed: value for seed, value in ends.items() if math.isfinite(value)}
         if ends:
-            shown += 1
-            every_seed(figure, arm, ends, "%{x:.2%}" if percent(study.metric) else "%{x:.4g}")
+            every_seed(figure, len(shown), arm, ends, "%{x:.2%}" if percent(study.metric) else "%{x:.4g}")
+            shown.append(arm.label)
     if not shown:
         return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
     figure.update_xaxes(tickformat=percent(study.metric) and ".1%")
-    figure.update_yaxes(autorange="reversed", type="category")
-    sized(figure, 90 + 46 * shown, metric_name(study.metric), "")
+    sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(study.metric), "")
     spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
     return Chart("final", title, {(): figure}, caption=f"Every dot is a seed{spread}.")

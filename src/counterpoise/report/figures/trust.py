@@ -223,10 +223,13 @@ def _by_round(figure: go.Figure, arm: Arm) -> None:
 
 
 def _by_threshold(figure: go.Figure, arm: Arm) -> None:
-    rows = [
-        (row, (row["client"], row["round"]) in liars(run.records)) for run in arm.runs for row in verdicts(run.records)
+    scored = [
+        (abs(row["z"]), (row["client"], row["round"]) in lied)
+        for run in arm.runs
+        for lied in (liars(run.records),)
+        for row in verdicts(run.records)
+        if row["z"] is not None
     ]
-    scored = [(abs(row["z"]), lie) for row, lie in rows if row["z"] is not None]
     points = _corners(measures.roc([z for z, _ in scored], [lie for _, lie in scored]))
     if points:
         figure.add_scatter(
