@@ -160,7 +160,7 @@ def _stand(folder: Path, plan: Plan) -> Stand:
     groups = of_plan(folder, plan)
     found = stand(groups, plan.baseline)
     two = best_two(found.rows, found.lower)
-    return found if plan.baseline or two is None else stand(groups, two[0].label)
+    return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
 
 
 def _report(folder: Path) -> Path | None:

@@ -160,8 +160,9 @@ class _Worker:
 
     def _hear(self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            heard.put((self, json.loads(line)))
+        with self._process.stdout as lines:
+            for line in lines:
+                heard.put((self, json.loads(line)))
         heard.put((self, None))
 
     def give(self, folder: Path, piece: Piece) -> None:
