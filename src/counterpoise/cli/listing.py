@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -113,6 +114,7 @@ def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     rest = inspect.cleandoc(entry.factory.__doc__ or "").partition("\n")[2].strip() if whole else ""
+    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest)  # the terminal breaks lines
     return Group(head, *paper, *([Text(f"\n{rest}\n")] if rest else []), Padding(options, (0, 0, 0, 2)))
 
 
