@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -152,7 +153,7 @@ def test_mistakes_are_told_before_anything_runs(cli, words: list[str], sentence:
     assert not Path("runs").exists()
 
 
-COMPARE = ["compare", "quickstart", "--methods", "fedavg,scaffold,fedbac-soft", "--seeds", "2", "--rounds", "25", "--out", "c", "--jobs", "2", "--json", *SMALL]  # fmt: skip
+COMPARE = ["compare", "quickstart", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "12", "--out", "c", "--jobs", "2", "--json", *SMALL]  # fmt: skip
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -160,12 +161,19 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def lines(folder: Path) -> int:
+    found = 0
+    for path in folder.rglob("metrics.jsonl"):
+        with contextlib.suppress(FileNotFoundError):  # one that was half made is made anew
+            found += path.read_bytes().count(b"\n")
+    return found
+
+
 def wait_for_lines(process: subprocess.Popen[str], folder: Path, count: int) -> None:
-    for _ in range(6000):
-        if (
-            sum(path.read_bytes().count(b"\n") for path in folder.rglob("metrics.jsonl")) >= count
-            or process.poll() is not None
-        ):
+    """Until so many rounds are written, at least one of them by this process."""
+    before = lines(folder)
+    for _ in range(12000):
+        if lines(folder) >= max(count, before + 1) or process.poll() is not None:
             return
         time.sleep(0.01)
     raise AssertionError("the comparison did not get going")
@@ -187,7 +195,7 @@ def test_an_interrupted_compare_goes_on_to_the_same_end(
 ) -> None:
     whole, document = uninterrupted
     seed = random.SystemRandom().randrange(2**32)
-    points = sorted(random.Random(seed).sample(range(3, 150), 2))
+    points = sorted(random.Random(seed).sample(range(3, 50), 2))
     for point in points:
         going = start(tmp_path, *COMPARE)
         wait_for_lines(going, tmp_path, point)
@@ -195,7 +203,7 @@ def test_an_interrupted_compare_goes_on_to_the_same_end(
         out, err = going.communicate()
         if number == signal.SIGINT and going.returncode:  # not when it was just done
             assert going.returncode == 130, (seed, err)
-            assert re.fullmatch(r"Stopped with \d of 6 runs done. Continue with: counterpoise resume c\n", err), seed
+            assert re.fullmatch(r"Stopped with \d of 4 runs done. Continue with: counterpoise resume c\n", err), seed
             assert json.loads(out)["open"] > 0
     last = start(tmp_path, "resume", "c", "--json")
     out, err = last.communicate()

@@ -137,15 +137,10 @@ def _place(plan: Plan) -> Path:
 
 
 def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
-    pieces = open_pieces(folder, plan)
-    at_once = jobs or workers_at_once(pieces)
     try:
-        with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
-            conduct(folder, pieces, at_once, hear)
+        found, report = _done(folder, plan, jobs)
     except KeyboardInterrupt:
         _stopped(folder, plan, as_json)
-    found = _stand(folder, plan)
-    report = _report(folder)
     failed = {group.label: group.sentence for group in found.groups if group.sentence}
     if as_json:
         typer.echo(json.dumps(_document(folder, plan, found, report)))
@@ -153,6 +148,14 @@ def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
         _print(folder, plan, found, failed, report)
     if failed:
         raise typer.Exit(1)
+
+
+def _done(folder: Path, plan: Plan, jobs: int | None) -> tuple[Stand, Path | None]:
+    pieces = open_pieces(folder, plan)
+    at_once = jobs or workers_at_once(pieces)
+    with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
+        conduct(folder, pieces, at_once, hear)
+    return _stand(folder, plan), _report(folder)
 
 
 def _stand(folder: Path, plan: Plan) -> Stand:

@@ -193,13 +193,16 @@ def _changed(path: Path) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(next(p for p in places if p.exists()).stat().st_mtime).astimezone()
 
 
+_NAMES = ("method.called", "method.name", "method")
+
+
 def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each: its method, and where that is not enough the settings in which it differs.
 
     >>> labels([{"method.name": "fedavg"}, {"method.name": "fedprox", "method.mu": 1}, {"method.name": "fedprox", "method.mu": 2}])
     ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
     """
-    names = [str(one.get("method.called") or one.get("method.name", "unknown")) for one in identities]
+    names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
     found: list[str] = []
     for name, one in zip(names, identities, strict=True):
         like = [other for other, its in zip(identities, names, strict=True) if its == name]
