@@ -37,8 +37,8 @@ class Costs(NamedTuple):
 
 def costs(method: Method) -> Costs | None:
     """Measured on a small federation; None for a method that cannot go a round there."""
-    federation = load("synthetic", partition=iid(clients=_CLIENTS), probe=1, proxy=100, heldout=0.2)
-    model = mlp(federation.shape, federation.classes or 2, hidden=2048)
+    federation = load("synthetic", partition=iid(clients=_CLIENTS), probe=1, proxy=100, samples=400, heldout=0.0)
+    model = mlp(federation.shape, federation.classes or 2, hidden=512)
     local = Local(batch=32, optimizer=sgd(0.01))
     try:
         simulation = Simulation(method, federation, model, local=local, engine=Engine(device="cpu", threads=1))
