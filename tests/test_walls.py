@@ -29,7 +29,8 @@ LEVELS = {
     "logs": 4,
     "runs": 4,
     "presets": 4,
-    "cli": 5,
+    "report": 5,
+    "cli": 6,
 }
 
 

@@ -22,6 +22,7 @@ from counterpoise.cli.leaving import leave
 from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
+from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
@@ -47,6 +48,7 @@ app = typer.Typer(
 app.add_typer(data, name="data")
 app.add_typer(runs, name="runs")
 app.command()(partition)
+app.command()(report)
 app.command()(compare)
 app.command()(sweep)
 

@@ -19,13 +19,24 @@ from counterpoise.measures.curves import (
     rounds_to,
     volatility,
 )
-from counterpoise.measures.detection import Detection, auc, count_error, detection, false_alarms, recall
+from counterpoise.measures.detection import (
+    Caught,
+    Detection,
+    auc,
+    caught_by_round,
+    count_error,
+    detection,
+    false_alarms,
+    recall,
+    roc,
+)
 from counterpoise.measures.fairness import Distribution, distribution
 from counterpoise.measures.significance import Paired, bootstrap_interval, paired
 from counterpoise.measures.summary import summary
 
 __all__ = [
     "Best",
+    "Caught",
     "Cost",
     "Detection",
     "Distribution",
@@ -37,6 +48,7 @@ __all__ = [
     "best_two",
     "bootstrap_interval",
     "bytes_to",
+    "caught_by_round",
     "cost",
     "count_error",
     "couplings",
@@ -50,6 +62,7 @@ __all__ = [
     "mean_of_last",
     "paired",
     "recall",
+    "roc",
     "rounds_to",
     "spearman",
     "standings",

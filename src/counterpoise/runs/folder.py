@@ -1,4 +1,4 @@
-"""A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl`` and the checkpoint.
+"""A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl``, ``federation.json`` and the checkpoint.
 
 Both ``.jsonl`` files begin with a line that holds their schema and then have one line a round.
 """
@@ -30,9 +30,10 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SCHEMA", "Folder", "record"]
+__all__ = ["HOLDINGS", "SCHEMA", "Folder", "record"]
 
 SCHEMA = 1
+HOLDINGS = "federation.json"
 
 
 class Folder:
@@ -84,6 +85,10 @@ class Folder:
 
     def write_config(self) -> None:
         replace_text(self.path / "config.toml", tomli_w.dumps(self.config.plain()))
+
+    def write_holdings(self, found: Mapping[str, Any]) -> None:
+        """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
+        replace_text(self.path / HOLDINGS, json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n")
 
     def extend(self, rounds: int) -> None:
         """Ask for another number of rounds; everything else stays what it was."""

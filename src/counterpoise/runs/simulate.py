@@ -106,10 +106,12 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
 
 
 def _create(made: Setup, simulation: Simulation, run: Run, path: Path) -> Folder:
+    from counterpoise.federation.overview import holdings
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder
 
     folder = Folder.create(path, describe(made, simulation))
+    folder.write_holdings(holdings(made.federation))
     run.settings, run.folder = folder.config.plain(), path
     return folder
 
