@@ -282,7 +282,7 @@ def test_tables_for_papers(kept: Path) -> None:
     found = stand(collect([kept]))
     assert found.baseline == "fedavg"
     markdown = as_markdown(found).splitlines()
-    assert markdown[0].startswith("| method | accuracy (%) | less fedavg [95 %] | p |")
+    assert markdown[0].startswith("| method | accuracy (%) | vs fedavg [95 %] | p |")
     assert len(markdown) == 5
     assert {line.count("|") for line in markdown} == {9}
     latex = as_latex(found).splitlines()

@@ -60,8 +60,9 @@ def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
 
 
 def workers_at_once(pieces: Sequence[Piece]) -> int:
-    """How many processes keep the cores busy: one on a GPU; on a CPU two threads for each core, as Python's lock
-    leaves small models no more than about half of theirs.
+    """How many processes at once: on a GPU one, on a CPU as many as come to two threads for each core.
+
+    That factor is a choice, not a measured optimum; no number depends on it.
     """
     most = 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -90,7 +90,7 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     heads = [
         "method",
         f"{found.metric}{unit}",
-        f"less {found.against or found.baseline} [95 %]",
+        f"vs {found.against or found.baseline} [95 %]",
         "p",
         "volatility",
         "gap",
