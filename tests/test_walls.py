@@ -26,6 +26,7 @@ LEVELS = {
     "adversary": 2,
     "engine": 3,
     "measures": 3,
+    "logs": 4,
     "runs": 4,
     "presets": 4,
     "report": 5,

@@ -309,9 +309,13 @@ def test_an_older_schema_still_reports(tmp_path):
         kept = [{k: v for k, v in line.items() if k not in gone} for line in lines]
         path.write_text("\n".join(map(json.dumps, [{"schema": 0}, *kept])) + "\n")
     (tmp_path / "old" / "federation.json").unlink()
+    (tmp_path / "old" / "config.toml").write_text(
+        'rounds = 12\nseed = 0\ndata = "digits"\nmodel = "linear"\nmethod = "fedavg"\n'
+    )
     found = {p.key: p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart)}
     assert set(found["cost"].figures) == {("time",), ("traffic",)}
-    assert "curves" in found
+    assert named(found["curves"].figures["test accuracy", "rounds"], "fedavg")
+    assert "fedavg on digits" in report.write(tmp_path).read_text()
 
 
 def test_a_damaged_file_of_holdings_is_passed_over(tmp_path):

@@ -19,10 +19,11 @@ from counterpoise import __version__
 from counterpoise.cli.compare import carry_on, compare, sweep
 from counterpoise.cli.data import data
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
+from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.cli.report import report
+from counterpoise.cli.runs import runs
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
+app.add_typer(runs, name="runs")
 app.command()(partition)
 app.command()(report)
 app.command()(compare)
@@ -52,6 +54,9 @@ app.command()(sweep)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
+Log = Annotated[
+    list[str] | None, typer.Option("--log", metavar="NAME", help="Also tell tensorboard or mlflow; may be given again.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -62,17 +67,22 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Show the v
 
 
 @app.command()
-def methods(as_json: Json = False) -> None:
-    """List every method with its paper, its options and their defaults.
+def methods(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="One method, with its equations and what it costs.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List every method with its paper, its options and their defaults; or tell all about one.
 
-    Example: `counterpoise methods`
+    Example: `counterpoise methods scaffold`
     """
     if as_json:
-        typer.echo(json.dumps(method_list()))
-    else:
-        console = Console()
-        for block in method_blocks():
-            console.print(block)
+        typer.echo(json.dumps(method_facts(name) if name else method_list()))
+        return
+    console = Console()
+    for block in method_page(name) if name else method_blocks():
+        console.print(block)
 
 
 @app.command()
@@ -106,6 +116,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
     ] = None,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment: a preset by its name (see `counterpoise presets`), or your own TOML file.
@@ -120,7 +131,7 @@ def run(
         Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     )
     with watched(made.method.name, made.rounds) as on_round, _told(as_json):
-        done = run_setup(made, on_round, folder)
+        done = run_setup(made, on_round, folder, log)
     _show(done, as_json)
 
 
@@ -128,6 +139,7 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, a comparison or a sweep.")],
     rounds: Rounds = None,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped, or give a finished one more rounds.
@@ -141,7 +153,7 @@ def resume(
         return
     config = Folder.open(folder).config
     with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
-        done = resume_run(folder, rounds=rounds, on_round=on_round)
+        done = resume_run(folder, rounds=rounds, on_round=on_round, log=log)
     _show(done, as_json)
 
 

@@ -92,7 +92,10 @@ class Board:
         for arm in self.plan.arms:
             runs = [self.runs[arm.label, seed] for seed in self.plan.seeds]
             ended = sum(bool(run.end) for run in runs)
-            mean, spread = across_seeds([run.metrics[self.metric] for run in runs if self.metric in run.metrics])
+            # Seeds in the middle of their rounds would only blur those that are done.
+            told = [run for run in runs if self.metric in run.metrics]
+            whole = [run for run in told if run.end == "finished"]
+            mean, spread = across_seeds([run.metrics[self.metric] for run in whole or told[:1]])
             failed = any(run.end in ("failed", "diverged") for run in runs)
             table.add_row(
                 Text(arm.label),

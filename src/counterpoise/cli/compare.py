@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
 import re
@@ -137,15 +136,10 @@ def _place(plan: Plan) -> Path:
 
 
 def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
-    pieces = open_pieces(folder, plan)
-    at_once = jobs or workers_at_once(pieces)
     try:
-        with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
-            conduct(folder, pieces, at_once, hear)
+        found, report = _done(folder, plan, jobs)
     except KeyboardInterrupt:
         _stopped(folder, plan, as_json)
-    found = _stand(folder, plan)
-    report = _report(folder)
     failed = {group.label: group.sentence for group in found.groups if group.sentence}
     if as_json:
         typer.echo(json.dumps(_document(folder, plan, found, report)))
@@ -155,19 +149,22 @@ def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
+def _done(folder: Path, plan: Plan, jobs: int | None) -> tuple[Stand, Path]:
+    pieces = open_pieces(folder, plan)
+    at_once = jobs or workers_at_once(pieces)
+    with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
+        conduct(folder, pieces, at_once, hear)
+    from counterpoise.report import write  # plotly, which takes its time
+
+    return _stand(folder, plan), write(folder)
+
+
 def _stand(folder: Path, plan: Plan) -> Stand:
     """Arms against the baseline, or where there is none against the best."""
     groups = of_plan(folder, plan)
     found = stand(groups, plan.baseline)
     two = best_two(found.rows, found.lower)
-    return found if plan.baseline or two is None else stand(groups, two[0].label)
-
-
-def _report(folder: Path) -> Path | None:
-    """The page about it; None while the package has none."""
-    if importlib.util.find_spec("counterpoise.report") is None:
-        return None
-    return Path(importlib.import_module("counterpoise.report").write(folder))
+    return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
 
 
 def _stopped(folder: Path, plan: Plan, as_json: bool) -> NoReturn:
@@ -193,10 +190,10 @@ def _document(folder: Path, plan: Plan, found: Stand, report: Path | None) -> di
     }
 
 
-def _print(folder: Path, plan: Plan, found: Stand, failed: dict[str, str], report: Path | None) -> None:
+def _print(folder: Path, plan: Plan, found: Stand, failed: dict[str, str], report: Path) -> None:
     console = Console()
     console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += verdict(found) if plan.kind == "sweep" else []
-    lines += [f"kept in: {folder}"] if report is None else [f"kept in: {folder}", f"report: {report}"]
+    lines += [f"kept in: {folder}", f"report: {report}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

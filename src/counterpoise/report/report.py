@@ -13,6 +13,7 @@ import tomli_w
 from counterpoise import __version__
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
+from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.report.figures.clients import gap, served, who_holds_what
 from counterpoise.report.figures.cost import costs
@@ -23,7 +24,7 @@ from counterpoise.report.page import page
 from counterpoise.report.study import Study, study
 from counterpoise.report.style import look
 from counterpoise.runs.collection import Kept
-from counterpoise.runs.config import OWN, flatten
+from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.plan import slugs
 from counterpoise.runs.standing import Stand, columns, stand, verdict
@@ -78,7 +79,7 @@ def _stand(found: Study) -> Stand:
     """Methods against the plan's baseline; the settings of a sweep against the best."""
     standing = stand(found.groups, found.plan.baseline if found.plan else None)
     two = best_two(standing.rows, standing.lower)
-    return standing if standing.baseline or two is None else stand(found.groups, two[0].label)
+    return standing if standing.baseline or two is None else stand(found.groups, two[0].label, "the best")
 
 
 def _lead(found: Study, standing: Stand) -> str:
@@ -104,7 +105,8 @@ def _named(runs: list[Kept], *keys: str) -> str:
     names: dict[str, None] = {}
     for run in runs:
         values = flatten(run.settings)
-        names[str(values.get(".".join((*keys, "name")), "not known"))] = None
+        named = values.get(".".join((*keys, "name")), values.get(".".join(keys)))
+        names[str(named or "not known")] = None
     return " and ".join(names)
 
 
@@ -142,11 +144,13 @@ def _again(found: Study) -> Iterator[Listing]:
     begun = [group for group in found.groups if group.runs]
     for group, name in zip(begun, slugs([group.label for group in begun]), strict=True):
         first, *others = group.runs
-        own = sorted({*first.settings.get("own", {}), *(k for k in ("data", "model", "method") if _own(first, k))})
+        values = flatten(first.settings)
+        own = {key.removeprefix("own.") for key in values if key.startswith("own.")}
+        own |= {key for key in ("data", "model", "method") if values.get(f"{key}.name") == OWN}
         commands = [f"counterpoise run {name}.toml", *(_differing(name, first, other) for other in others)]
         title = f"{group.label}: seed{'s' if others else ''} {', '.join(str(run.seed) for run in group.runs)}"
         if own:
-            how = f"This was made with {' and '.join(own)} of its author's own, so only Python repeats it."
+            how = f"This was made with {' and '.join(sorted(own))} of its author's own, so only Python repeats it."
             yield Listing(title, _toml(first), how)
         else:
             yield Listing(title, _toml(first), f"Save this as {name}.toml, and run it so:", commands)
@@ -166,8 +170,3 @@ def _differing(name: str, first: Kept, other: Kept) -> str:
 def _value(value: object) -> str:
     """A value as TOML writes it."""
     return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
-
-
-def _own(run: Kept, key: str) -> bool:
-    choice = run.settings.get(key)
-    return isinstance(choice, dict) and choice.get("name") == OWN

@@ -74,7 +74,8 @@ def swept(
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
-    labels = [", ".join(f"{key.removeprefix('method.')}={worded(v)}" for key, v in one.items()) for one in chosen]
+    short = _short([key for one in chosen for key in one])
+    labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in chosen]
     _no_twins(labels)
     if any(key == "seed" for one in chosen for key in one):
         raise CounterpoiseError("Seeds are no setting to choose between; every setting runs with each of --seeds.")
@@ -141,6 +142,12 @@ def _checked(choice: Mapping[str, Any]) -> dict[str, Any]:
     options = {key: given for key, given in choice.items() if key != "name"}
     whole = METHODS[choice["name"]].check(f"method {choice['name']}", options)
     return {"name": choice["name"]} | {key: whole[key] for key in options}
+
+
+def _short(keys: Sequence[str]) -> dict[str, str]:
+    """For each key its last part, or all of it where another one ends alike."""
+    ends = {key: key.rpartition(".")[2] for key in keys}
+    return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}
 
 
 def _no_twins(labels: Sequence[str]) -> None:

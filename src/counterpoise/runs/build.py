@@ -23,8 +23,8 @@ from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
-from counterpoise.registry import Registry
-from counterpoise.runs.config import OWN, Config, flatten, parse
+from counterpoise.registry import Registry, flatten
+from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.setup import Model, Setup
 
 __all__ = ["check_same", "describe", "setup"]

@@ -17,13 +17,17 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.config import flatten
+from counterpoise.registry import flatten
 from counterpoise.runs.folder import SCHEMA, record
+from counterpoise.runs.frames import frame
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["FAILURE", "Group", "Kept", "collect", "groups", "labels", "of_plan", "read_run", "run_folders", "status_of"]
 
@@ -76,6 +80,10 @@ class Kept:
     def identity(self) -> dict[str, Any]:
         """The settings that all seeds of one thing share, with dots into tables."""
         return {key: value for key, value in flatten(self.settings).items() if not _NOT_IDENTITY.fullmatch(key)}
+
+    def frame(self, of: str = "rounds") -> pd.DataFrame:
+        """As `counterpoise.Run.frame`."""
+        return frame(self.records, of, method=self.method, seed=self.seed)
 
 
 @dataclass(frozen=True)
@@ -185,18 +193,22 @@ def _changed(path: Path) -> datetime.datetime:
     return datetime.datetime.fromtimestamp(next(p for p in places if p.exists()).stat().st_mtime).astimezone()
 
 
+_NAMES = ("method.called", "method.name", "method")
+
+
 def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """A name for each: its method, and where that is not enough the settings in which it differs.
 
     >>> labels([{"method.name": "fedavg"}, {"method.name": "fedprox", "method.mu": 1}, {"method.name": "fedprox", "method.mu": 2}])
     ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
     """
-    names = [str(one.get("method.called") or one.get("method.name", "unknown")) for one in identities]
+    names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
     found: list[str] = []
     for name, one in zip(names, identities, strict=True):
         like = [other for other, its in zip(identities, names, strict=True) if its == name]
         keys = dict.fromkeys(key for other in like for key in other)
         apart = [key for key in keys if any(other.get(key) != like[0].get(key) for other in like)]
+        apart.sort(key=lambda key: not key.startswith("method."))
         shown = [f"{key.removeprefix('method.')}={one[key]}" for key in apart if key in one]
         found.append(f"{name}({', '.join(shown)})" if shown else name)
     return found

@@ -60,8 +60,9 @@ def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
 
 
 def workers_at_once(pieces: Sequence[Piece]) -> int:
-    """How many processes keep the cores busy: one on a GPU; on a CPU two threads for each core, as Python's lock
-    leaves small models no more than about half of theirs.
+    """How many processes at once: on a GPU one, on a CPU as many as come to two threads for each core.
+
+    That factor is a choice, not a measured optimum; no number depends on it.
     """
     most = 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -160,8 +161,9 @@ class _Worker:
 
     def _hear(self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            heard.put((self, json.loads(line)))
+        with self._process.stdout as lines:
+            for line in lines:
+                heard.put((self, json.loads(line)))
         heard.put((self, None))
 
     def give(self, folder: Path, piece: Piece) -> None:

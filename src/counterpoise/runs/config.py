@@ -18,7 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from counterpoise.errors import CounterpoiseError, unknown
 
-__all__ = ["SCHEMA", "Config", "assign", "flatten", "override", "parse", "preset_names", "read", "split", "value"]
+__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
 
 SCHEMA = 1
 OWN = "own"
@@ -295,15 +295,3 @@ def split(text: str) -> list[str]:
         else:
             parts[-1] += character
     return [part.strip() for part in parts if part.strip()]
-
-
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables within tables as one, with dots between the names.
-
-    >>> flatten({"rounds": 3, "method": {"name": "fedprox", "mu": 0.1}})
-    {'rounds': 3, 'method.name': 'fedprox', 'method.mu': 0.1}
-    """
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat

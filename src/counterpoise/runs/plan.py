@@ -16,7 +16,8 @@ from typing import Any
 import tomli_w
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.config import assign, flatten, parse
+from counterpoise.registry import flatten
+from counterpoise.runs.config import assign, parse
 from counterpoise.runs.files import replace_text
 
 __all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
@@ -84,7 +85,7 @@ class Plan:
         for key in sorted(mine.keys() | theirs.keys()):
             if mine.get(key) != theirs.get(key):
                 raise CounterpoiseError(
-                    f"The folder holds a {self.kind} with other settings: {key} was {mine.get(key)!r} and is "
+                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: {key} was {mine.get(key)!r} and is "
                     f"{theirs.get(key)!r}. Choose another folder with --out."
                 )
         arms = list(self.arms)

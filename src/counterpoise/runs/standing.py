@@ -24,6 +24,8 @@ class Stand:
     baseline: str
     metric: str
     """accuracy, or loss where no accuracy was measured"""
+    against: str = ""
+    """What the baseline is called in a heading, where not by its label."""
 
     @property
     def lower(self) -> bool:
@@ -31,7 +33,7 @@ class Stand:
         return self.metric == "loss"
 
 
-def stand(groups: Sequence[Group], baseline: str | None = None) -> Stand:
+def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "") -> Stand:
     """Hold groups against a baseline: the one named, or else fedavg, or else the first; '' for none."""
     labels = [group.label for group in groups]
     if baseline is None:
@@ -42,7 +44,7 @@ def stand(groups: Sequence[Group], baseline: str | None = None) -> Stand:
     done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
     measured = {name for seeds in done.values() for records in seeds.values() for r in records for name in r.metrics}
     metric = "accuracy" if "accuracy" in measured or "loss" not in measured else "loss"
-    return Stand(groups, standings(done, baseline, metric, metric == "loss"), baseline, metric)
+    return Stand(groups, standings(done, baseline, metric, metric == "loss"), baseline, metric, against)
 
 
 def verdict(found: Stand) -> list[str]:
@@ -88,7 +90,7 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     heads = [
         "method",
         f"{found.metric}{unit}",
-        f"less {found.baseline} [95 %]",
+        f"vs {found.against or found.baseline} [95 %]",
         "p",
         "volatility",
         "gap",

@@ -6,6 +6,7 @@ at once, and keeping a checkpoint, if it is in the middle of a run. So it outliv
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -56,7 +57,7 @@ def _failed(folder: Path, sentence: str, more: str = "") -> str:
 def main() -> None:
     """Do what comes until nothing more can."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as news:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as news:
         os.dup2(2, 1)  # what a library prints is no news
         orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         busy = threading.Event()
@@ -84,11 +85,9 @@ def _shown(record: RoundRecord) -> dict[str, Any]:
 
 
 def _tell(news: TextIO, **what: Any) -> None:
-    try:
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more, and the input has ended too
         news.write(json.dumps(what) + "\n")
         news.flush()
-    except BrokenPipeError:  # nobody listens any more, and the input has ended too
-        return
 
 
 if __name__ == "__main__":

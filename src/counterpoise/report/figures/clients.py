@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from counterpoise import measures
+from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import every_seed, percent
 from counterpoise.report.study import Study, holdings
@@ -127,9 +128,9 @@ def who_holds_what(study: Study) -> Chart | Missing:
     for arm in study.arms:
         for run in arm.runs:
             found = holdings(run)
-            print_ = str(run.settings.get("data", {}).get("fingerprint") or run.path)
-            if found and found.get("labels") and print_ not in deals:
-                deals[print_] = (f"seed {run.seed}", found)
+            fingerprint = str(flatten(run.settings).get("data.fingerprint") or run.path)
+            if found and found.get("labels") and fingerprint not in deals:
+                deals[fingerprint] = (f"seed {run.seed}", found)
     if not deals:
         kept = any(holdings(run) for arm in study.arms for run in arm.runs)
         why = (
