@@ -35,6 +35,7 @@ def keep(
     status: str = "finished",
     metrics: bool = True,
     heldout: bool = True,
+    personal: bool = False,
     weights: bool = True,
     verdicts: bool = False,
     liars: tuple[int, ...] = (),
@@ -76,7 +77,8 @@ def keep(
                 tuple(ids),
                 Outcome({c: int(sizes[c]) for c in ids}, given, out, "", {}, judged),
                 {"train_loss": 1 / number, **({"accuracy": reached, "loss": 2 / number} if metrics else {})},
-                {"accuracy": each} if heldout else {},
+                ({"accuracy": each} if heldout else {})
+                | ({"personal_accuracy": {c: v / 2 for c, v in each.items()}} if personal else {}),
                 0.5 + 0.01 * seed,
                 1000,
                 500,

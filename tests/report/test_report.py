@@ -106,6 +106,14 @@ def test_clients_gap_and_worst_tenth(made):
     assert traces(gap["worst tenth",])[0]["x"] == pytest.approx([min(v) for v in last])
 
 
+def test_clients_own_models_are_a_view_of_their_own(tmp_path):
+    records = keep(tmp_path / "run", personal=True)
+    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "served")
+    assert chart.switches == {"Show": ["the server's model", "clients' own models"]}
+    own = [*records[-1].clients["personal_accuracy"].values()]
+    assert traces(chart.figures["clients' own models",])[0]["x"][0] == pytest.approx(own, abs=1e-4)
+
+
 def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     folder, _, parts = made
     chart = charts(parts)["labels"]
@@ -239,7 +247,7 @@ def reasons(folder: Path) -> dict[str, str]:
     ("settings", "title", "reason"),
     [
         ({"heldout": False}, "The fairness gap", "Clients were not evaluated one by one"),
-        ({"heldout": False}, "Each client's own accuracy", "Clients were not evaluated one by one"),
+        ({"heldout": False}, "Each client's accuracy", "Clients were not evaluated one by one"),
         ({"holdings": False}, "Who holds which labels", "the runs' folders do not say"),
         ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
         ({"weights": False}, "The weight of every client in every round", "None of these rules gives clients a weight"),

@@ -25,14 +25,29 @@ _DOTS = 600
 
 
 def served(study: Study) -> Chart | Missing:
-    """Every client's own metric at the end, method by method."""
-    title = f"Each client's own {study.metric}"
-    figure, shown, hidden = go.Figure(), list[str](), False
+    """Every client's own metric at the end, method by method: under the server's model, and under its own where it has one."""
+    title = f"Each client's {study.metric}"
+    views = {"the server's model": study.metric, "clients' own models": f"personal_{study.metric}"}
+    found = {view: figure for view, metric in views.items() if (figure := _boxes(study, metric)) is not None}
+    if not found:
+        return _unmeasured(title)
+    several = len(found) > 1
+    seeds = ", all seeds together" if len(study.seeds) > 1 else ""
+    caption = (
+        f"Measured on every client's held-out part, when last that was done{seeds}. Box: quartiles; "
+        f"whiskers: worst and best. Every dot is a client; of more than {_DOTS} there are no dots."
+    )
+    if not several:
+        return Chart("served", title, {(): next(iter(found.values()))}, caption=caption)
+    return Chart("served", title, {(view,): figure for view, figure in found.items()}, {"Show": list(found)}, caption)
+
+
+def _boxes(study: Study, metric: str) -> go.Figure | None:
+    figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
-        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, study.metric).items()]
+        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, metric).items()]
         if not each:
             continue
-        hidden |= len(each) > _DOTS
         values = [value for _, _, value in each]
         spread = measures.distribution(values, study.lower)
         dots = {"x": [[round(v, 4) for v in values]], "boxpoints": "all", "jitter": 0.6, "pointpos": 0}
@@ -58,17 +73,9 @@ def served(study: Study) -> Chart | Missing:
         )
         shown.append(arm.label)
     if not shown:
-        return _unmeasured(title)
+        return None
     figure.update_xaxes(tickformat=percent(study.metric))
-    sized(rows(figure, shown), 100 + 70 * len(shown), f"{study.metric} on a client's held-out part", "")
-    seeds = ", all seeds together" if len(study.seeds) > 1 else ""
-    told = " Dots are left out where there are too many to tell apart." if hidden else " Every dot is a client."
-    return Chart(
-        "served",
-        title,
-        {(): figure},
-        caption=f"The server's model on every client's held-out part, when last measured{seeds}. Box: quartiles; whiskers: worst and best.{told}",
-    )
+    return sized(rows(figure, shown), 100 + 70 * len(shown), f"{study.metric} on a client's held-out part", "")
 
 
 def gap(study: Study) -> Chart | Missing:
