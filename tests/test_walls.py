@@ -26,9 +26,11 @@ LEVELS = {
     "adversary": 2,
     "engine": 3,
     "measures": 3,
+    "logs": 4,
     "runs": 4,
     "presets": 4,
-    "cli": 5,
+    "report": 5,
+    "cli": 6,
 }
 
 
@@ -71,7 +73,7 @@ def test_the_core_and_the_engine_need_torch_and_numpy_alone(path: Path) -> None:
 def test_simulating_without_a_folder_needs_no_more_either() -> None:
     code = """
 import sys
-for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas"):
+for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas", "plotly"):
     sys.modules[name] = None
 import counterpoise as cp
 fed = cp.load("synthetic", partition=cp.iid(clients=4))

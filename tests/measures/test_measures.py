@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import auc, roc_auc_score, roc_curve
 from worlds import FixedWorld, cohort, server
 
 import counterpoise as cp
@@ -216,6 +216,26 @@ def test_verdicts_against_clients_that_lie_at_times():
     assert found.false_alarms == pytest.approx(1 / 4)
     assert math.isnan(found.count_error)
     assert math.isnan(m.detection(ROWS, liars=set()).recall)
+
+
+def test_clients_caught_and_accused_so_far():
+    assert m.caught_by_round(reversed(ROWS), liars={1, 3}) == [(1, 1.0, 0.5), (2, 1.0, 0.5)]
+    at_times = m.caught_by_round(ROWS, liars={(0, 2)})
+    assert at_times[0] == (1, pytest.approx(NAN, nan_ok=True), pytest.approx(2 / 3))
+    assert at_times[1] == (2, 0.0, 1.0)
+    assert m.caught_by_round([], liars={1}) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30))
+def test_the_detection_curve_is_scikit_learns(pairs):
+    scores, lies = ([*column] for column in zip(*pairs, strict=True))
+    found = m.roc(scores, lies)
+    if len(set(lies)) == 1:
+        assert found == []
+        return
+    alarms, recalls, thresholds = roc_curve(lies, scores, drop_intermediate=False)
+    assert found == [pytest.approx(row) for row in zip(thresholds, alarms, recalls, strict=True)]
+    assert auc([a for _, a, _ in found], [r for _, _, r in found]) == pytest.approx(m.auc(scores, lies))
 
 
 # ---------------------------------------------------------------- significance

@@ -6,13 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary as measured
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Run"]
 
@@ -104,6 +107,12 @@ class Run:
         """Mean accuracy of the clients' own models on their held-out parts, where a method makes some."""
         measured = [r.clients["personal_accuracy"] for r in self.rounds if "personal_accuracy" in r.clients]
         return sum(measured[-1].values()) / len(measured[-1]) if measured else None
+
+    def frame(self, of: str = "rounds") -> pd.DataFrame:
+        """The record as a tidy pandas frame: of ``"rounds"``, of ``"clients"`` in each round, or of ``"verdicts"``."""
+        from counterpoise.runs.frames import frame
+
+        return frame(self.rounds, of, method=self.method, seed=self.seed)
 
     def summary(self) -> dict[str, Any]:
         """The run in a few plain values."""
