@@ -53,9 +53,9 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,datasets]'
+	$(INSTALL) -e '.[dev,datasets,flower]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[docs]'
+	$(INSTALL) -e '.[docs,flower]'
 	@touch .venv/.core $@

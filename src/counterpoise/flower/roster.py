@@ -1,0 +1,75 @@
+"""Which node is which client. The server decides that, once for each node, and a node cannot be two.
+
+A node that its operator registered under a name that ends in a number (``site-3``) is that client: its key proves the
+name, so nobody can take another's place, or its record. A node without such a name is asked for the ``partition-id``
+of its configuration; that is good enough for a simulation and for sites that trust one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from counterpoise.flower.replies import METRICS
+
+__all__ = ["Roster"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS_TO_ANSWER = 60.0
+
+
+class Roster:
+    """The clients of a deployment and the nodes that they are."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self._client: dict[str, int | None] = {}
+        """For every identity seen, its client; None for one that is nobody's."""
+
+    def present(self, grid: Grid) -> dict[int, int]:
+        """For each client that is connected now, its node."""
+        nodes = sorted(grid.get_nodes(), key=lambda node: node.node_id)
+        identities = {node.node_id: node.name or f"node {node.node_id}" for node in nodes}
+        new = [node for node, identity in identities.items() if identity not in self._client]
+        unnamed = [node for node in new if _number(identities[node]) is None or identities[node] == f"node {node}"]
+        claims = self._ask(grid, unnamed) | {n: _number(identities[n]) for n in new if n not in unnamed}
+        for node in new:
+            if node in claims:
+                self._enter(identities[node], claims[node])
+        here: dict[int, int] = {}
+        for node, identity in identities.items():
+            client = self._client.get(identity)
+            if client is not None and here.setdefault(client, node) != node:
+                log.warning("%s is connected twice; node %d is not asked.", identity, node)
+        return here
+
+    def _enter(self, identity: str, client: int | None) -> None:
+        taken = {held: who for who, held in self._client.items()}
+        if client is None or not 0 <= client < self.clients:
+            log.warning("%s is not one of the %d clients and is not asked.", identity, self.clients)
+            client = None
+        elif client in taken:
+            log.warning("%s says it is client %d, which is %s; it is not asked.", identity, client, taken[client])
+            client = None
+        self._client[identity] = client
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, int | None]:
+        if not nodes:
+            return {}
+        messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+        claims: dict[int, int | None] = {}
+        for reply in grid.send_and_receive(messages, timeout=_SECONDS_TO_ANSWER):
+            node = reply.metadata.src_node_id
+            if node in nodes and reply.has_content():
+                said = reply.content.metric_records.get(METRICS, MetricRecord()).get("client")
+                claims[node] = said if isinstance(said, int) else None
+        return claims
+
+
+def _number(name: str) -> int | None:
+    found = re.search(r"\d{1,9}$", name)
+    return int(found[0]) if found else None
