@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from types import SimpleNamespace
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.app.message_type import MessageType
 from flwr.app.user_config import UserConfig
 from flwr.serverapp import Grid
@@ -56,7 +56,10 @@ class InProcess(Grid):
         return [reply for message in messages for reply in self._answers(message)]
 
     def _answers(self, message):
-        reply = self.app(message, self.contexts[message.metadata.dst_node_id])
+        try:
+            reply = self.app(message, self.contexts[message.metadata.dst_node_id])
+        except Exception as error:  # as a SuperNode tells it
+            reply = Message(Error(2, str(error)), reply_to=message)
         if self.meddle is not None and message.metadata.message_type == MessageType.TRAIN:
             reply = self.meddle(message, reply)
         replies = reply if isinstance(reply, list) else [] if reply is None else [reply]

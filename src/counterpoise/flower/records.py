@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from torch import Tensor
 
-from counterpoise.engine.messages import Arrays
+from counterpoise.engine.messages import Arrays, shown
 
 __all__ = ["Unreadable", "from_record", "to_record"]
 
@@ -41,16 +41,11 @@ def _tensor(name: str, array: Array) -> Tensor:
         numbers = memoryview(array.data)[stream.tell() :]
         whole = min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == len(numbers)
     except Exception:  # whatever a stranger's bytes make numpy's parser raise
-        raise Unreadable(f"{_short(name)} is not an array in NumPy's format") from None
+        raise Unreadable(f"{shown(name)} is not an array in NumPy's format") from None
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
-        raise Unreadable(f"{_short(name)} is not made of real numbers")
+        raise Unreadable(f"{shown(name)} is not made of real numbers")
     if not whole:
-        raise Unreadable(f"{_short(name)} is cut short or too long for its shape")
+        raise Unreadable(f"{shown(name)} is cut short or too long for its shape")
     values = np.frombuffer(numbers, dtype).reshape(shape, order="F" if by_columns else "C")
     signed = values if dtype.kind != "u" or dtype.itemsize == 1 else values.astype(np.float64)
     return torch.from_numpy(np.array(signed, dtype=signed.dtype.newbyteorder("=")))
-
-
-def _short(name: str) -> str:
-    """A name that a node chose, fit for a line of the run's record."""
-    return ascii(name)[1:-1][:80]

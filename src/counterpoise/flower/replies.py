@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from flwr.app import ArrayRecord, Message, MetricRecord
 
-from counterpoise.engine.messages import Arrays, byte_count, stack_replies
+from counterpoise.engine.messages import Arrays, byte_count, shown, stack_replies
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower.records import Unreadable, from_record
 from counterpoise.method import Cohort
@@ -107,5 +107,5 @@ def _records(reply: Message, arrays: bool = True) -> tuple[ArrayRecord, MetricRe
             raise Unreadable(f"its reply lacks the record {name}")
     if len(content) > len(wanted):
         extra = min(name for name in content if name not in wanted)
-        raise Unreadable(f"its reply holds the record {ascii(extra)[:80]}, which was not asked for")
+        raise Unreadable(f"its reply holds the record {shown(extra)}, which was not asked for")
     return content.array_records.get(ARRAYS, ArrayRecord()), content.metric_records[METRICS]
