@@ -17,6 +17,7 @@ from rich.console import Console
 
 from counterpoise import __version__
 from counterpoise.cli.data import data
+from counterpoise.cli.deploy import deploy
 from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
@@ -40,6 +41,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
+app.add_typer(deploy, name="deploy")
 app.command()(partition)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
