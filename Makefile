@@ -11,16 +11,19 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench mutants docs data clean
+.PHONY: help demo test test-deploy lint bench mutants docs data clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.core ## Run the quick start
 	$(BIN)/counterpoise run quickstart
 
 test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-deploy: .venv/.dev ## Run a real deployment on this machine: TLS, node keys, crashes (minutes)
+	timeout 1500 $(BIN)/python -m pytest -m deploy $(ARGS)
 
 lint: .venv/.dev ## Check style, format and types
 	$(BIN)/ruff check

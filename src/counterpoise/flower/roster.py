@@ -29,33 +29,38 @@ class Roster:
         self.clients = clients
         self._client: dict[str, int | None] = {}
         """For every identity seen, its client; None for one that is nobody's."""
+        self._proved: set[str] = set()
+        """The identities whose client their names say."""
 
     def present(self, grid: Grid) -> dict[int, int]:
         """For each client that is connected now, its node."""
-        nodes = sorted(grid.get_nodes(), key=lambda node: node.node_id)
-        identities = {node.node_id: node.name or f"node {node.node_id}" for node in nodes}
+        names = {node.node_id: node.name for node in sorted(grid.get_nodes(), key=lambda node: node.node_id)}
+        identities = {node: name or f"node {node}" for node, name in names.items()}
         new = [node for node, identity in identities.items() if identity not in self._client]
-        unnamed = [node for node in new if _number(identities[node]) is None or identities[node] == f"node {node}"]
-        claims = self._ask(grid, unnamed) | {n: _number(identities[n]) for n in new if n not in unnamed}
-        for node in new:
-            if node in claims:
-                self._enter(identities[node], claims[node])
+        proved = {node: number for node in new if (number := _number(names[node])) is not None}
+        for node, client in (proved | self._ask(grid, [node for node in new if node not in proved])).items():
+            self._enter(identities[node], client, node in proved)
         here: dict[int, int] = {}
         for node, identity in identities.items():
-            client = self._client.get(identity)
-            if client is not None and here.setdefault(client, node) != node:
+            held = self._client.get(identity)
+            if held is not None and here.setdefault(held, node) != node:
                 log.warning("%s is connected twice; node %d is not asked.", identity, node)
         return here
 
-    def _enter(self, identity: str, client: int | None) -> None:
-        taken = {held: who for who, held in self._client.items()}
+    def _enter(self, identity: str, client: int | None, proved: bool) -> None:
+        """Give an identity its client, unless that is another's; a name that is proved comes before one's word."""
+        other = next((who for who, held in self._client.items() if held == client and who != identity), None)
         if client is None or not 0 <= client < self.clients:
             log.warning("%s is not one of the %d clients and is not asked.", identity, self.clients)
             client = None
-        elif client in taken:
-            log.warning("%s says it is client %d, which is %s; it is not asked.", identity, client, taken[client])
+        elif other is not None and proved and other not in self._proved:
+            log.warning("%s says it is client %d, which is %s; it is not asked any more.", other, client, identity)
+            self._client[other] = None
+        elif other is not None:
+            log.warning("%s says it is client %d, which is %s; it is not asked.", identity, client, other)
             client = None
         self._client[identity] = client
+        self._proved |= {identity} if proved else set()
 
     def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, int | None]:
         if not nodes:
