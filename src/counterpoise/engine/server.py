@@ -5,7 +5,7 @@ The same in the simulator and on Flower; it knows the world only through `counte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -70,9 +70,8 @@ class Server:
             )
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
-        claims = dict(zip(cohort.ids, _numbers(cohort.examples), strict=True))
         left_out = dict(excluded or {})
-        cohort, refused = admit(cohort, self.limits)
+        cohort, refused, claims = admit(cohort, self.limits)
         left_out |= refused
         if not len(cohort):
             return Outcome(claims, {}, left_out, skipped="no client could be heard")
@@ -143,11 +142,6 @@ class Server:
             sizes = torch.bincount(round.world.layout.layers).to(weights)
             weights = weights @ (sizes / sizes.sum())
         return dict(zip(round.cohort.ids, weights.tolist(), strict=True))
-
-
-def _numbers(values: Tensor) -> Iterable[int | float]:
-    """Whole numbers as such, others as they are."""
-    return [int(v) if float(v).is_integer() else v for v in values.tolist()]
 
 
 def _without(round: Round, excluded: Mapping[int, str]) -> Round:

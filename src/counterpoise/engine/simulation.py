@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
-from counterpoise.engine.backend import Job
+from counterpoise.engine.backend import Job, put
 from counterpoise.engine.client import Loss, Sent, Shared
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
@@ -94,6 +95,19 @@ class Heard(NamedTuple):
     present: Sequence[int] = ()
     sent: Sent | None = None
     """In the simulator: the clients that trained, and all they ended the round with."""
+
+
+class _Ready(NamedTuple):
+    """A round before its model is known: who is asked, who is there, and their work."""
+
+    round: int
+    ids: list[int]
+    dropped: list[int]
+    present: list[int]
+    absent: dict[int, str]
+    asked: int
+    job: Job | None
+    planned: Any
 
 
 class _World:
@@ -212,6 +226,8 @@ class Simulation(Trainer):
         )
         self.server = Server(method, self.start, limits or Limits(), self.memory)
         self.round = 0
+        self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
+        self._ready: _Ready | None = None
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -227,31 +243,24 @@ class Simulation(Trainer):
     def open(self) -> Opened:
         """Draw the next round's clients and what they are sent."""
         begun, round = time.perf_counter(), self.round + 1
-        ids, dropped = self._draw(round)
-        lr = torch.tensor(self.program.local.lr(round), dtype=self.engine.torch_dtype, device=self.server.model.device)
-        return Opened(round, ids, dropped, Shared(self.server.model, self.server.broadcast(), lr), begun)
+        ready = self._ready
+        ids, dropped = (ready.ids, ready.dropped) if ready and ready.round == round else self._draw(round)
+        lr = torch.tensor(self.program.local.lr(round), dtype=self.engine.torch_dtype)
+        shared = Shared(self.server.model, self.server.broadcast(), put(lr, self.server.model.device))
+        return Opened(round, ids, dropped, shared, begun)
 
     def train(self, opened: Opened) -> Heard:
         """The local training of everybody asked, and what adversaries make of it."""
         round, ids, dropped, shared, _ = opened
-        clients = torch.tensor(ids, dtype=torch.int64)
-        sizes = self.federation.train.sizes(clients)
-        absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-        asked = len(ids) - len(absent)
-        absent |= {client: DROPPED for client in dropped if client not in absent}
-        there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
-        clients, sizes = clients[there], sizes[there]
-        present = clients.tolist()
+        ready = self._ready if self._ready and self._ready.round == round else self._prepare(round, ids, dropped)
+        present, absent = ready.present, dict(ready.absent)
         sent: Sent | None = None
-        losses: dict[int, float] = {}
         up = 0
-        if present:
+        if ready.job is not None:
             state = {name: store.gather(present) for name, store in self.client_state.items()}
-            job = self.job(
-                shared, self.federation.base, clients, sizes, self.federation.train.rows(clients), round, state
-            )
-            sent = self.backend.train(job)
-            losses = dict(zip(present, sent.loss.tolist(), strict=True))
+            job = ready.job._replace(shared=shared, state=state)
+            sent = self.backend.train(job, ready.planned)
+            self._look_ahead(round + 1)
             cohort = self.cohort(present, job, sent)
             up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
         else:
@@ -262,8 +271,8 @@ class Simulation(Trainer):
             absent |= strange
         missing = [client for client in present if client not in cohort.ids and client not in absent]
         absent |= dict.fromkeys(missing, SILENT)
-        down = byte_count(pack_broadcast(shared)) * asked
-        return Heard(cohort, absent, losses, up, down, frozenset(liars), present, sent)
+        down = byte_count(pack_broadcast(shared)) * ready.asked
+        return Heard(cohort, absent, {}, up, down, frozenset(liars), present, sent)
 
     def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
         """Take the round in: the server's half, what clients keep, evaluation."""
@@ -276,7 +285,11 @@ class Simulation(Trainer):
         metrics, each = self.evaluator.evaluate(self.server.model, round, last)
         if self.evaluator.clients_due(round, last):
             each |= self.personal(self.server.model)
-        losses = [loss for client, loss in heard.losses.items() if client not in outcome.excluded]
+        # Not before the server is done: on a GPU it would wait for the training.
+        each_loss = heard.losses
+        if heard.sent is not None:
+            each_loss = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
+        losses = [loss for client, loss in each_loss.items() if client not in outcome.excluded]
         if losses:
             metrics = {"train_loss": float(torch.tensor(losses, dtype=torch.float64).mean())} | metrics
         for client, reason in outcome.excluded.items():
@@ -305,6 +318,29 @@ class Simulation(Trainer):
             *self._kept(),
         )
 
+    def _prepare(self, round: int, ids: list[int], dropped: list[int]) -> _Ready:
+        """What a round needs that does not depend on those before it."""
+        clients = torch.tensor(ids, dtype=torch.int64)
+        sizes = self.federation.train.sizes(clients)
+        absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
+        asked = len(ids) - len(absent)
+        absent |= {client: DROPPED for client in dropped if client not in absent}
+        there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+        clients, sizes = clients[there], sizes[there]
+        job = planned = None
+        if len(clients):
+            rows = self.federation.train.rows(clients)
+            job = self.job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
+            planned = self.backend.plan(job)
+        return _Ready(round, ids, dropped, clients.tolist(), absent, asked, job, planned)
+
+    def _look_ahead(self, round: int) -> None:
+        """Prepare the next round while a GPU still trains this one."""
+        self._ready = None
+        if torch.device(self.engine.device).type == "cuda":
+            with contextlib.suppress(CounterpoiseError):  # told when the round comes, if it does
+                self._ready = self._prepare(round, *self._draw(round))
+
     def _meddled(
         self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
     ) -> Cohort:
@@ -326,11 +362,8 @@ class Simulation(Trainer):
 
     def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
-        device = self.server.model.device
-        examples, steps = (
-            job.sizes.to(device, torch.float64),
-            (job.steps * self.program.local.passes).to(device, torch.float64),
-        )
+        counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
+        examples, steps = put(counts, job.device).unbind()
         return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def _nobody(self) -> Cohort:
@@ -352,7 +385,9 @@ class Simulation(Trainer):
 
     def _memory(self) -> int:
         if torch.device(self.engine.device).type == "cuda":
-            return torch.cuda.max_memory_allocated(self.engine.device)
+            # Not `max_memory_allocated`, which takes as long as a small model's step.
+            held: int = torch.cuda.memory_stats_as_nested_dict(self.engine.device)["allocated_bytes"]["all"]["peak"]
+            return held
         if resource is None:
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

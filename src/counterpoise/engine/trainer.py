@@ -96,7 +96,17 @@ class Trainer:
         self.program = Program(method, local, loss, by_functions if batched else by_autograd)
         chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
         self.backend: Backend = (
-            Batched(self.program, module, self.layout, self.traits.keyed, chunk, dtype)
+            Batched(
+                self.program,
+                module,
+                self.layout,
+                self.traits.keyed,
+                chunk,
+                dtype,
+                fused=self.engine.compile,
+                lowered=self.engine.convolutions == "triton",
+                half=self.engine.bf16,
+            )
             if batched
             else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
         )
@@ -118,10 +128,8 @@ class Trainer:
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
     ) -> Job:
         """The training of some clients in a round, each on so many of its rows."""
-        device = self.start.device
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
-        keys = client_keys(self.seed, round, clients.to(device))
-        return Job(shared, samples, rows.to(device), sizes, steps, clients.to(device), keys, state)
+        return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
     def keep(self, ids: Sequence[int], sent: Sent) -> None:
         """What clients keep for their next round, unless it is not finite."""

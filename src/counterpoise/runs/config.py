@@ -74,6 +74,9 @@ class EngineConfig(_Table):
     chunk: int | None = None
     dtype: str = "float32"
     tf32: bool = True
+    bf16: bool = False
+    compile: bool = False
+    convolutions: str = "auto"
     store_gib: float = 4.0
 
 
