@@ -18,6 +18,7 @@ from rich.console import Console
 from counterpoise import __version__, measures
 from counterpoise.cli.compare import carry_on, compare, sweep
 from counterpoise.cli.data import data
+from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.add_typer(runs, name="runs")
+app.add_typer(deploy, name="deploy")
 app.command()(partition)
 app.command()(report)
 app.command()(compare)

@@ -24,6 +24,7 @@ from counterpoise.methods.feddua import branch
 from counterpoise.methods.feddua.evidence import Points, linear
 from counterpoise.methods.feddua.options import (
     BRANCH_STEPS,
+    LADDER,
     REMEMBERED,
     Embedding,
     Estimate,
@@ -141,6 +142,8 @@ def counts(options: Options, name: str = "counts") -> Part:
             "ids": start.new_full((REMEMBERED,), -1, dtype=torch.int64),
             "line": start.new_full((2,), torch.inf, dtype=torch.float64),
         }
+        if options.witnessed:
+            state["witnesses"] = start.new_full((LADDER,), torch.inf, dtype=torch.float64)
         return state | ({"branch": branch.first_branch(start)} if options.branch else {})
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
@@ -154,7 +157,7 @@ def counts(options: Options, name: str = "counts") -> Part:
                 "feddua checks a client's count by the steps that it takes over its data; with local.steps they say nothing "
                 "about the data. Set local.epochs instead."
             )
-        if options.prior == "proxy" and "report" in options.kinds and world.proxy_size < 2 * world.local.batch:
+        if options.rehearses and world.proxy_size < 2 * world.local.batch:
             raise CounterpoiseError(
                 f"feddua with prior='proxy' needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
                 f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
