@@ -15,7 +15,6 @@ import argparse
 import dataclasses
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from typing import Any
 
 import torch
 from arms import Absent, Arm, Loop, Ours, Pfl, folder
-from works import WORKS, Work
+from works import WORKS, Work, machine
 
 import counterpoise as cp
 
@@ -148,26 +147,6 @@ def table(times: dict[str, list[float]], title: str) -> str:
         cells = "".join(f"  {over[base][name]:20.2f} x" for base in over)
         lines.append(f"  {name:50} {1000 * statistics.median(own):9.1f}{cells}")
     return "\n".join(lines)
-
-
-def machine(device: str) -> dict[str, Any]:
-    found = {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-    found |= {"torch": torch.__version__, "system": platform.platform()}
-    names = {line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "CPU part"))}
-    if names:
-        found["cpu"] = ", ".join(sorted(names))
-    if device == "cuda":
-        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    return found
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.is_file() else []
 
 
 def main() -> None:

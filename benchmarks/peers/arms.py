@@ -6,9 +6,11 @@ An arm is made once, keeps its model and data where it trains, and does a number
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import platform
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -45,13 +47,16 @@ def folder(peer: str) -> Path:
 
 
 class Ours:
-    def __init__(self, work: Work, data: Data, model: nn.Module, device: str, threads: int, **options: Any) -> None:
+    def __init__(
+        self, work: Work, data: Data, model: nn.Module, device: str, threads: int, seed: int = 0, **options: Any
+    ) -> None:
         federation = cp.Federation.from_arrays(data.inputs, data.targets, partition=list(data.rows), heldout=0.0)
         self.simulation = Simulation(
             cp.methods.avg(),
             federation,
             model,
             cohort=work.cohort,
+            seed=seed,
             local=cp.Local(epochs=work.epochs, batch=work.batch, optimizer=cp.sgd(work.lr, momentum=work.momentum)),
             engine=cp.Engine(device=device, threads=threads, **options),
             evaluation=cp.Evaluation(every=0, clients_every=0),
@@ -101,16 +106,16 @@ class Pfl:
 
     def __init__(self, work: Work, data: Data, model: nn.Module, device: str, bf16: bool = False) -> None:
         os.environ["PFL_PYTORCH_DEVICE"] = device
-        _find_pfl()
-        from pfl.aggregate.simulate import SimulatedBackend
-        from pfl.algorithm.base import NNAlgorithmParams
-        from pfl.algorithm.federated_averaging import FederatedAveraging
-        from pfl.data.federated_dataset import FederatedDataset
-        from pfl.data.pytorch import PyTorchTensorDataset
-        from pfl.data.sampling import get_user_sampler
-        from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
-        from pfl.metrics import Weighted
-        from pfl.model.pytorch import PyTorchModel
+        with _findable():
+            from pfl.aggregate.simulate import SimulatedBackend
+            from pfl.algorithm.base import NNAlgorithmParams
+            from pfl.algorithm.federated_averaging import FederatedAveraging
+            from pfl.data.federated_dataset import FederatedDataset
+            from pfl.data.pytorch import PyTorchTensorDataset
+            from pfl.data.sampling import get_user_sampler
+            from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+            from pfl.metrics import Weighted
+            from pfl.model.pytorch import PyTorchModel
 
         def loss(x: Tensor, y: Tensor) -> Tensor:
             return F.cross_entropy(model(x), y)
@@ -161,16 +166,21 @@ class Pfl:
         return nn.utils.parameters_to_vector(self.model.pytorch_model.parameters()).detach()
 
 
-def _find_pfl() -> None:
+@contextlib.contextmanager
+def _findable() -> Iterator[None]:
+    """pfl on the path, and something in scipy's place where it is not: pfl's privacy accountants import it, nothing here calls them."""
     if not folder("pfl").is_dir():
         raise Absent(f"pfl is not in {folder('pfl').relative_to(_ROOT)}; run: sh benchmarks/install_peers.sh pfl")
     if str(folder("pfl")) not in sys.path:
         sys.path.append(str(folder("pfl")))
+    names = [f"scipy{part}" for part in ("", ".special", ".stats", ".fft", ".optimize", ".signal")]
+    stand_ins = {} if importlib.util.find_spec("scipy") else {name: _nothing(name) for name in names}
+    sys.modules.update(stand_ins)
     try:
-        import scipy.special  # noqa: F401
-    except ImportError:  # its privacy accountants import it; nothing here calls them
-        for name in ("scipy", "scipy.special", "scipy.stats", "scipy.fft", "scipy.optimize", "scipy.signal"):
-            sys.modules[name] = _nothing(name)
+        yield
+    finally:  # torch looks whether scipy is there, and must not find these
+        for name in stand_ins:
+            del sys.modules[name]
 
 
 def _nothing(name: str) -> ModuleType:
