@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
-from counterpoise.engine.batches import client_keys
+from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
@@ -229,11 +230,16 @@ class Simulation:
             p.name: Store(p.client_state(start), memory) for p in method.parts if p.client_state is not None
         }
         self.round = 0
-        first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
-        trained = size * float(first.double().mean()) * local.epochs
-        if local.steps is not None:
-            trained = size * local.batch * float(torch.as_tensor(local.steps, dtype=torch.float64).mean())
-        self.evaluator = Evaluator(evaluation or Evaluation(), self.backend, self.federation, scores, dtype, trained)
+        self.evaluator = Evaluator(
+            evaluation or Evaluation(),
+            self.backend,
+            self.federation,
+            scores,
+            dtype,
+            trained=size * _samples_trained(federation, local),
+            models=1 + sum(part.personal is not None for part in method.parts),
+            seed=seed,
+        )
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -382,8 +388,8 @@ class Simulation:
         for part in self.program.method.parts if self.evaluator.clients_due(round, last) else ():
             store, own = self.client_state.get(part.name), part.personal
             if own is not None and store is not None:
-                models = ((client, own(self.server.model, store[client])) for client in store)
-                each |= self.evaluator.evaluate_personal(models)
+                of = partial(_own_models, own, self.server.model, store)
+                each |= self.evaluator.evaluate_personal(store, of)
         return each
 
     # ------------------------------------------------------------ state
@@ -431,6 +437,19 @@ def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:
     if given is None:
         return []
     return list(given) if isinstance(given, Sequence) else [given]
+
+
+def _samples_trained(federation: Federation, local: Local) -> float:
+    """What a client goes through in a round, in the mean over all clients, repetitions counted."""
+    clients = torch.arange(federation.clients)
+    sizes = federation.train.sizes(clients)
+    return float(seen(sizes, local.steps_of(clients, sizes), local.batch).double().mean()) * local.passes
+
+
+def _own_models(
+    own: Callable[[Tensor, Mapping[str, Tensor]], Tensor], model: Tensor, store: Store, clients: Sequence[int]
+) -> Tensor:
+    return torch.stack([own(model, store[client]) for client in clients])
 
 
 def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
