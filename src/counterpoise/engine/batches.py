@@ -64,7 +64,7 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int) -> 
 def seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:
     """How many samples, repetitions counted, each client goes through in a pass of its steps."""
     per_lap = ((sizes + batch - 1) // batch).clamp(min=1)
-    return steps // per_lap * sizes + torch.minimum(steps % per_lap * batch, sizes)
+    return steps // per_lap * sizes + steps % per_lap * batch
 
 
 def augment_keys(keys: Tensor, batches: Plan, epoch: int) -> Tensor:

@@ -7,6 +7,7 @@ import copy
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -278,8 +279,8 @@ class Simulation:
             for adversary, who in self.adversaries:
                 cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
                 absent |= strange
-            missing = [client for client in present if client not in cohort.ids and client not in absent]
-            absent |= dict.fromkeys(missing, "it did not reply")
+            missing = {*present} - {*cohort.ids} - {*absent}
+            absent |= dict.fromkeys(sorted(missing), "it did not reply")
             outcome = self.server.receive(cohort, world, absent)
             self.server.whole = False
             self._keep(present, sent)
@@ -456,8 +457,9 @@ def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, s
     """What the server takes of what an adversary made of the replies: one from each client it asked."""
     if not isinstance(cohort, Cohort):
         raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")
-    strange = {client: "it was not asked" for client in cohort.ids if client not in drawn}
-    strange |= {client: "it replied more than once" for client in cohort.ids if cohort.ids.count(client) > 1}
+    asked = {*drawn}
+    strange = {client: "it was not asked" for client in cohort.ids if client not in asked}
+    strange |= {client: "it replied more than once" for client, times in Counter(cohort.ids).items() if times > 1}
     good = torch.tensor(
         [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
     )
