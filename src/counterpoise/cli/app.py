@@ -20,6 +20,7 @@ from counterpoise.cli.data import data
 from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
+from counterpoise.engine.distributed import first_to_say, rank
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -108,9 +109,8 @@ def run(
     values = override(values, settings or [])
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
-    folder = out or _claimed(
-        Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
-    )
+    own = Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
+    folder = out or (own if rank() else _claimed(own))
     with watched(made.method.name, made.rounds) as on_round, _told(as_json):
         done = run_setup(made, on_round, folder)
     _show(done, as_json)
@@ -141,7 +141,7 @@ def _told(as_json: bool) -> Iterator[None]:
     try:
         yield
     except (Interrupted, Diverged) as end:
-        if as_json and isinstance(end.run, Run):
+        if as_json and isinstance(end.run, Run) and not rank():
             typer.echo(json.dumps(end.run.summary()))
         if isinstance(end, Interrupted):
             _leave(str(end), 128 + end.signal)
@@ -163,6 +163,8 @@ def _claimed(path: Path) -> Path:
 
 
 def _show(run: Run, as_json: bool) -> None:
+    if rank():
+        return
     if as_json:
         typer.echo(json.dumps(run.summary()))
         return
@@ -204,7 +206,8 @@ def _size(count: float) -> str:
 
 
 def _leave(message: str, code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+    if first_to_say():
+        Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
     raise SystemExit(code)
 
 

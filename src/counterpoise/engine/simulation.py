@@ -22,6 +22,7 @@ from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
@@ -213,6 +214,7 @@ class Simulation:
             if self.engine.backend == "per-client":
                 self.engine = replace(self.engine, threads=1)
         device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
+        group = Group.join(device)
         self.federation = federation.to(device)
         module = copy.deepcopy(model).to(device=device, dtype=dtype)
         batched = self.engine.backend == "batched"
@@ -223,6 +225,8 @@ class Simulation:
             if batched
             else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
         )
+        if group is not None:
+            self.backend = Distributed(self.backend, self.program, group)
         self.module = module
         start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
         memory = self.engine.store_gib * 2**30

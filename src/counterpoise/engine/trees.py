@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-__all__ = ["cat", "fill", "layout", "own", "select", "stack", "where"]
+__all__ = ["cat", "fill", "layout", "own", "pack", "row_size", "select", "stack", "unpack", "where"]
 
 
 def select(tree: Any, rows: Tensor | int) -> Any:
@@ -68,3 +68,26 @@ def fill(target: Any, source: Any) -> None:
                 f"a tensor of {of.dtype} {tuple(of.shape)} does not fit a buffer of {to.dtype} {tuple(to.shape)}"
             )
         to.copy_(of)
+
+
+def pack(tree: Any) -> Tensor:
+    """A stacked tree as bytes, a row for each client: ``[C, bytes]``."""
+    leaves = pytree.tree_leaves(tree)
+    count = len(leaves[0])
+    return torch.cat([t.contiguous().view(count, -1).view(torch.uint8) for t in leaves if t.numel()], 1)
+
+
+def row_size(like: Any) -> int:
+    """The bytes of a row of `pack`, given the tree of one client."""
+    return sum(t.numel() * t.element_size() for t in pytree.tree_leaves(like))
+
+
+def unpack(rows: Tensor, like: Any) -> Any:
+    """The stacked tree that `pack` made rows of, given the tree of one client."""
+    leaves, structure = pytree.tree_flatten(like)
+    columns = torch.split(rows, [t.numel() * t.element_size() for t in leaves], 1)
+    stacked = [
+        column.contiguous().view(t.dtype).view(len(rows), *t.shape) if t.numel() else t.new_empty(len(rows), *t.shape)
+        for column, t in zip(columns, leaves, strict=True)
+    ]
+    return structure.unflatten(stacked)
