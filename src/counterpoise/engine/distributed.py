@@ -13,6 +13,7 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -29,6 +30,7 @@ from counterpoise.errors import CounterpoiseError, Interrupted
 __all__ = ["Distributed", "Group", "first_to_say", "rank"]
 
 _WELL, _STOPPED, _FAILED = 0, 1, 2
+_SAID = "counterpoise/said"
 _TEXT = 1000
 """Bytes of a failure's sentence that travel."""
 
@@ -39,14 +41,15 @@ def rank() -> int:
 
 
 def first_to_say() -> bool:
-    """Whether no other rank has said yet how the run ended; a run of one process always says it."""
-    if not _launched():
-        return True
-    try:
-        store = next(rendezvous("env://"))[0]
-        return bool(store.add("counterpoise/said", 1) == 1)
-    except RuntimeError:
+    """Whether it is for this process to say how the run ended: rank 0, or another when rank 0 says nothing."""
+    if not _launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return rank() == 0
+    store = next(rendezvous("env://"))[0]
+    if rank():
+        with contextlib.suppress(RuntimeError):  # nobody has said it in that time
+            store.wait([_SAID], timedelta(seconds=5))
+            return False
+    return bool(store.add(_SAID, 1) == 1)
 
 
 def _launched() -> bool:
