@@ -20,7 +20,7 @@ from counterpoise.methods import ditto, fedavg
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 12)), min_size=1, max_size=5), st.integers(1, 9))
 def test_samples_gone_through_are_those_of_the_plan(clients, batch):
     sizes, steps = (torch.tensor(column) for column in zip(*clients, strict=True))
-    planned = plan(torch.arange(len(sizes)), sizes, steps, batch, epoch=0)
+    planned = plan(torch.arange(len(sizes)), sizes, steps, batch, torch.zeros_like(sizes))
     assert seen(sizes, steps, batch).tolist() == planned.real.sum((1, 2)).tolist()
     assert seen(torch.tensor([0]), torch.tensor([0]), batch).tolist() == [0]
 

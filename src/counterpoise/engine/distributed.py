@@ -127,19 +127,24 @@ class Distributed:
         self._inner, self._program, self._group = inner, program, group
         self._like: Any = None
 
-    def train(self, job: Job) -> Sent:
-        ranks = self._group.size
-        order = job.steps.argsort(
-            descending=True, stable=True
-        )  # the long ones dealt out first, so that shares are alike
-        shares = [order[rank::ranks] for rank in range(ranks)]
+    def plan(self, job: Job) -> Any:
+        mine = self._shares(job)[self._group.rank]
+        return self._inner.plan(job.some(mine)) if len(mine) else None
+
+    def _shares(self, job: Job) -> list[Tensor]:
+        """The places of every rank in the cohort, the longest clients dealt out first, so that shares are alike."""
+        order = job.steps.argsort(descending=True, stable=True)
+        return [order[rank :: self._group.size] for rank in range(self._group.size)]
+
+    def train(self, job: Job, planned: Any = None) -> Sent:
+        shares, ranks = self._shares(job), self._group.size
         like = self._one_reply(job)
         fared, rows = _WELL, job.shared.start.new_empty(0, row_size(like), dtype=torch.uint8)
         failure: BaseException | None = None
         try:
             mine = shares[self._group.rank]
             if len(mine):
-                rows = pack(self._inner.train(job.some(mine)))
+                rows = pack(self._inner.train(job.some(mine), planned))
         except Interrupted as stopped:
             fared, failure = _STOPPED, stopped
         except Exception as error:

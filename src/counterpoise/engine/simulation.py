@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
-from counterpoise.engine.backend import Backend, Job
+from counterpoise.engine.backend import Backend, Job, put
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
@@ -90,6 +91,18 @@ class RoundRecord:
     """What it keeps on the clients seen, all together."""
 
 
+class _Ready(NamedTuple):
+    """A round before its model is known: who is asked, who is there, and their work."""
+
+    round: int
+    ids: tuple[int, ...]
+    present: list[int]
+    absent: dict[int, str]
+    asked: int
+    job: Job | None
+    planned: Any
+
+
 class _World:
     """`counterpoise.method.World` of one round in the simulator."""
 
@@ -106,7 +119,8 @@ class _World:
         probe = self._simulation.federation.probe
         if probe is None:
             raise CounterpoiseError(
-                "This method needs a probe set on the server; load the federation with probe=1 (samples per class)."
+                "This method needs a probe set on the server; load the federation with probe=1 (samples per class), "
+                "in a configuration data.probe = 1."
             )
         return probe
 
@@ -131,7 +145,8 @@ class _World:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
         if proxy is None:
             raise CounterpoiseError(
-                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples)."
+                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples), "
+                "in a configuration data.proxy = 1000."
             )
         if max(sizes) > len(proxy):
             raise CounterpoiseError(
@@ -221,7 +236,17 @@ class Simulation:
         self.program = Program(method, local, loss, by_functions if batched else by_autograd)
         chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
         self.backend: Backend = (
-            Batched(self.program, module, self.layout, self.traits.keyed, chunk, dtype)
+            Batched(
+                self.program,
+                module,
+                self.layout,
+                self.traits.keyed,
+                chunk,
+                dtype,
+                fused=self.engine.compile,
+                lowered=self.engine.convolutions == "triton",
+                half=self.engine.bf16,
+            )
             if batched
             else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
         )
@@ -235,6 +260,8 @@ class Simulation:
             p.name: Store(p.client_state(start), memory) for p in method.parts if p.client_state is not None
         }
         self.round = 0
+        self._nothing = Shared(start.new_empty(0), {}, start.new_empty(()))
+        self._ready: _Ready | None = None
         self.evaluator = Evaluator(
             evaluation or Evaluation(),
             self.backend,
@@ -256,25 +283,17 @@ class Simulation:
         begun = time.perf_counter()
         round = self.round + 1
         with self._setting(), self._seeded(round):
-            ids, dropped = self._draw(round)
+            ready = self._ready if self._ready and self._ready.round == round else self._prepare(round)
             shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
-            clients = torch.tensor(ids, dtype=torch.int64)
-            sizes = self.federation.train.sizes(clients)
-            absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-            asked = len(ids) - len(absent)
-            absent |= {client: DROPPED for client in dropped if client not in absent}
-            there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
-            clients, sizes = clients[there], sizes[there]
-            present = clients.tolist()
+            ids, present, absent = ready.ids, ready.present, dict(ready.absent)
             world = _World(self, round, shared)
             sent: Sent | None = None
             up = 0
-            if present:
+            if ready.job is not None:
                 state = {name: store.gather(present) for name, store in self.client_state.items()}
-                job = self.job(
-                    shared, self.federation.base, clients, sizes, self.federation.train.rows(clients), round, state
-                )
-                sent = self.backend.train(job)
+                job = ready.job._replace(shared=shared, state=state)
+                sent = self.backend.train(job, ready.planned)
+                self._look_ahead(round + 1)
                 cohort = self.cohort(present, job, sent)
                 up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
             else:
@@ -296,11 +315,11 @@ class Simulation:
             metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = byte_count(pack_broadcast(shared)) * asked
+        down = byte_count(pack_broadcast(shared)) * ready.asked
         took = time.perf_counter() - begun
         return RoundRecord(
             round,
-            tuple(ids),
+            ids,
             outcome,
             metrics,
             each,
@@ -311,6 +330,30 @@ class Simulation:
             tuple(sorted(liars)),
             *self._kept(),
         )
+
+    def _prepare(self, round: int) -> _Ready:
+        """What a round needs that does not depend on those before it."""
+        ids, dropped = self._draw(round)
+        clients = torch.tensor(ids, dtype=torch.int64)
+        sizes = self.federation.train.sizes(clients)
+        absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
+        asked = len(ids) - len(absent)
+        absent |= {client: DROPPED for client in dropped if client not in absent}
+        there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+        clients, sizes = clients[there], sizes[there]
+        job = planned = None
+        if len(clients):
+            rows = self.federation.train.rows(clients)
+            job = self.job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
+            planned = self.backend.plan(job)
+        return _Ready(round, tuple(ids), clients.tolist(), absent, asked, job, planned)
+
+    def _look_ahead(self, round: int) -> None:
+        """Prepare the next round while a GPU still trains this one."""
+        self._ready = None
+        if torch.device(self.engine.device).type == "cuda":
+            with contextlib.suppress(CounterpoiseError):  # told when the round comes, if it does
+                self._ready = self._prepare(round)
 
     def _meddled(
         self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
@@ -334,18 +377,13 @@ class Simulation:
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
     ) -> Job:
-        device = self.server.model.device
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
-        keys = client_keys(self.seed, round, clients.to(device))
-        return Job(shared, samples, rows.to(device), sizes, steps, clients.to(device), keys, state)
+        return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
     def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
-        device = self.server.model.device
-        examples, steps = (
-            job.sizes.to(device, torch.float64),
-            (job.steps * self.program.local.passes).to(device, torch.float64),
-        )
+        counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
+        examples, steps = put(counts, job.device).unbind()
         return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def _nobody(self) -> Cohort:
@@ -377,15 +415,15 @@ class Simulation:
 
     def _memory(self) -> int:
         if torch.device(self.engine.device).type == "cuda":
-            return torch.cuda.max_memory_allocated(self.engine.device)
+            # Not `max_memory_allocated`, which takes as long as a small model's step.
+            held: int = torch.cuda.memory_stats_as_nested_dict(self.engine.device)["allocated_bytes"]["all"]["peak"]
+            return held
         if resource is None:
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     def _lr(self, round: int) -> Tensor:
-        return torch.tensor(
-            self.program.local.lr(round), dtype=self.engine.torch_dtype, device=self.server.model.device
-        )
+        return put(torch.tensor(self.program.local.lr(round), dtype=self.engine.torch_dtype), self.server.model.device)
 
     def _personal(self, round: int, last: bool) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model, where a part makes one and the client has been seen."""

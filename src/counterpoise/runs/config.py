@@ -7,6 +7,7 @@ A user's own objects (a module, arrays, a loss) cannot be written down; they sta
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -74,6 +75,9 @@ class EngineConfig(_Table):
     chunk: int | None = None
     dtype: str = "float32"
     tf32: bool = True
+    bf16: bool = False
+    compile: bool = False
+    convolutions: str = "auto"
     store_gib: float = 4.0
 
 
@@ -269,8 +273,9 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
 
 
 def _value(text: str) -> Any:
-    """A TOML value, or else the text itself."""
+    """A TOML value, or else the text itself; ``nan`` is a name (of clients that send it), as no setting is not a number."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return text if isinstance(value, float) and math.isnan(value) else value

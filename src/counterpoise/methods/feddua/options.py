@@ -15,7 +15,7 @@ Embedding = Literal["fixed", "learnable"]
 
 REMEMBERED = 128
 """Points of recent rounds that the fits use beside the cohort's own."""
-BRANCH_STEPS = 10
+BRANCH_STEPS = 5
 """Steps of eq. 11 after an epoch."""
 
 
