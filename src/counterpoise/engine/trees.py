@@ -95,8 +95,8 @@ def row_size(like: Any) -> int:
 def unpack(rows: Tensor, like: Any) -> Any:
     """The stacked tree that `pack` made rows of, given the tree of one client."""
     columns = torch.split(rows, [t.numel() * t.element_size() for t in leaves(like)], 1)
-    stacked = [
-        column.contiguous().view(t.dtype).view(len(rows), *t.shape) if t.numel() else t.new_empty(len(rows), *t.shape)
-        for column, t in zip(columns, leaves(like), strict=True)
-    ]
+    stacked = []
+    for column, t in zip(columns, leaves(like), strict=True):
+        aligned = column.clone(memory_format=torch.contiguous_format).flatten()  # a column may begin at any byte
+        stacked.append(aligned.view(t.dtype).view(len(rows), *t.shape))
     return replaced(like, stacked)
