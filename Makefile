@@ -11,10 +11,10 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py |
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench mutants docs data clean
+.PHONY: help demo test test-deploy lint bench mutants docs data clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: .venv/.core ## Compare seven methods on digits while two clients lie, and write the report
 	$(BIN)/counterpoise compare quickstart --seeds 3 --rounds 20 \
@@ -23,6 +23,9 @@ demo: .venv/.core ## Compare seven methods on digits while two clients lie, and 
 
 test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
 	$(BIN)/python -m pytest $(ARGS)
+
+test-deploy: .venv/.dev ## Run a real deployment on this machine: TLS, node keys, crashes (minutes)
+	timeout 1500 $(BIN)/python -m pytest -m deploy $(ARGS)
 
 lint: .venv/.dev ## Check style, format and types
 	$(BIN)/ruff check
@@ -55,9 +58,9 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,datasets,tensorboard,mlflow]'
+	$(INSTALL) -e '.[dev,datasets,flower,tensorboard,mlflow]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[docs]'
+	$(INSTALL) -e '.[docs,flower]'
 	@touch .venv/.core $@

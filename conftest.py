@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put slow tests last and skip those that need a GPU where there is none."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put slow tests last, leave deployments out unless they are asked for, skip what needs a GPU where there is none."""
+    if "deploy" not in config.getoption("markexpr"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deploy")])
+        items[:] = [item for item in items if not item.get_closest_marker("deploy")]
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if needing:

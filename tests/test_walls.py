@@ -28,6 +28,7 @@ LEVELS = {
     "measures": 3,
     "logs": 4,
     "runs": 4,
+    "flower": 5,
     "presets": 4,
     "report": 5,
     "cli": 6,
@@ -68,6 +69,13 @@ def test_the_core_and_the_engine_need_torch_and_numpy_alone(path: Path) -> None:
         return
     others = {name.partition(".")[0] for name in imports(path)} - ALLOWED
     assert others <= EXTRAS.get(path.relative_to(ROOT).as_posix(), set())
+
+
+def test_flower_is_asked_for_by_its_public_packages_and_in_its_room_alone() -> None:
+    public = {"flwr.app", "flwr.clientapp", "flwr.serverapp", "flwr.serverapp.strategy"}
+    for path in files():
+        asked = {name for name in imports(path) if name.partition(".")[0] == "flwr"}
+        assert asked <= (public if room(path) == "flower" else set()), path
 
 
 def test_simulating_without_a_folder_needs_no_more_either() -> None:

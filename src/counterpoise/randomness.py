@@ -11,7 +11,10 @@ Torch has no unsigned 64-bit arithmetic, so words are int64 and right shifts are
 from __future__ import annotations
 
 import hashlib
+from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -25,11 +28,14 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 _LAST = (1 << 63) - 1
 
 
-def _shift(word: Tensor, bits: int) -> Tensor:
+Words = TypeVar("Words", Tensor, npt.NDArray[np.int64])
+
+
+def _shift(word: Words, bits: int) -> Words:
     return (word >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mix(word: Tensor) -> Tensor:
+def _mix(word: Words) -> Words:
     word = (word ^ _shift(word, 30)) * _FIRST
     word = (word ^ _shift(word, 27)) * _SECOND
     return word ^ _shift(word, 31)
@@ -98,20 +104,23 @@ def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
     """Where a random permutation of ``0 .. size-1`` takes some places, without making the rest of it.
 
     A Feistel network on the next power of four, walked until it is inside: one permutation per key.
+    On the CPU, in NumPy, which takes a small array's operation in a fraction of torch's time.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
+    # Few bits need many turns: with 6, cohorts of 10 clients were visibly uneven.
+    turns = counter(keys, torch.arange(16).view(-1, *(1,) * places.ndim)).expand(16, *places.shape).numpy()
 
-    def shuffle(word: Tensor) -> Tensor:
+    def shuffle(word: npt.NDArray[np.int64], some: npt.NDArray[np.bool_] | slice) -> npt.NDArray[np.int64]:
         left, right = word >> half, word & mask
-        for turn in range(16):  # few bits need many turns: with 6, cohorts of 10 clients were visibly uneven
-            left, right = right, left ^ (counter(keys, turn, right) & mask)
+        for turn in turns:
+            left, right = right, left ^ (_mix((turn[some] ^ right) + _GOLDEN) & mask)
         return (left << half) | right
 
-    word = shuffle(places)
-    while bool((outside := word >= size).any()):
-        word = torch.where(outside, shuffle(word), word)
-    return word
+    word = shuffle(places.numpy(), slice(None))
+    while (outside := word >= size).any():
+        word[outside] = shuffle(word[outside], outside)
+    return torch.from_numpy(word)
 
 
 def sample(population: int, count: int, *words: int) -> Tensor:

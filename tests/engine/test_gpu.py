@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
         models[device] = simulation.server.model.cpu()
         if device == "cuda":
             assert simulation.engine.backend == "batched"
-            assert all(captured.recorded for captured in simulation.backend._captured.values())
+            assert simulation.backend._recorded
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 
@@ -141,3 +142,60 @@ def test_every_method_does_on_the_gpu_what_it_does_on_the_cpu(name: str) -> None
             simulation.advance()
         models[device] = simulation.server.model.cpu()
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-6, atol=1e-8)
+
+
+CNN = [nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10)]
+
+
+def first_gradient(device: str, **engine: bool | str) -> Tensor:
+    """Minus the mean gradient of one batch of each client: what one step of size 1 leaves behind."""
+    federation = cp.load("digits", partition=cp.iid(clients=6))
+    torch.manual_seed(0)
+    simulation = Simulation(
+        cp.methods.fedavg(),
+        federation,
+        nn.Sequential(*(copy.deepcopy(layer) for layer in CNN)),
+        local=cp.Local(steps=1, batch=32, optimizer=cp.sgd(1.0)),
+        engine=cp.Engine(device=device, **engine),
+    )
+    start = simulation.server.model.clone()
+    simulation.advance()
+    return (simulation.server.model - start).cpu().double()
+
+
+@pytest.mark.parametrize(
+    ("engine", "bound"),
+    [
+        ({"tf32": False}, 1e-4),
+        ({"tf32": False, "convolutions": "torch"}, 1e-4),
+        ({"tf32": False, "compile": True}, 1e-4),
+        ({}, 5e-2),
+        ({"compile": True}, 5e-2),
+        ({"bf16": True}, 1.5e-1),
+        ({"bf16": True, "compile": True}, 1.5e-1),
+    ],
+)
+def test_the_first_gradient_is_the_cpus_in_every_precision(engine: dict[str, bool | str], bound: float) -> None:
+    exact = first_gradient("cpu", dtype="float64")
+    assert (first_gradient("cuda", **engine) - exact).norm() <= bound * exact.norm()
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedbac-soft", "feddua"])
+def test_a_compiled_step_is_the_plain_one(method: str) -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12), probe=1, proxy=100)
+    models = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        simulation = Simulation(
+            cp.methods.METHODS.make(method),
+            federation,
+            network(federation.shape, 10),
+            cohort=7,
+            local=cp.Local(epochs=2, batch=10, optimizer=cp.sgd(0.05, momentum=0.5)),
+            engine=cp.Engine(device="cuda", dtype="float64", chunk=4, compile=compiled),
+        )
+        assert simulation.engine.compile == compiled
+        for _ in range(3):
+            simulation.advance()
+        models.append(simulation.server.model)
+    assert torch.allclose(*models, rtol=1e-8, atol=1e-10)

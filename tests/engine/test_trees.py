@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterpoise.engine.trees import cat, fill, layout, stack, where
+from counterpoise.engine.trees import cat, fill, leaves, own, replaced, stack, where
 
 
 def test_a_tree_is_filled_by_name_whatever_the_order():
@@ -36,4 +36,16 @@ def test_stacking_joining_and_masking_go_by_name():
     assert cat([one, two])["b"].tolist() == [2, 4]
     mixed = where(torch.tensor([True, False]), cat([one, two]), cat([two, one]))
     assert mixed["a"].tolist() == [1, 1]
-    assert layout(one) != layout({"a": torch.zeros(2), "b": torch.tensor([2.0])})
+
+
+def test_a_tree_is_taken_apart_and_put_together_again():
+    tree = ({"a": torch.tensor(1.0), "b": None}, torch.tensor(2.0))
+    assert [leaf.item() for leaf in leaves(tree)] == [1, 2]
+    again = replaced(tree, [torch.tensor(3.0), torch.tensor(4.0)])
+    assert (again[0]["a"].item(), again[0]["b"], again[1].item()) == (3, None, 4)
+
+
+def test_an_own_copy_has_room_for_every_element():
+    wide = own({"a": torch.zeros(1).expand(3)})["a"]
+    wide[0] = 1
+    assert wide.tolist() == [1, 0, 0]

@@ -18,6 +18,7 @@ from worlds import FixedWorld, cohort, server
 import counterpoise as cp
 from counterpoise import measures as m
 from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Verdict
 
 NAN = math.nan
 
@@ -26,6 +27,7 @@ NAN = math.nan
 class Said:
     weights: dict | None = None
     notes: dict = field(default_factory=dict)
+    verdicts: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Round:
     bytes_up: int = 10
     bytes_down: int = 3
     memory: int = 0
+    liars: tuple = ()
 
 
 def rounds(values, **more):
@@ -320,6 +323,25 @@ def test_a_summary_names_every_measure(run):
     assert 1 <= found["effective clients (mean over rounds)"] <= 6
     assert found["bytes up"] == run.bytes_up
     assert found["peak memory"] > 1e7
+
+
+def test_a_summary_holds_verdicts_against_the_truth():
+    """Client 1 lies in round 2 alone and is seen; client 2 is accused once of two honest claims."""
+
+    def said(**actions):
+        claims = {int(c[1:]): Verdict(30.0, 10.0, None, None, z, a) for c, (a, z) in actions.items()}
+        return Said(verdicts=claims)
+
+    records = [
+        Round(1, outcome=said(c1=("accepted", 0.1), c2=("warned", -5.0))),
+        Round(2, outcome=said(c1=("corrected", 6.0), c2=("accepted", 0.2)), liars=(1,)),
+    ]
+    found = m.summary(records, counts={1: 8, 2: 10})
+    assert (found["detection recall"], found["detection false alarms"], found["detection auc"]) == (1, 1 / 3, 1)
+    assert (found["detection claims"], found["detection caught"]) == (4, 1)
+    assert found["detection count error"] == pytest.approx(0.125)  # the median of 1/4, 1/4, 0 and 0
+    assert "detection count error" not in m.summary(records)
+    assert "detection recall" not in m.summary(records[:1])
 
 
 def test_what_was_not_measured_is_left_out():

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from counterpoise import __version__
+from counterpoise import __version__, measures
 from counterpoise.cli.compare import carry_on, compare, sweep
 from counterpoise.cli.data import data
+from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.add_typer(runs, name="runs")
+app.add_typer(deploy, name="deploy")
 app.command()(partition)
 app.command()(report)
 app.command()(compare)
@@ -130,8 +132,14 @@ def run(
     folder = out or _claimed(
         Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     )
-    with watched(made.method.name, made.rounds) as on_round, _told(as_json):
-        done = run_setup(made, on_round, folder, log)
+    try:
+        with watched(made.method.name, made.rounds) as on_round, _told(as_json):
+            done = run_setup(made, on_round, folder, log)
+    except CounterpoiseError:
+        if out is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # it is empty where the run was refused before its first round
+        raise
     _show(done, as_json)
 
 
@@ -204,15 +212,29 @@ def _show(run: Run, as_json: bool) -> None:
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
+        *_curve(run),
         f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
+        *([f"played by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     typer.echo("\n".join(lines))
+
+
+def _curve(run: Run) -> list[str]:
+    """The accuracies that papers report, each by its name."""
+    curve = run.curve()
+    if not curve:
+        return []
+    top = measures.best(curve)
+    return [
+        f"accuracy: last round {curve[-1][1]:.2%}, mean of last 10 {measures.mean_of_last(curve):.2%}, "
+        f"best {top.value:.2%} (round {top.round})"
+    ]
 
 
 def _verdicts(judged: list[dict[str, Any]]) -> str:

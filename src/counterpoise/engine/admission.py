@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import torch
-from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort
@@ -31,50 +31,53 @@ class Limits:
             raise CounterpoiseError(f"limits: max_examples must be at least 1, not {self.max_examples!r}.")
 
 
-def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str]]:
-    """The clients whose reply is usable, and why each of the others is not.
+def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
+    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold.
 
     Exclusion must not hide a learning rate that is too high: when most updates are not finite,
     training has diverged.
     """
     if not len(cohort):
-        return cohort, {}
-    reasons: dict[int, str] = {}
-
-    def refuse(bad: Tensor, reason: str) -> None:
-        for place in bad.nonzero().squeeze(1).tolist():
-            reasons.setdefault(cohort.ids[place], reason)
-
-    norms = torch.linalg.vector_norm(cohort.updates, dim=1, dtype=torch.float64)
-    finite = norms.isfinite()
-    if 2 * int((~finite).sum()) > len(cohort):
+        return cohort, {}, {}
+    low, high = cohort.updates.aminmax(dim=1)
+    finite = low.isfinite() & high.isfinite()
+    norms = torch.linalg.vector_norm(cohort.updates, dim=1)  # infinite where only the squares are: far too long, then
+    middle = norms.where(finite & (norms > 0), torch.nan).nanmedian()
+    reports = {
+        f"its report {part}/{name} is not finite": ~(
+            values.flatten(1).isfinite().all(1) if values.ndim > 1 else values.isfinite()
+        )
+        for part, named in cohort.reports.items()
+        for name, values in named.items()
+    }
+    seen = (cohort.examples, cohort.steps, ~finite, norms > limits.norm_ratio * middle, *reports.values())
+    claims, steps, broken, far, *unreadable = torch.stack(
+        [row.double() for row in seen]
+    ).tolist()  # the one wait for a GPU
+    if 2 * sum(broken) > len(cohort):
         raise Diverged(
-            f"Training diverged: the updates of {int((~finite).sum())} of {len(cohort)} clients are not finite. "
+            f"Training diverged: the updates of {sum(broken):.0f} of {len(cohort)} clients are not finite. "
             "Lower the learning rate (local.optimizer.lr)."
         )
-    refuse(~finite, "its update holds NaN or infinity")
-    claims = cohort.examples
-    refuse(~claims.isfinite(), "the data count it claims is not a number")
-    refuse(claims <= 0, "it claims no data")
-    refuse(claims != claims.round(), "the data count it claims is not whole")
-    steps = cohort.steps
-    refuse(
-        ~(steps.isfinite() & (steps > 0) & (steps == steps.round())),
-        "the number of steps it reports is not a positive whole number",
-    )
-    refuse(claims > limits.max_examples, f"it claims more than the {limits.max_examples} samples allowed")
-    for part, named in cohort.reports.items():
-        for name, values in named.items():
-            refuse(
-                ~values.flatten(1).isfinite().all(1) if values.ndim > 1 else ~values.isfinite(),
-                f"its report {part}/{name} is not finite",
-            )
-    moved = norms[finite & (norms > 0)]
-    if len(moved):
-        middle = moved.median()
-        refuse(
-            finite & (norms > limits.norm_ratio * middle),
-            f"its update is over {limits.norm_ratio:g} times as long as the cohort's median",
-        )
+    bad = {
+        "its update holds NaN or infinity": broken,
+        "the data count it claims is not a number": [not isfinite(n) for n in claims],
+        "it claims no data": [n <= 0 for n in claims],
+        "the data count it claims is not whole": [not n.is_integer() for n in claims],
+        "the number of steps it reports is not a positive whole number": [
+            not (k > 0 and k.is_integer()) for k in steps
+        ],
+        f"it claims more than the {limits.max_examples} samples allowed": [n > limits.max_examples for n in claims],
+        **dict(zip(reports, unreadable, strict=True)),
+        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": far,
+    }
+    reasons: dict[int, str] = {}
+    for reason, row in bad.items():
+        for client, is_bad in zip(cohort.ids, row, strict=True):
+            if is_bad:
+                reasons.setdefault(client, reason)
+    claimed = {client: int(n) if n.is_integer() else n for client, n in zip(cohort.ids, claims, strict=True)}
+    if not reasons:
+        return cohort, reasons, claimed
     good = torch.tensor([client not in reasons for client in cohort.ids], device=cohort.updates.device)
-    return cohort.keep(good), reasons
+    return cohort.keep(good), reasons, claimed

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from counterpoise.engine.batches import augment_keys, plan
 from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
-from counterpoise.engine.trees import select
+from counterpoise.engine.trees import cat, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "gather"]
+__all__ = ["Backend", "Batches", "Job", "Script", "gather", "put", "restored"]
+
+_PLANNED_ON_CPU = 2**16
+"""Up to how many samples a GPU's batches are planned on the CPU: many small operations, each cheaper there."""
+
+
+def put(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on a device, without waiting for what the device is doing."""
+    if device.type == "cuda" and not tensor.is_cuda:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 class Job(NamedTuple):
@@ -24,31 +35,36 @@ class Job(NamedTuple):
     shared: Shared
     samples: Samples
     rows: Tensor
-    """``[C, width]`` each client's samples, padded; on the samples' device."""
+    """``[C, width]`` each client's samples, padded; on the CPU, as all that follows but the state."""
     sizes: Tensor
-    """``[C]`` on the CPU."""
+    """``[C]``"""
     steps: Tensor
-    """``[C]`` steps per pass, on the CPU."""
+    """``[C]`` steps per pass."""
     clients: Tensor
-    """``[C]`` the clients' numbers, on the samples' device."""
+    """``[C]`` the clients' numbers."""
     keys: Tensor
-    """``[C]`` the clients' keys for this round, on the samples' device."""
+    """``[C]`` the clients' keys for this round."""
     state: Named
-    """What each client kept, stacked."""
+    """What each client kept, stacked; on the samples' device."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.samples.targets.device
 
     def some(self, places: Tensor) -> Job:
         """The part of the cohort at these places."""
-        there = places.to(self.rows.device)
+        if _all_in_order(places, len(self.sizes)):
+            return self
         sizes = self.sizes[places]
         return Job(
             self.shared,
             self.samples,
-            self.rows[there][:, : int(sizes.max())],
+            self.rows[places][:, : int(sizes.max())],
             sizes,
             self.steps[places],
-            self.clients[there],
-            self.keys[there],
-            select(self.state, there),
+            self.clients[places],
+            self.keys[places],
+            select(self.state, put(places, self.device)) if self.state else {},
         )
 
     def once(self, local: Local) -> Job:
@@ -56,9 +72,20 @@ class Job(NamedTuple):
         return self._replace(steps=(self.sizes + local.batch - 1) // local.batch)
 
     def stakes(self, local: Local) -> Stake:
-        device = self.rows.device
-        total = (self.steps * local.passes).to(device, non_blocking=True)
-        return Stake(self.clients, self.sizes.to(device, non_blocking=True), total, self.keys, self.state)
+        counts = torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys))
+        clients, sizes, steps, keys = put(counts, self.device).unbind()
+        return Stake(clients, sizes, steps, keys, self.state)
+
+
+def restored(pieces: Sequence[tuple[Tensor, Sent]], device: torch.device) -> Sent:
+    """The replies of parts of a cohort, with their places in it, as those of the whole."""
+    places = torch.cat([places for places, _ in pieces])
+    sent = cat([sent for _, sent in pieces])
+    return sent if _all_in_order(places, len(places)) else Sent(*select(sent, put(places.argsort(), device)))
+
+
+def _all_in_order(places: Tensor, count: int) -> bool:
+    return len(places) == count and bool((places == torch.arange(count)).all())
 
 
 class Backend(Protocol):
@@ -66,7 +93,10 @@ class Backend(Protocol):
 
     halt: threading.Event
 
-    def train(self, job: Job) -> Sent:
+    def plan(self, job: Job) -> Any:
+        """What can be prepared of a job before its round begins; the job's `shared` and `state` are not looked at."""
+
+    def train(self, job: Job, planned: Any = None) -> Sent:
         """Every client's reply, stacked in the job's order."""
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
@@ -77,44 +107,79 @@ class Backend(Protocol):
 
 
 class Batches:
-    """One pass of a stack of clients, batch by batch."""
+    """The passes of a stack of clients over their data, batch by batch."""
 
-    def __init__(self, job: Job, local: Local, epoch: int, dtype: torch.dtype) -> None:
+    def __init__(self, job: Job, local: Local, passes: int, dtype: torch.dtype) -> None:
         self.job, self.local, self.dtype = job, local, dtype
-        self.plan = plan(job.keys, job.sizes, job.steps, local.batch, epoch)
-        self.rows = job.rows.gather(1, self.plan.places.flatten(1)).view(self.plan.places.shape)
-        real = self.plan.real.to(dtype)
-        self.share = real / real.sum(2, keepdim=True).clamp(min=1)
-        self.augment = augment_keys(job.keys, self.plan, epoch) if local.augment else None
-
-    def __len__(self) -> int:
-        return int(self.rows.shape[1])
+        size = passes * job.rows.numel()
+        self.device = job.device if size > _PLANNED_ON_CPU else torch.device("cpu")
+        epochs = torch.arange(passes).repeat_interleave(len(job.keys))
+        keys, epochs = (put(t, self.device) for t in (job.keys.repeat(passes), epochs))
+        planned = plan(keys, job.sizes.repeat(passes), job.steps.repeat(passes), local.batch, epochs)
+        rows = put(job.rows, self.device).repeat(passes, 1).gather(1, planned.places.flatten(1))
+        shape = (passes, len(job.keys), *planned.places.shape[1:])
+        # All of [passes, C, S, B] or [passes, C, S].
+        self.rows, self.real, self.keys = rows.view(shape), planned.real.view(shape), planned.model_keys.view(shape[:3])
+        share = self.real.to(dtype)
+        self.share = share / share.sum(3, keepdim=True).clamp(min=1)
+        self.augment = augment_keys(keys, planned, epochs).view(shape) if local.augment else None
 
     @cached_property
-    def counts(self) -> list[list[int]]:
-        """How many samples each client has at each of its steps."""
-        counts = self.plan.real.sum(2).tolist()
-        return [own[:steps] for own, steps in zip(counts, self.job.steps.tolist(), strict=True)]
+    def counts(self) -> list[list[list[int]]]:
+        """How many samples each client has at each of its steps, pass by pass."""
+        return [
+            [own[:steps] for own, steps in zip(clients, self.job.steps.tolist(), strict=True)]
+            for clients in self.real.sum(3).tolist()
+        ]
 
-    def one(self, row: int, step: int, count: int) -> Batch:
+    def one(self, row: int, epoch: int, step: int, count: int) -> Batch:
         """The batch ``[B]`` of one client at a step, without padding."""
-        some = slice(0, count)
-        augment = None if self.augment is None else self.augment[row, step, some]
-        key = self.plan.model_keys[row, step]
-        return gather(
-            self.job.samples,
-            self.local,
-            self.dtype,
-            self.rows[row, step, some],
-            self.share[row, step, some],
-            key,
-            augment,
+        at = (epoch, row, step)
+        augment = None if self.augment is None else self.augment[at][:count]
+        rows, share = self.rows[at][:count], self.share[at][:count]
+        return gather(self.job.samples, self.local, self.dtype, rows, share, self.keys[at], augment)
+
+    def script(self) -> Script:
+        """Everything in the order of the steps, on the samples' device."""
+        ragged = int(self.job.steps.min()) < int(self.job.steps.max())
+
+        def in_order(values: Tensor) -> Tensor:
+            return put(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
+
+        return Script(
+            in_order(self.rows),
+            in_order(self.share),
+            in_order(self.keys),
+            None if self.augment is None else in_order(self.augment),
+            in_order(self.real[..., 0]) if ragged else None,
         )
 
-    def pick(self, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """What `gather` turns into the batches ``[C, B]`` of a step."""
-        keys = None if self.augment is None else self.augment[:, step]
-        return self.rows[:, step], self.share[:, step], self.plan.model_keys[:, step], keys
+
+class Script(NamedTuple):
+    """The batches of a stack of clients, step after step over all passes: what `gather` needs at each."""
+
+    rows: Tensor
+    """``[T, C, B]``"""
+    share: Tensor
+    """``[T, C, B]``"""
+    key: Tensor
+    """``[T, C]``"""
+    augment: Tensor | None
+    """``[T, C, B]``"""
+    active: Tensor | None
+    """``[T, C]`` which clients have a batch; None where all have one at every step."""
+
+    def padded(self) -> Script:
+        """As long as the next power of two, so that scripts of like lengths fit the same buffers."""
+        more = (1 << (len(self.rows) - 1).bit_length()) - len(self.rows)
+        return self._each(lambda t: torch.cat((t, t.new_zeros(more, *t.shape[1:]))))
+
+    def at(self, step: Tensor) -> Script:
+        """The part of one step, whose number lies on the device."""
+        return self._each(lambda t: t.index_select(0, step.view(1)).squeeze(0))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Script:
+        return Script(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]
 
 
 def gather(

@@ -1,110 +1,87 @@
 """The batched backend: a chunk of clients trained as one, by `torch.func.vmap`.
 
 Chunks are cut so that clients of like numbers of steps train together (`buckets`); a client that is
-done before the others of its chunk is masked. On a GPU the step of a chunk is captured as a CUDA graph.
+done before the others of its chunk is masked. On a GPU the phases of a chunk are recorded as CUDA graphs.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from counterpoise.engine.backend import Batches, Job, gather
+from counterpoise.engine.backend import Batches, Job, Script, gather, restored
 from counterpoise.engine.buckets import OVERHEAD, buckets
-from counterpoise.engine.client import Carry, Program, Sent, Stake, Traces
-from counterpoise.engine.graphs import Captured
+from counterpoise.engine.client import Carry, Program, Sent, Shared, Stake, Traces
+from counterpoise.engine.graphs import Recording
 from counterpoise.engine.network import Network
-from counterpoise.engine.trees import cat, layout, select, where
+from counterpoise.engine.trees import fill, leaves, own, where
 from counterpoise.errors import CounterpoiseError, Interrupted
+from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 
 __all__ = ["Batched"]
 
-_MOST_GRAPHS = 16
+_MOST_CHUNKS = 16
 Phase = Callable[..., Carry]
 """A program's `step` or `survey`."""
+Fixed = tuple[Shared, Stake, Script, Script | None]
+"""What stays over the steps of a chunk: the batches of training, and those of a first look."""
 
 
-class Batched:
-    """Trains clients in chunks of at most `chunk`."""
+class Piece(NamedTuple):
+    """A chunk: its clients' places in the cohort, and their batches in training and in the first look."""
 
-    def __init__(
-        self, program: Program, module: nn.Module, layout: Layout, keyed: bool, chunk: int, dtype: torch.dtype
-    ) -> None:
-        self.program = program
-        self.chunk = chunk
-        self.dtype = dtype
-        self.halt = threading.Event()
-        self._network = Network(module, layout, keyed, train=True)
-        self._evaluate = Network(module, layout, keyed, train=False)
-        self._captured: dict[Any, Captured] = {}
+    places: Tensor
+    script: Script
+    survey: Script | None
 
-    def train(self, job: Job) -> Sent:
-        chunks = buckets(job.steps, self.chunk, OVERHEAD[job.rows.device.type])
-        with torch.no_grad():
-            pieces = [self._train(job.some(places)) for places in chunks]
-            return Sent(*select(cat(pieces), torch.cat(chunks).argsort().to(job.rows.device)))
 
-    def _train(self, job: Job) -> Sent:
-        program, shared = self.program, job.shared
-        stake = job.stakes(program.local)
-        carry = vmap(program.begin, in_dims=(None, 0))(shared, stake)
-        if program.surveys:
-            carry = self._pass(program.survey, job.once(program.local), stake, carry, 0, {})
-        longest = int(job.steps.max()) * program.local.passes
-        size = len(shared.start)
-        traces = {s: shared.start.new_zeros(len(job.steps), -(-longest // s), size) for s in program.periods}
-        for epoch in range(program.local.passes):
-            carry = self._pass(program.step, job, stake, carry, epoch, traces)
-            carry = vmap(program.end_epoch, in_dims=(None, 0, 0))(shared, stake, carry)
-        return vmap(program.finish, in_dims=(None, 0, 0, 0))(shared, stake, carry, traces)
+class Cursor(NamedTuple):
+    """Where a chunk is in its script, on the device, and what it carries there."""
 
-    def _pass(self, phase: Phase, job: Job, stake: Stake, carry: Carry, epoch: int, traces: Traces) -> Carry:
-        """One pass over the chunk's data, batch by batch."""
-        ragged = int(job.steps.min()) < int(job.steps.max())
-        advance = self._advance(phase, job, stake, carry, ragged)
-        batches = Batches(job, self.program.local, epoch, self.dtype)
-        for step in range(len(batches)):
-            if self.halt.is_set():
-                raise Interrupted("Stopped.")
-            active = batches.plan.real[:, step, 0] if ragged else None
-            carry = advance(carry, *batches.pick(step), active)
-            _note(traces, job, epoch, step, carry.w)
-        return carry
+    step: Tensor
+    carry: Carry
 
-    def _advance(self, phase: Phase, job: Job, stake: Stake, carry: Carry, ragged: bool) -> Any:
-        """The step of this chunk: as it is on a CPU, captured on a GPU."""
-        step = partial(self._step, phase, job.samples)
-        if job.rows.device.type != "cuda":
-            return partial(step, job.shared, stake)
-        key = (phase.__name__, ragged, id(job.samples), str(layout((job.shared, stake, carry))))
-        if key not in self._captured:
-            while len(self._captured) >= _MOST_GRAPHS:  # the oldest goes: each holds memory of its own
-                del self._captured[next(iter(self._captured))]
-            self._captured[key] = Captured(step)
-        return self._captured[key].bind((job.shared, stake))
 
-    def _step(
-        self,
-        phase: Phase,
-        samples: Any,
-        shared: Any,
-        stake: Any,
-        carry: Carry,
-        rows: Tensor,
-        share: Tensor,
-        key: Tensor,
-        augment: Tensor | None,
-        active: Tensor | None,
-    ) -> Carry:
-        batch = gather(samples, self.program.local, self.dtype, rows, share, key, augment)
-        step = vmap(partial(phase, self._network), in_dims=(None, 0, 0, 0), randomness="different")
+class Chunk:
+    """The phases of a chunk of clients."""
+
+    def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
+        self.backend, self.program, self.samples, self.fixed = backend, backend.program, samples, fixed
+
+    def begin(self) -> Cursor:
+        shared, stake, script, _ = self.fixed
+        return Cursor(script.rows.new_zeros(()), vmap(self.program.begin, in_dims=(None, 0))(shared, stake))
+
+    def survey(self, cursor: Cursor) -> Cursor:
+        shared, stake, _, script = self.fixed
+        assert script is not None
+        return self.advance(self.program.survey, shared, stake, script, cursor)
+
+    def step(self, cursor: Cursor) -> Cursor:
+        shared, stake, script, _ = self.fixed
+        return self.advance(self.program.step, shared, stake, script, cursor)
+
+    def end_epoch(self, cursor: Cursor) -> Cursor:
+        shared, stake, *_ = self.fixed
+        return cursor._replace(carry=vmap(self.program.end_epoch, in_dims=(None, 0, 0))(shared, stake, cursor.carry))
+
+    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
+        shared, stake, *_ = self.fixed
+        return vmap(self.program.finish, in_dims=(None, 0, 0, 0))(shared, stake, cursor.carry, traces)
+
+    def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
+        """One batch of every client that has one."""
+        now, carry = script.at(cursor.step), cursor.carry
+        local, network = self.program.local, self.backend.network
+        batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
+        step = vmap(partial(phase, network), in_dims=(None, 0, 0, 0), randomness="different")
         try:
             after = step(shared, stake, carry, batch)
         except RuntimeError as error:
@@ -115,9 +92,139 @@ class Batched:
                 f"This model cannot be trained as one batch of clients ({reason}). Choose the per-client backend: "
                 "engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
             ) from error
-        if active is None:
-            return after
-        return Carry(*where(active, after, carry))
+        if now.active is not None:
+            after = Carry(*where(now.active, after, carry))
+        return Cursor(cursor.step + 1, after)
+
+
+class Recorded(Chunk):
+    """The same as CUDA graphs: made on first use, for all chunks of these shapes."""
+
+    @cached_property
+    def _begin(self) -> Recording:
+        begin = super().begin
+        return Recording(lambda: own(begin()))  # not the model's buffers, which the cursor would write to
+
+    @cached_property
+    def _survey(self) -> Recording:
+        return Recording(super().survey, self._cursor, into=self._cursor)
+
+    @cached_property
+    def _step(self) -> Recording:
+        shared, stake, script, _ = self.fixed
+        advance = partial(self.advance, self.program.step)
+        return Recording(advance, shared, stake, script, self._cursor, into=self._cursor, fused=self.backend.fused)
+
+    @cached_property
+    def _finish(self) -> Recording:
+        return Recording(super().finish, self._cursor, {})
+
+    @property
+    def _cursor(self) -> Cursor:
+        return self._begin.result  # type: ignore[no-any-return]
+
+    def begin(self) -> Cursor:
+        for phase in ("_begin", "_survey", "_step") if self.program.surveys else ("_begin", "_step"):
+            getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
+        return self._begin()  # type: ignore[no-any-return]
+
+    def survey(self, cursor: Cursor) -> Cursor:
+        return self._survey()  # type: ignore[no-any-return]
+
+    def step(self, cursor: Cursor) -> Cursor:
+        return self._step()  # type: ignore[no-any-return]
+
+    def end_epoch(self, cursor: Cursor) -> Cursor:
+        fill(self._cursor, super().end_epoch(cursor))
+        return self._cursor
+
+    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
+        if traces:
+            return super().finish(cursor, traces)
+        return own(self._finish())  # type: ignore[no-any-return]
+
+
+class Batched:
+    """Trains clients in chunks of at most `chunk`."""
+
+    def __init__(
+        self,
+        program: Program,
+        module: nn.Module,
+        layout: Layout,
+        keyed: bool,
+        chunk: int,
+        dtype: torch.dtype,
+        *,
+        fused: bool = False,
+        lowered: bool = False,
+        half: bool = False,
+    ) -> None:
+        self.program = program
+        self.chunk = chunk
+        self.dtype = dtype
+        self.fused = fused
+        self.halt = threading.Event()
+        self.network = Network(module, layout, keyed, train=True, lowered=lowered, half=half)
+        self._evaluate = Network(module, layout, keyed, train=False, lowered=lowered, half=half)
+        self._recorded: dict[str, Recorded] = {}
+
+    def plan(self, job: Job) -> list[Piece]:
+        local, surveys = self.program.local, self.program.surveys
+        pieces = []
+        for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type]):
+            some = job.some(places)
+            script = Batches(some, local, local.passes, self.dtype).script()
+            survey = Batches(some.once(local), local, 1, self.dtype).script() if surveys else None
+            pieces.append(Piece(places, script, survey))
+        return pieces
+
+    def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
+        with torch.no_grad():
+            pieces = planned or self.plan(job)
+            return restored(
+                [(piece.places, self._train(job.some(piece.places), piece)) for piece in pieces], job.device
+            )
+
+    def _train(self, job: Job, piece: Piece) -> Sent:
+        program, passes = self.program, self.program.local.passes
+        chunk = self._chunk(job, piece)
+        cursor = chunk.begin()
+        if piece.survey is not None:
+            for _ in range(len(piece.survey.rows)):
+                self._go_on()
+                cursor = chunk.survey(cursor)
+            cursor.step.zero_()
+        steps, size = len(piece.script.rows) // passes, len(job.shared.start)
+        traces = {s: job.shared.start.new_zeros(len(job.steps), -(-passes * steps // s), size) for s in program.periods}
+        for epoch in range(passes):
+            for step in range(steps):
+                self._go_on()
+                cursor = chunk.step(cursor)
+                _note(traces, job, epoch, step, cursor.carry.w)
+            if program.ends_epochs:
+                cursor = chunk.end_epoch(cursor)
+        return chunk.finish(cursor, traces)
+
+    def _go_on(self) -> None:
+        if self.halt.is_set():
+            raise Interrupted("Stopped.")
+
+    def _chunk(self, job: Job, piece: Piece) -> Chunk:
+        """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
+        fixed = (job.shared, job.stakes(self.program.local), piece.script, piece.survey)
+        if job.device.type != "cuda":
+            return Chunk(self, job.samples, fixed)
+        fixed = (*fixed[:2], piece.script.padded(), None if piece.survey is None else piece.survey.padded())
+        key = (id(job.samples), *((tuple(t.shape), t.dtype) for t in leaves(fixed)), [t is None for t in piece.script])
+        name = str(key)
+        if name in self._recorded:
+            fill(self._recorded[name].fixed, fixed)
+        else:
+            while len(self._recorded) >= _MOST_CHUNKS:  # the oldest goes: each holds memory of its own
+                del self._recorded[next(iter(self._recorded))]
+            self._recorded[name] = Recorded(self, job.samples, own(fixed))
+        return self._recorded[name]
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():

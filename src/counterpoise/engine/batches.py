@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,31 +37,32 @@ def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     return counter(seed, purpose("client"), round, clients)
 
 
-def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int) -> Plan:
+def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Tensor) -> Plan:
     """The batches of one pass of ``steps[i]`` steps over ``sizes[i] >= 1`` samples.
 
     A pass longer than the data goes through it again in a new order. `sizes` and `steps` lie on the
-    CPU, so that nothing here waits for a GPU.
+    CPU, so that nothing here waits for a GPU. `epoch` is one number or one for each row.
     """
     device = keys.device
+    epochs = torch.as_tensor(epoch, device=device).expand(len(keys))
     per_lap = (sizes + batch - 1) // batch
     laps = (steps - 1) // per_lap + 1
-    owner = torch.repeat_interleave(torch.arange(len(sizes)), laps)  # one order for each client and lap
+    owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), laps.numpy()))  # one order for each client and lap
     first = laps.cumsum(0) - laps
     lap_of_order = torch.arange(len(owner)) - first[owner]
     count, width = int(steps.max()), int(sizes.max())
     moved = (t.to(device, non_blocking=True) for t in (sizes, steps, per_lap, laps, owner, first, lap_of_order))
     sizes, steps, per_lap, laps, owner, first, lap_of_order = moved
-    order = orders(counter(keys[owner], _BATCHES, epoch, lap_of_order), sizes[owner], width)
+    order = orders(counter(keys[owner], _BATCHES, epochs[owner], lap_of_order), sizes[owner], width)
     step = torch.arange(count, device=device)
     lap = torch.minimum(step[None, :] // per_lap[:, None], laps[:, None] - 1)
     place = (step[None, :] % per_lap[:, None])[:, :, None] * batch + torch.arange(batch, device=device)
     real = (place < sizes[:, None, None]) & (step[None, :] < steps[:, None])[:, :, None]
     position = (first[:, None] + lap)[:, :, None] * width + place.clamp(max=width - 1)
     places = torch.where(real, order.flatten()[position], 0)
-    return Plan(places, real, lap, counter(keys[:, None], _MODEL, epoch, step[None, :]))
+    return Plan(places, real, lap, counter(keys[:, None], _MODEL, epochs[:, None], step[None, :]))
 
 
-def augment_keys(keys: Tensor, batches: Plan, epoch: int) -> Tensor:
+def augment_keys(keys: Tensor, batches: Plan, epochs: Tensor) -> Tensor:
     """``[C, S, B]`` one key per sample seen, for its augmentation."""
-    return counter(keys[:, None, None], _AUGMENT, epoch, batches.lap[:, :, None], batches.places)
+    return counter(keys[:, None, None], _AUGMENT, epochs[:, None, None], batches.lap[:, :, None], batches.places)

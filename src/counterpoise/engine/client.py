@@ -168,6 +168,7 @@ class Program:
     parts: tuple[Part, ...] = field(init=False)
     second_order: bool = field(init=False)
     surveys: bool = field(init=False)
+    ends_epochs: bool = field(init=False)
     periods: tuple[int, ...] = field(init=False)
     """Every how many steps parts ask for a client's displacement."""
 
@@ -175,6 +176,7 @@ class Program:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
         object.__setattr__(self, "second_order", any(part.second_order for part in self.parts))
         object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
+        object.__setattr__(self, "ends_epochs", any(part.after_epoch is not None for part in self.parts))
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
 

@@ -1,4 +1,4 @@
-"""One training step as a CUDA graph: recorded once, replayed without Python or launch overhead."""
+"""A function of fixed buffers as a CUDA graph: recorded once, replayed without Python or launch overhead."""
 
 from __future__ import annotations
 
@@ -7,68 +7,47 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import fill, own
+from counterpoise.engine.trees import fill, leaves, replaced
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Captured"]
+__all__ = ["Recording"]
 
 
-class Captured:
-    """A function ``(*fixed, carry, *moving) -> carry`` recorded as a CUDA graph on its first call.
+class Recording:
+    """``function(*arguments)``, recorded on the arguments' buffers; a call reads what they hold then.
 
-    Its inputs live in static buffers: `bind` fills those of `fixed`, each call those of `moving`,
-    and `carry` stays where it is from step to step. Hooks may therefore do whatever is a pure
-    function of tensors; what waits for the GPU (`.item()`, a branch on a tensor) cannot be recorded.
+    What it gives lies in the same buffers after every call: those of `into`, which may be one of the
+    arguments, or wherever the function put it. The function may do whatever is a pure function of tensors; what
+    waits for the GPU (`.item()`, a branch on a tensor) cannot be recorded. With `fused` it is compiled
+    first: what it does element by element becomes few kernels that write `into` as they compute.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._function = function
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._fixed: Any = None
-        self._carry: Any = None
-        self._moving: Any = None
-
-    @property
-    def recorded(self) -> bool:
-        return self._graph is not None
-
-    def bind(self, fixed: tuple[Any, ...]) -> Callable[..., Any]:
-        """Start on another chunk: load what stays the same over its steps."""
-        if self._graph is not None:
-            fill(self._fixed, fixed)
-        else:
-            self._fixed = own(fixed)
-        return self
-
-    def __call__(self, carry: Any, *moving: Any) -> Any:
-        if self._graph is None:
-            self._carry, self._moving = own(carry), own(moving)
-            self._record()
-        if carry is not self._carry:
-            fill(self._carry, carry)
-        fill(self._moving, moving)
-        assert self._graph is not None
-        self._graph.replay()
-        return self._carry
-
-    def _record(self) -> None:
+    def __init__(self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False) -> None:
+        self._function, self._arguments, self._into = function, arguments, into
         drawn = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
+            run = self._compiled() if fused else self._run
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the recording
-                self._function(*self._fixed, self._carry, *self._moving)
-        torch.cuda.current_stream().wait_stream(stream)
+                run()
+        torch.cuda.synchronize()
         torch.cuda.set_rng_state(drawn)
-        graph = torch.cuda.CUDAGraph()
+        self._graph = torch.cuda.CUDAGraph()
         # A graph that Python throws away during a recording ends the recording, so the collector waits.
-        gc.collect()
         collecting = gc.isenabled()
         gc.disable()
         try:
-            with torch.cuda.graph(graph):
-                fill(self._carry, self._function(*self._fixed, self._carry, *self._moving))
+            with torch.cuda.stream(stream):
+                self._graph.capture_begin()
+                try:
+                    self.result = run()
+                finally:
+                    self._graph.capture_end()
+            torch.cuda.current_stream().wait_stream(stream)
         except RuntimeError as error:
             raise CounterpoiseError(
                 "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes a "
@@ -77,4 +56,31 @@ class Captured:
         finally:
             if collecting:
                 gc.enable()
-        self._graph = graph
+
+    def __call__(self) -> Any:
+        self._graph.replay()
+        return self.result
+
+    def _run(self) -> Any:
+        result = self._function(*self._arguments)
+        if self._into is None:
+            return result
+        fill(self._into, result)
+        return self._into
+
+    def _compiled(self) -> Callable[[], Any]:
+        """`_run`, compiled, for a function that writes into its last argument."""
+        buffers = list(leaves(self._arguments))
+
+        def run(*buffers: Tensor) -> None:
+            arguments = replaced(self._arguments, buffers)
+            fill(arguments[-1], self._function(*arguments))
+
+        # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
+        compiled = torch.compile(make_fx(run)(*buffers), dynamic=False, fullgraph=True)
+
+        def call() -> Any:
+            compiled(*buffers)
+            return self._into
+
+        return call

@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoise.engine.client import Named, Program, Sent, Shared, Stake
 from counterpoise.method import Cohort
 
-__all__ = ["byte_count", "pack_broadcast", "pack_reply", "stack_replies", "template", "unpack_broadcast"]
+__all__ = ["byte_count", "pack_broadcast", "pack_reply", "shown", "stack_replies", "template", "unpack_broadcast"]
 
 Arrays = dict[str, Tensor]
 
@@ -91,13 +91,18 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
     if missing:
         return f"its reply lacks {min(missing)}"
     if extra:
-        return f"its reply holds {min(extra)}, which was not asked for"
+        return f"its reply holds {shown(min(extra))}, which was not asked for"
     for name, tensor in like.items():
         if reply[name].shape != tensor.shape:
             return f"{name} has shape {list(reply[name].shape)} and should have {list(tensor.shape)}"
         if reply[name].dtype == torch.bool or reply[name].is_complex():
             return f"{name} is not made of real numbers"
     return ""
+
+
+def shown(name: str) -> str:
+    """A name that a sender chose, fit for a line of a log."""
+    return ascii(name)[1:-1][:80]
 
 
 def byte_count(arrays: Mapping[str, Tensor]) -> int:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from counterpoise.engine.convolution import Lowered
 from counterpoise.engine.keyed import Keyed
 from counterpoise.flat import Layout
 
@@ -18,13 +20,18 @@ class Network:
     """One private copy of a module, called with the parameters taken from a flat vector.
 
     Parameters are bound by assignment into the copy, which is cheaper than `functional_call` and
-    works with and without `vmap`; so a copy belongs to one thread.
+    works with and without `vmap`; so a copy belongs to one thread. With `lowered`, convolutions are
+    computed by kernels for stacks of clients; with `half`, the module computes in bfloat16.
     """
 
-    def __init__(self, module: nn.Module, layout: Layout, keyed: bool, train: bool) -> None:
+    def __init__(
+        self, module: nn.Module, layout: Layout, keyed: bool, train: bool, lowered: bool = False, half: bool = False
+    ) -> None:
         self.module = copy.deepcopy(module).train(train)
         self.layout = layout
-        self.keyed = keyed
+        self.keyed, self.lowered, self.half = keyed, lowered, half
+        if half:
+            self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}
         owners = {id(p): places[n] for n, p in self.module.named_parameters() if n in places}
         self.slots = [
@@ -35,11 +42,17 @@ class Network:
         ]
 
     def __call__(self, w: Tensor, inputs: Any, key: Tensor | None = None, call: str = "forward") -> Tensor:
+        precise = w.dtype
+        if self.half:
+            w = w.to(torch.bfloat16)
+            inputs = inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
         tensors = self.layout.unflatten(w)
         for parameters, name, place in self.slots:
             parameters[name] = tensors[place]  # type: ignore[assignment]
         function = self.module if call == "forward" else getattr(self.module, call)
-        if self.keyed:
-            with Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key):
-                return function(inputs)  # type: ignore[no-any-return]
-        return function(inputs)  # type: ignore[no-any-return]
+        with contextlib.ExitStack() as modes:
+            if self.lowered:
+                modes.enter_context(Lowered())
+            if self.keyed:
+                modes.enter_context(Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key))
+            return function(inputs).to(precise)  # type: ignore[no-any-return]

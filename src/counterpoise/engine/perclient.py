@@ -7,7 +7,6 @@ and runs its operations on one core, so a client's result does not depend on how
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -39,7 +38,10 @@ class PerClient:
         self._pool = ThreadPoolExecutor(threads, "counterpoise", initializer=torch.set_num_threads, initargs=(1,))
         self._evaluate = Network(module, layout, keyed, train=False)
 
-    def train(self, job: Job) -> Sent:
+    def plan(self, job: Job) -> None:
+        """Planned as it trains."""
+
+    def train(self, job: Job, planned: None = None) -> Sent:
         # Longest first, so that no thread is left alone with a long client at the end. Batches are
         # planned for a few clients of like size at once: one by one, small models would wait for it.
         order = job.steps.argsort(descending=True, stable=True)
@@ -50,11 +52,11 @@ class PerClient:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
                 stakes = some.stakes(local)
-                passes = [Batches(some, local, epoch, self.dtype) for epoch in range(local.passes)]
-                surveys = [Batches(some.once(local), local, 0, self.dtype)] if self.program.surveys else []
+                passes = Batches(some, local, local.passes, self.dtype)
+                survey = Batches(some.once(local), local, 1, self.dtype) if self.program.surveys else None
                 for row, place in enumerate(places.tolist()):
                     futures[place] = self._pool.submit(
-                        self._train, some, select(stakes, row), surveys, passes, row, failed
+                        self._train, some, select(stakes, row), survey, passes, row, failed
                     )
             return Sent(*stack([futures[i].result() for i in range(len(job.sizes))]))
         except BaseException:
@@ -67,8 +69,8 @@ class PerClient:
         self,
         job: Job,
         stake: Stake,
-        surveys: Sequence[Batches],
-        passes: Sequence[Batches],
+        survey: Batches | None,
+        passes: Batches,
         row: int,
         failed: threading.Event,
     ) -> Sent:
@@ -78,17 +80,16 @@ class PerClient:
         program, shared = self.program, job.shared
         with torch.no_grad():
             carry = program.begin(shared, stake)
-            for batches in surveys:
-                for step, count in enumerate(batches.counts[row]):
-                    self._go_on(failed)
-                    carry = program.survey(network, shared, stake, carry, batches.one(row, step, count))
-            steps = sum(len(batches.counts[row]) for batches in passes)
+            for step, count in enumerate(survey.counts[0][row] if survey else ()):
+                self._go_on(failed)
+                carry = program.survey(network, shared, stake, carry, survey.one(row, 0, step, count))  # type: ignore[union-attr]
+            steps = sum(len(counts[row]) for counts in passes.counts)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
             taken = 0
-            for batches in passes:
-                for step, count in enumerate(batches.counts[row]):
+            for epoch, counts in enumerate(passes.counts):
+                for step, count in enumerate(counts[row]):
                     self._go_on(failed)
-                    carry = program.step(network, shared, stake, carry, batches.one(row, step, count))
+                    carry = program.step(network, shared, stake, carry, passes.one(row, epoch, step, count))
                     for every, trace in traces.items():
                         if taken % every == 0:
                             torch.sub(carry.w, shared.start, out=trace[taken // every])

@@ -5,7 +5,7 @@ The same in the simulator and on Flower; it knows the world only through `counte
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 import torch
@@ -29,12 +29,14 @@ class Outcome:
 
     claims: Mapping[int, int | float]
     weights: Mapping[int, float] | None
-    """The effective weight of each client heard; None for a rule that has none."""
+    """The effective weight of each client heard, the factor of its update in the combined one; None for a rule that has none."""
     excluded: Mapping[int, str] = field(default_factory=dict)
     skipped: str = ""
     """Why the model was left as it was; empty when it was not."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """Named numbers of the round as a whole."""
 
 
 class Server:
@@ -70,9 +72,8 @@ class Server:
             )
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
-        claims = dict(zip(cohort.ids, _numbers(cohort.examples), strict=True))
         left_out = dict(excluded or {})
-        cohort, refused = admit(cohort, self.limits)
+        cohort, refused, claims = admit(cohort, self.limits)
         left_out |= refused
         if not len(cohort):
             return Outcome(claims, {}, left_out, skipped="no client could be heard")
@@ -108,14 +109,14 @@ class Server:
                 # What the server learned of its clients stays; what it would have done with them does not.
                 learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
                 self._commit(self.model, state, rows, learned)
-                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts)
+                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts, round.facts)
         if not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
         notes |= self._contributions(round)
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
-        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
+        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts, round.facts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
         self.whole = False
@@ -126,12 +127,15 @@ class Server:
                 self.records[name].scatter(ids, values)
 
     def _contributions(self, round: Round) -> dict[str, dict[int, float]]:
-        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it; those of a plain mean sum to 1."""
+        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it.
+
+        Those of a plain mean sum to 1; what is left of 1 elsewhere is a memory's, a momentum's or a learning rate's.
+        """
         step, weights = round.model - self.model, round.weights
         length = step @ step
         if weights is None or weights.ndim > 1 or not bool(length):
             return {}
-        shares = (round.cohort.updates @ step).double() * (weights / weights.sum()).double() / length.double()
+        shares = (round.cohort.updates @ step).double() * weights.double() / length.double()
         return {"contribution": dict(zip(round.cohort.ids, shares.tolist(), strict=True))}
 
     def _effective(self, round: Round) -> dict[int, float] | None:
@@ -143,11 +147,6 @@ class Server:
             sizes = torch.bincount(round.world.layout.layers).to(weights)
             weights = weights @ (sizes / sizes.sum())
         return dict(zip(round.cohort.ids, weights.tolist(), strict=True))
-
-
-def _numbers(values: Tensor) -> Iterable[int | float]:
-    """Whole numbers as such, others as they are."""
-    return [int(v) if float(v).is_integer() else v for v in values.tolist()]
 
 
 def _without(round: Round, excluded: Mapping[int, str]) -> Round:

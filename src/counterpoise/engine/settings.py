@@ -11,11 +11,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from counterpoise.engine.convolution import available
 from counterpoise.errors import CounterpoiseError, unknown
 
 __all__ = ["Engine"]
 
 BACKENDS = ("auto", "batched", "per-client")
+CONVOLUTIONS = ("auto", "triton", "torch")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _ELEMENTS = {"cpu": 2**25, "cuda": 2**29}
 """How many numbers one copy of a chunk's models may hold by default."""
@@ -37,6 +39,14 @@ class Engine:
     """'float32' or 'float64'."""
     tf32: bool = True
     """On a GPU, let float32 products use TF32: faster, with about three digits less in a product."""
+    bf16: bool = False
+    """Compute models and their gradients in bfloat16, on the batched backend; parameters and methods stay in float32."""
+    compile: bool = False
+    """On a GPU, compile the training step: faster rounds after some ten seconds, kept by torch for the next run. Off
+    where there is no C compiler."""
+    convolutions: str = "auto"
+    """On a GPU, 'triton' (kernels for stacks of clients) or 'torch' (grouped convolutions); auto takes the first where it
+    can be had."""
     store_gib: float = 4.0
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 
@@ -45,6 +55,12 @@ class Engine:
             raise unknown("backend", self.backend, BACKENDS)
         if self.dtype not in DTYPES:
             raise unknown("dtype", self.dtype, DTYPES)
+        if self.convolutions not in CONVOLUTIONS:
+            raise unknown("convolutions", self.convolutions, CONVOLUTIONS)
+        if self.bf16 and (self.backend == "per-client" or self.dtype != "float32"):
+            raise CounterpoiseError(
+                "engine: bf16 needs the batched backend and dtype float32; set bf16=False or those."
+            )
         for name in ("threads", "chunk"):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -71,12 +87,22 @@ class Engine:
         """This setting with every open choice made."""
         device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.device(device).type
-        backend = self.backend if self.backend != "auto" else "per-client" if kind == "cpu" else "batched"
+        backend = (
+            self.backend if self.backend != "auto" else "per-client" if kind == "cpu" and not self.bf16 else "batched"
+        )
+        kernels = kind == "cuda" and backend == "batched" and self.dtype == "float32" and available()
+        if self.convolutions == "triton" and not kernels:
+            raise CounterpoiseError(
+                "engine: convolutions=triton needs a GPU, Triton, a C compiler, the batched backend and dtype float32. "
+                "Use convolutions=auto."
+            )
         most = max(1, _ELEMENTS[kind] // parameters)
         return replace(
             self,
             backend=backend,
             device=device,
+            compile=self.compile and kind == "cuda" and backend == "batched" and available(),
+            convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or _cores(),
             chunk=self.chunk or min(max(cohort, 1), most),
         )

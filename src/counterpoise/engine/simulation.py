@@ -7,31 +7,27 @@ import copy
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
-from counterpoise.engine.backend import Backend, Job
-from counterpoise.engine.batched import Batched
-from counterpoise.engine.batches import client_keys
-from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
-from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
-from counterpoise.engine.inspection import inspect_model
+from counterpoise.engine.backend import Job, put
+from counterpoise.engine.client import Loss, Sent, Shared
+from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
-from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
-from counterpoise.engine.store import Store, row_bytes
+from counterpoise.engine.store import row_bytes
+from counterpoise.engine.trainer import Trainer
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.availability import DROPPED, Availability, Sampler, availability
+from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
-from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose, sample
@@ -41,24 +37,11 @@ try:
 except ImportError:  # not a POSIX system
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Adversaries", "RoundRecord", "Simulation", "each_adversary"]
+__all__ = ["Adversaries", "Heard", "Opened", "RoundRecord", "Simulation", "each_adversary"]
 
 Meddler = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
 Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
-
-RESERVED = (
-    "round",
-    "loss",
-    "train_loss",
-    "seconds",
-    "bytes_up",
-    "bytes_down",
-    "bytes_server",
-    "bytes_clients",
-    "memory",
-    "skipped",
-)
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +70,46 @@ class RoundRecord:
     """What it keeps on the clients seen, all together."""
 
 
+class Opened(NamedTuple):
+    """A round that has begun: who is asked, and what everybody is sent."""
+
+    round: int
+    asked: list[int]
+    dropped: list[int]
+    """Those of them that an availability lets drop out."""
+    shared: Shared
+    begun: float
+
+
+class Heard(NamedTuple):
+    """What came back from the clients asked, in the simulator or over a network."""
+
+    cohort: Cohort
+    absent: dict[int, str]
+    """Who could not be heard, and why."""
+    losses: Mapping[int, float]
+    """Each client's mean loss in training."""
+    bytes_up: int
+    bytes_down: int
+    liars: frozenset[int] = frozenset()
+    present: Sequence[int] = ()
+    sent: Sent | None = None
+    """In the simulator: the clients that trained, and all they ended the round with."""
+
+
+class _Ready(NamedTuple):
+    """A round before its model is known: who is asked, who is there, and their work."""
+
+    round: int
+    ids: list[int]
+    dropped: list[int]
+    present: list[int]
+    absent: dict[int, str]
+    asked: int
+    job: Job | None
+    planned: Any
+
+
 class _World:
     """`counterpoise.method.World` of one round in the simulator."""
 
@@ -103,7 +126,8 @@ class _World:
         probe = self._simulation.federation.probe
         if probe is None:
             raise CounterpoiseError(
-                "This method needs a probe set on the server; load the federation with probe=1 (samples per class)."
+                "This method needs a probe set on the server; load the federation with probe=1 (samples per class), "
+                "in a configuration data.probe = 1."
             )
         return probe
 
@@ -128,7 +152,8 @@ class _World:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
         if proxy is None:
             raise CounterpoiseError(
-                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples)."
+                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples), "
+                "in a configuration data.proxy = 1000."
             )
         if max(sizes) > len(proxy):
             raise CounterpoiseError(
@@ -150,10 +175,11 @@ class _World:
         return simulation.cohort(imagined.tolist(), job, simulation.backend.train(job))
 
 
-class Simulation:
+class Simulation(Trainer):
     """The state of a run and the step to its next round.
 
-    `advance` changes nothing until the server has taken the whole round in, so that a run which is
+    A round is `open`, `train` and `close`; where clients are elsewhere, a network runtime takes the place of `train`.
+    Nothing changes until the server has taken the whole round in, so that a run which is
     stopped or fails in training can be written down as of its last good round. One that fails while the
     round is written is no longer whole (`Server.whole`): what was written down before is its last good state.
     """
@@ -180,7 +206,6 @@ class Simulation:
             raise CounterpoiseError(
                 f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
             )
-        self.seed = seed
         self.adversaries: list[tuple[Adversary | Meddler, Tensor]] = []
         for one in each_adversary(adversary):
             who = one.who(seed, federation.clients) if isinstance(one, Adversary) else torch.empty(0)
@@ -188,52 +213,23 @@ class Simulation:
             if isinstance(one, Adversary) and one.data is not None:
                 federation = one.data(federation, who)
         self.availability = availability(cohort)
-        size = self.availability.size(federation.train)
-        self.cohort_size = size
-        self.layout = Layout.of(model)
-        if loss is None and federation.classes is None:
-            raise CounterpoiseError(
-                "These targets are not class numbers; give simulate a loss that returns one value per sample."
-            )
-        loss = loss or cross_entropy
-        if metrics is None:
-            metrics = {"accuracy": accuracy} if federation.classes else {}
-        for name in metrics:
-            if name in RESERVED:
-                raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
-        scores = {"loss": loss, **metrics}
-        self.traits = inspect_model(model, federation, scores)
-        self.engine = (engine or Engine()).resolve(size, self.layout.size)
-        if self.traits.unkeyed:
-            log.warning(
-                "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
-            )
-            if self.engine.backend == "per-client":
-                self.engine = replace(self.engine, threads=1)
-        device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
-        self.federation = federation.to(device)
-        module = copy.deepcopy(model).to(device=device, dtype=dtype)
-        batched = self.engine.backend == "batched"
-        self.program = Program(method, local, loss, by_functions if batched else by_autograd)
-        chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
-        self.backend: Backend = (
-            Batched(self.program, module, self.layout, self.traits.keyed, chunk, dtype)
-            if batched
-            else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
+        self.cohort_size = self.availability.size(federation.train)
+        super().__init__(
+            method,
+            federation,
+            model,
+            cohort=self.cohort_size,
+            local=local,
+            loss=loss,
+            metrics=metrics,
+            seed=seed,
+            engine=engine,
+            evaluation=evaluation,
         )
-        self.module = module
-        start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
-        memory = self.engine.store_gib * 2**30
-        self.server = Server(method, start, limits or Limits(), memory)
-        self.client_state = {
-            p.name: Store(p.client_state(start), memory) for p in method.parts if p.client_state is not None
-        }
+        self.server = Server(method, self.start, limits or Limits(), self.memory)
         self.round = 0
-        first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
-        trained = size * float(first.double().mean()) * local.epochs
-        if local.steps is not None:
-            trained = size * local.batch * float(torch.as_tensor(local.steps, dtype=torch.float64).mean())
-        self.evaluator = Evaluator(evaluation or Evaluation(), self.backend, self.federation, scores, dtype, trained)
+        self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
+        self._ready: _Ready | None = None
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -242,64 +238,110 @@ class Simulation:
 
     def advance(self, last: bool = False) -> RoundRecord:
         """Run the next round; `last` makes sure that it is evaluated."""
-        begun = time.perf_counter()
-        round = self.round + 1
-        with self._setting(), self._seeded(round):
-            ids, dropped = self._draw(round)
-            shared = Shared(self.server.model, self.server.broadcast(), self._lr(round))
-            clients = torch.tensor(ids, dtype=torch.int64)
-            sizes = self.federation.train.sizes(clients)
-            absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
-            asked = len(ids) - len(absent)
-            absent |= {client: DROPPED for client in dropped if client not in absent}
-            there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
-            clients, sizes = clients[there], sizes[there]
-            present = clients.tolist()
-            world = _World(self, round, shared)
-            sent: Sent | None = None
-            up = 0
-            if present:
-                state = {name: store.gather(present) for name, store in self.client_state.items()}
-                job = self.job(
-                    shared, self.federation.base, clients, sizes, self.federation.train.rows(clients), round, state
-                )
-                sent = self.backend.train(job)
-                cohort = self.cohort(present, job, sent)
-                up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
-            else:
-                cohort = self._nobody()
-            liars: set[int] = set()
-            for adversary, who in self.adversaries:
-                cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
-                absent |= strange
-            missing = [client for client in present if client not in cohort.ids and client not in absent]
-            absent |= dict.fromkeys(missing, "it did not reply")
-            outcome = self.server.receive(cohort, world, absent)
-            self.server.whole = False
-            self._keep(present, sent)
-            self.round, self.server.whole = round, True
-            metrics, each = self.evaluator.evaluate(self.server.model, round, last)
-            each |= self._personal(round, last)
-        heard = [place for place, client in enumerate(present) if client not in outcome.excluded]
-        if sent is not None and heard:
-            metrics = {"train_loss": float(sent.loss[heard].double().mean())} | metrics
+        with self.setting(self.round + 1):
+            opened = self.open()
+            return self.close(opened, self.train(opened), last)
+
+    def open(self) -> Opened:
+        """Draw the next round's clients and what they are sent."""
+        begun, round = time.perf_counter(), self.round + 1
+        ready = self._ready
+        ids, dropped = (ready.ids, ready.dropped) if ready and ready.round == round else self._draw(round)
+        lr = torch.tensor(self.program.local.lr(round), dtype=self.engine.torch_dtype)
+        shared = Shared(self.server.model, self.server.broadcast(), put(lr, self.server.model.device))
+        return Opened(round, ids, dropped, shared, begun)
+
+    def train(self, opened: Opened) -> Heard:
+        """The local training of everybody asked, and what adversaries make of it."""
+        round, ids, dropped, shared, _ = opened
+        ready = self._ready if self._ready and self._ready.round == round else self._prepare(round, ids, dropped)
+        present, absent = ready.present, dict(ready.absent)
+        sent: Sent | None = None
+        up = 0
+        if ready.job is not None:
+            state = {name: store.gather(present) for name, store in self.client_state.items()}
+            job = ready.job._replace(shared=shared, state=state)
+            sent = self.backend.train(job, ready.planned)
+            self._look_ahead(round + 1)
+            cohort = self.cohort(present, job, sent)
+            up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
+        else:
+            cohort = self._nobody()
+        liars: set[int] = set()
+        for adversary, who in self.adversaries:
+            cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
+            absent |= strange
+        missing = [client for client in present if client not in cohort.ids and client not in absent]
+        absent |= dict.fromkeys(missing, SILENT)
+        down = byte_count(pack_broadcast(shared)) * ready.asked
+        return Heard(cohort, absent, {}, up, down, frozenset(liars), present, sent)
+
+    def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
+        """Take the round in: the server's half, what clients keep, evaluation."""
+        round, ids, _, shared, begun = opened
+        outcome = self.server.receive(heard.cohort, _World(self, round, shared), heard.absent)
+        self.server.whole = False
+        if heard.sent is not None:
+            self.keep(heard.present, heard.sent)
+        self.round, self.server.whole = round, True
+        metrics, each = self.evaluator.evaluate(self.server.model, round, last)
+        if self.evaluator.clients_due(round, last):
+            each |= self.personal(self.server.model)
+        # Not before the server is done: on a GPU it would wait for the training.
+        each_loss = heard.losses
+        if heard.sent is not None:
+            each_loss = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
+        losses = [loss for client, loss in each_loss.items() if client not in outcome.excluded]
+        if losses:
+            metrics = {"train_loss": float(torch.tensor(losses, dtype=torch.float64).mean())} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
-        down = byte_count(pack_broadcast(shared)) * asked
-        took = time.perf_counter() - begun
+        for client, verdict in outcome.verdicts.items():
+            if verdict.action != "accepted":
+                log.info(
+                    "round %d: the claim of client %d to %g samples is %s: %s",
+                    round,
+                    client,
+                    verdict.claimed,
+                    verdict.action,
+                    verdict.reason,
+                )
         return RoundRecord(
             round,
             tuple(ids),
             outcome,
             metrics,
             each,
-            took,
-            up,
-            down,
+            time.perf_counter() - begun,
+            heard.bytes_up,
+            heard.bytes_down,
             self._memory(),
-            tuple(sorted(liars)),
+            tuple(sorted(heard.liars)),
             *self._kept(),
         )
+
+    def _prepare(self, round: int, ids: list[int], dropped: list[int]) -> _Ready:
+        """What a round needs that does not depend on those before it."""
+        clients = torch.tensor(ids, dtype=torch.int64)
+        sizes = self.federation.train.sizes(clients)
+        absent = {client: "it has no data" for client, n in zip(ids, sizes.tolist(), strict=True) if n == 0}
+        asked = len(ids) - len(absent)
+        absent |= {client: DROPPED for client in dropped if client not in absent}
+        there = torch.tensor([client not in absent for client in ids], dtype=torch.bool)
+        clients, sizes = clients[there], sizes[there]
+        job = planned = None
+        if len(clients):
+            rows = self.federation.train.rows(clients)
+            job = self.job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
+            planned = self.backend.plan(job)
+        return _Ready(round, ids, dropped, clients.tolist(), absent, asked, job, planned)
+
+    def _look_ahead(self, round: int) -> None:
+        """Prepare the next round while a GPU still trains this one."""
+        self._ready = None
+        if torch.device(self.engine.device).type == "cuda":
+            with contextlib.suppress(CounterpoiseError):  # told when the round comes, if it does
+                self._ready = self._prepare(round, *self._draw(round))
 
     def _meddled(
         self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
@@ -320,21 +362,10 @@ class Simulation:
             )
         return ids, sorted(set(dropped) & set(ids))
 
-    def job(
-        self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
-    ) -> Job:
-        device = self.server.model.device
-        steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
-        keys = client_keys(self.seed, round, clients.to(device))
-        return Job(shared, samples, rows.to(device), sizes, steps, clients.to(device), keys, state)
-
     def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
-        device = self.server.model.device
-        examples, steps = (
-            job.sizes.to(device, torch.float64),
-            (job.steps * self.program.local.passes).to(device, torch.float64),
-        )
+        counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
+        examples, steps = put(counts, job.device).unbind()
         return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def _nobody(self) -> Cohort:
@@ -346,16 +377,6 @@ class Simulation:
             model.new_empty(0, dtype=torch.float64),
         )
 
-    def _keep(self, ids: Sequence[int], sent: Sent | None) -> None:
-        """What clients keep for their next round, unless it is not finite."""
-        for name, store in self.client_state.items() if sent is not None else ():
-            rows = sent.state[name]  # type: ignore[union-attr]
-            good = torch.stack(
-                [v.flatten(1).isfinite().all(1) if v.ndim > 1 else v.isfinite() for v in rows.values()]
-            ).all(0)
-            places = good.nonzero().squeeze(1)
-            store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
-
     def _kept(self) -> tuple[int, int]:
         """Bytes of state on the server and on clients."""
         state = sum(row_bytes(named) for named in self.server.state.values())
@@ -366,25 +387,12 @@ class Simulation:
 
     def _memory(self) -> int:
         if torch.device(self.engine.device).type == "cuda":
-            return torch.cuda.max_memory_allocated(self.engine.device)
+            # Not `max_memory_allocated`, which takes as long as a small model's step.
+            held: int = torch.cuda.memory_stats_as_nested_dict(self.engine.device)["allocated_bytes"]["all"]["peak"]
+            return held
         if resource is None:
             return 0
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-    def _lr(self, round: int) -> Tensor:
-        return torch.tensor(
-            self.program.local.lr(round), dtype=self.engine.torch_dtype, device=self.server.model.device
-        )
-
-    def _personal(self, round: int, last: bool) -> dict[str, dict[int, float]]:
-        """Metrics of each client's own model, where a part makes one and the client has been seen."""
-        each: dict[str, dict[int, float]] = {}
-        for part in self.program.method.parts if self.evaluator.clients_due(round, last) else ():
-            store, own = self.client_state.get(part.name), part.personal
-            if own is not None and store is not None:
-                models = ((client, own(self.server.model, store[client])) for client in store)
-                each |= self.evaluator.evaluate_personal(models)
-        return each
 
     # ------------------------------------------------------------ state
 
@@ -396,34 +404,6 @@ class Simulation:
             for parameter, value in zip(trainable, self.layout.unflatten(self.server.model), strict=True):
                 parameter.copy_(value)
         return module.eval()
-
-    @contextlib.contextmanager
-    def _setting(self) -> Iterator[None]:
-        """Torch's own switches, as the resolved setting says, for the time of a round."""
-        before = torch.get_num_threads()
-        with contextlib.ExitStack() as stack:
-            torch.set_num_threads(self.engine.threads or before)
-            stack.callback(torch.set_num_threads, before)
-            if self.program.second_order:  # the only attention kernel that can be differentiated twice
-                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            if torch.device(self.engine.device).type == "cuda":
-                stack.enter_context(torch.cuda.device(self.engine.device))
-                tf32 = self.engine.tf32
-                stack.enter_context(
-                    torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=tf32)
-                )
-                stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
-                torch.backends.cuda.matmul.allow_tf32 = tf32
-            yield
-
-    @contextlib.contextmanager
-    def _seeded(self, round: int) -> Iterator[None]:
-        if not self.traits.unkeyed:
-            yield
-            return
-        with torch.random.fork_rng():
-            torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
-            yield
 
 
 def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:

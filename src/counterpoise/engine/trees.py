@@ -1,52 +1,67 @@
-"""Trees of tensors: named tuples and dictionaries, as hooks and phases pass them on.
-
-The one place that knows torch's own tree module.
-"""
+"""Trees of tensors: named tuples and dictionaries, as hooks and phases pass them on. None is a leaf without numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-__all__ = ["cat", "fill", "layout", "own", "select", "stack", "where"]
+__all__ = ["cat", "fill", "leaves", "own", "replaced", "select", "stack", "where"]
+
+
+def _map(function: Callable[..., Any], *trees: Any) -> Any:
+    """A function of the tensors at the same place of several trees; dictionaries are matched by name."""
+    first = trees[0]
+    if isinstance(first, Tensor):
+        return function(*trees)
+    if isinstance(first, dict):
+        return {name: _map(function, *(tree[name] for tree in trees)) for name in first}
+    if isinstance(first, tuple):
+        items = [_map(function, *column) for column in zip(*trees, strict=True)]
+        return type(first)(*items) if hasattr(first, "_fields") else tuple(items)
+    return first
+
+
+def leaves(tree: Any) -> Iterator[Tensor]:
+    """The tensors of a tree, in its order."""
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, dict | tuple):
+        for branch in tree.values() if isinstance(tree, dict) else tree:
+            yield from leaves(branch)
+
+
+def replaced(tree: Any, tensors: Sequence[Tensor]) -> Any:
+    """The tree with other tensors in the places of its own."""
+    following = iter(tensors)
+    return _map(lambda _: next(following), tree)
 
 
 def select(tree: Any, rows: Tensor | int) -> Any:
     """The same rows of every tensor of a tree."""
-    return pytree.tree_map(lambda tensor: tensor[rows], tree)
+    return _map(lambda tensor: tensor[rows], tree)
 
 
 def stack(trees: Sequence[Any]) -> Any:
     """Trees of one shape as one tree of stacked tensors."""
-    return pytree.tree_map(lambda *column: torch.stack(column), *trees)
+    return _map(lambda *column: torch.stack(column), *trees)
 
 
 def cat(trees: Sequence[Any]) -> Any:
     """Stacked trees of one shape, one below the other."""
-    return trees[0] if len(trees) == 1 else pytree.tree_map(lambda *column: torch.cat(column), *trees)
+    return trees[0] if len(trees) == 1 else _map(lambda *column: torch.cat(column), *trees)
 
 
 def where(active: Tensor, new: Any, old: Any) -> Any:
     """The new tree's rows where a client is active, the old one's elsewhere."""
-    return pytree.tree_map(lambda a, b: torch.where(active.view(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
-
-
-def layout(tree: Any) -> tuple[Any, ...]:
-    """Names, shapes and types: what two trees share when one can be copied into the other."""
-    leaves, structure = pytree.tree_flatten(tree)
-    kinds = [(tuple(t.shape), t.dtype) if isinstance(t, Tensor) else t for t in leaves]
-    return (structure, *kinds)
+    return _map(lambda a, b: torch.where(active.view(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
 def own(tree: Any) -> Any:
     """A copy of a tree with buffers of its own."""
-    return pytree.tree_map(
-        lambda t: t.clone(memory_format=torch.contiguous_format) if isinstance(t, Tensor) else t, tree
-    )
+    return _map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
 
 
 def fill(target: Any, source: Any) -> None:
@@ -54,17 +69,14 @@ def fill(target: Any, source: Any) -> None:
 
     A source that lies in one of the target's buffers is read before any buffer is written.
     """
-    buffers, structure = pytree.tree_flatten(target)
-    pairs = [
-        (to, of)
-        for to, of in zip(buffers, structure.flatten_up_to(source), strict=True)
-        if isinstance(to, Tensor) and to is not of
-    ]
-    held = {to.untyped_storage().data_ptr() for to in buffers if isinstance(to, Tensor)}
+    pairs: list[tuple[Tensor, Tensor]] = []
+    _map(lambda to, of: pairs.append((to, of)), target, source)
+    held = {to.untyped_storage().data_ptr() for to, _ in pairs}
+    pairs = [(to, of) for to, of in pairs if to is not of]
     pairs = [(to, of.clone() if of.untyped_storage().data_ptr() in held else of) for to, of in pairs]
     for to, of in pairs:
         if to.shape != of.shape or to.dtype != of.dtype:
             raise ValueError(
                 f"a tensor of {of.dtype} {tuple(of.shape)} does not fit a buffer of {to.dtype} {tuple(to.shape)}"
             )
-        to.copy_(of)
+        to.copy_(of, non_blocking=True)

@@ -8,9 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.randomness import counter, permuted, purpose
 
-__all__ = ["Assignment", "Drawn", "Table"]
+__all__ = ["Assignment", "Drawn", "Elsewhere", "Table"]
 
 
 class Assignment(Protocol):
@@ -105,3 +106,24 @@ class Drawn:
         held = min(self.size - 1, max(1, round(self.size * fraction))) if fraction > 0 else 0
         kept = self.size - held
         return replace(self, size=kept), replace(self, size=held, first=self.first + kept)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Clients whose data lies on their own machines: the server of a deployment knows how many there are."""
+
+    clients: int
+
+    def sizes(self, ids: Tensor) -> Tensor:
+        raise CounterpoiseError(
+            "The server of a deployment does not know how much data its nodes hold: give weights of your own to an "
+            "availability that draws by them, and say how often to evaluate."
+        )
+
+    def rows(self, ids: Tensor) -> Tensor:
+        raise CounterpoiseError(
+            "The server of a deployment holds no rows of its nodes; they train on their own machines."
+        )
+
+    def split(self, fraction: float, seed: int) -> tuple[Elsewhere, Elsewhere]:
+        return self, self

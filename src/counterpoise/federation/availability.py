@@ -22,7 +22,10 @@ from counterpoise.registry import Option, Registry, Spec
 
 __all__ = [
     "AVAILABILITIES",
+    "AWAY",
     "DROPPED",
+    "FAILED",
+    "SILENT",
     "Availability",
     "Call",
     "Sampler",
@@ -37,6 +40,10 @@ __all__ = [
 
 DROPPED = "it dropped out of the round"
 """The reason on record for a straggler."""
+SILENT = "it did not reply"
+AWAY = "it is not connected"
+FAILED = "its training failed"
+"""Reasons on record for clients of a deployment that took no part in a round."""
 
 Sampler = Callable[[int, int, int], Tensor]
 """A user's own: ``(seed, round, population) -> client numbers``"""
@@ -244,7 +251,8 @@ def _recorded(one: Any, where: object) -> Call:
     dropped: list[int] = []
     try:
         if isinstance(one, dict):
-            dropped = [int(client) for client, reason in one.get("excluded", {}).items() if reason == DROPPED]
+            gone = (DROPPED, SILENT, AWAY, FAILED)
+            dropped = [int(client) for client, reason in one.get("excluded", {}).items() if reason in gone]
             one = one["cohort"]
         if not isinstance(one, list | tuple) or not all(type(client) is int for client in one):
             raise TypeError

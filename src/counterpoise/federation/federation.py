@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.features import Skew, skewed
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
@@ -86,6 +86,37 @@ class Federation:
             for name in ("base", "test", "probe", "proxy")
         }
         return replace(self, **moved)  # type: ignore[arg-type]
+
+    def only(self, client: int) -> Federation:
+        """What one client holds, as a federation of its own: what a node of a deployment is given.
+
+        >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
+        >>> fed.only(1).clients, len(fed.only(1).base)
+        (1, 3)
+        """
+        if not 0 <= client < self.clients:
+            raise CounterpoiseError(f"There is no client {client}; they are numbered from 0 to {self.clients - 1}.")
+        ids = torch.tensor([client])
+        held = [part.rows(ids)[0, : int(part.sizes(ids))] for part in (self.train, self.heldout)]
+        places = torch.split(torch.arange(sum(map(len, held))), [len(rows) for rows in held])
+        train, heldout = (Table.of(torch.zeros_like(rows), rows, 1) for rows in places)
+        return Federation(self.base.rows(torch.cat(held)), train, heldout, classes=self.classes)
+
+    def on_server(self) -> Federation:
+        """What the server of a deployment holds: its own sets, the number of clients, and none of their samples."""
+        own = next((s for s in (self.test, self.proxy, self.probe) if s is not None), None)
+        if own is None:
+            raise CounterpoiseError(
+                "The server of a deployment needs samples of its own to try the model on: a test, probe or proxy set."
+            )
+        nobody = torch.zeros(self.clients + 1, dtype=torch.int64)
+        return replace(
+            self,
+            base=own.rows(torch.arange(min(2, len(own)))),
+            train=Elsewhere(self.clients),
+            heldout=Table(nobody, nobody[:0]),
+            source=None,
+        )
 
     @classmethod
     def from_arrays(

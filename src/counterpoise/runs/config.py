@@ -7,6 +7,7 @@ A user's own objects (a module, arrays, a loss) cannot be written down; they sta
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -74,6 +75,9 @@ class EngineConfig(_Table):
     chunk: int | None = None
     dtype: str = "float32"
     tf32: bool = True
+    bf16: bool = False
+    compile: bool = False
+    convolutions: str = "auto"
     store_gib: float = 4.0
 
 
@@ -273,11 +277,12 @@ def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """A TOML value, or else the text itself."""
+    """A TOML value, or else the text itself; ``nan`` is a name (of clients that send it), as no setting is not a number."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return text if isinstance(found, float) and math.isnan(found) else found
 
 
 def split(text: str) -> list[str]:

@@ -181,6 +181,7 @@ def _metrics_line(record: RoundRecord) -> dict[str, Any]:
         "bytes_server": record.bytes_server,
         "bytes_clients": record.bytes_clients,
         "memory": record.memory,
+        **({"facts": dict(record.outcome.facts)} if record.outcome.facts else {}),
         **({"skipped": record.outcome.skipped} if record.outcome.skipped else {}),
     }
 
@@ -205,7 +206,7 @@ def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, flo
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 
-_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "skipped")
+_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "facts", "skipped")
 
 
 def record(metrics: Mapping[str, Any], clients: Mapping[str, Any]) -> RoundRecord:
@@ -222,6 +223,7 @@ def record(metrics: Mapping[str, Any], clients: Mapping[str, Any]) -> RoundRecor
         metrics.get("skipped", ""),
         {name: by_client(values) for name, values in clients["notes"].items()},
         {int(client): Verdict(**values) for client, values in clients.get("verdicts", {}).items()},
+        metrics.get("facts", {}),
     )
     return RoundRecord(
         metrics["round"],

@@ -12,6 +12,7 @@ from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import summary as measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,6 +76,11 @@ class Run:
         ]
 
     @property
+    def liars(self) -> list[int]:
+        """Every client that an adversary played in some round: the truth beside the verdicts."""
+        return sorted({client for r in self.rounds for client in r.liars})
+
+    @property
     def seconds(self) -> float:
         return sum(r.seconds for r in self.rounds)
 
@@ -127,6 +133,8 @@ class Run:
             "excluded": left_out,
             **({"rejected": sum(v["action"] != "accepted" for v in verdicts)} if (verdicts := self.verdicts) else {}),
             "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),
+            "liars": self.liars,
+            "measures": {name: _finite(value) for name, value in measured(self.rounds).items()},
             "out": None if self.folder is None else str(self.folder),
         }
 

@@ -121,14 +121,17 @@ def solved(rho: Tensor, prior: tuple[Tensor, Tensor], local: Local) -> Tensor:
     return torch.where(rho.isfinite(), high, torch.nan)
 
 
-def report(pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], local: Local) -> Stream:
-    """The factor against the prior's."""
+def report(
+    pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], local: Local, witnesses: Tensor | None = None
+) -> Stream:
+    """The factor against the prior's. `witnesses` are errors known to be honest, beside those of the clients."""
     a, b = prior
 
     def error(points: Points) -> Tensor:
         return expected(points.n, local) + a + b * points.n - points.alpha
 
-    return Stream(error(mine), spread(_known(error(pooled))), _floor(mine, local, _turning(local)))
+    errors = error(pooled) if witnesses is None else torch.cat([error(pooled), witnesses])
+    return Stream(error(mine), spread(_known(errors)), _floor(mine, local, _turning(local)))
 
 
 def consistency(pooled: Points, mine: Points, local: Local) -> Stream:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BRANCH_STEPS", "REMEMBERED", "Embedding", "Estimate", "Evidence", "Factor", "Options", "Prior"]
+__all__ = ["BRANCH_STEPS", "LADDER", "REMEMBERED", "Embedding", "Estimate", "Evidence", "Factor", "Options", "Prior"]
 
 Factor = Literal["branch", "direct"]
 Prior = Literal["proxy", "cohort"]
@@ -15,7 +15,9 @@ Embedding = Literal["fixed", "learnable"]
 
 REMEMBERED = 128
 """Points of recent rounds that the fits use beside the cohort's own."""
-BRANCH_STEPS = 10
+LADDER = 8
+"""Sizes at which the server trains on its proxy set."""
+BRANCH_STEPS = 5
 """Steps of eq. 11 after an epoch."""
 
 
@@ -36,6 +38,16 @@ class Options:
     @property
     def branch(self) -> bool:
         return self.factor == "branch"
+
+    @property
+    def rehearses(self) -> bool:
+        """Whether the server trains on its proxy set."""
+        return self.prior == "proxy" and "report" in self.kinds
+
+    @property
+    def witnessed(self) -> bool:
+        """Whether that training is a measure of clients' reports: the branch's factor follows the claim's error too little."""
+        return self.rehearses and not self.branch
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from counterpoise.methods.feddua import branch
 from counterpoise.methods.feddua.evidence import Points, linear
 from counterpoise.methods.feddua.options import (
     BRANCH_STEPS,
+    LADDER,
     REMEMBERED,
     Embedding,
     Estimate,
@@ -116,12 +117,10 @@ def counts(options: Options, name: str = "counts") -> Part:
         rho = torch.where(pace > 0, (w - memo["from"]).norm() / torch.where(pace > 0, pace, 1), 0)
         alpha = rho / n
         if options.branch:
-            phi, own = memo["branch"], memo["embedding"]
-            for _ in range(BRANCH_STEPS):
-                phi, moved = branch.learn(phi, own, rho, n, client.local.batch, options.rate)
-                own = moved if learnable else own
+            phi, own, batch = memo["branch"], memo["embedding"], client.local.batch
+            phi, own = branch.learn(phi, own, rho, n, batch, options.rate, BRANCH_STEPS, learnable)
             memo |= {"branch": phi, "embedding": own}
-            alpha = branch.factor(phi, own, client.local.batch)
+            alpha = branch.factor(phi, own, batch)
         here = torch.arange(client.local.passes, device=w.device) == memo["pass"]
         memo["alphas"] = torch.where(here, alpha, memo["alphas"])
         return memo | {"before": memo["sum"], "from": w, "pass": memo["pass"] + 1}
@@ -143,6 +142,8 @@ def counts(options: Options, name: str = "counts") -> Part:
             "ids": start.new_full((REMEMBERED,), -1, dtype=torch.int64),
             "line": start.new_full((2,), torch.inf, dtype=torch.float64),
         }
+        if options.witnessed:
+            state["witnesses"] = start.new_full((LADDER,), torch.inf, dtype=torch.float64)
         return state | ({"branch": branch.first_branch(start)} if options.branch else {})
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
@@ -156,10 +157,11 @@ def counts(options: Options, name: str = "counts") -> Part:
                 "feddua checks a client's count by the steps that it takes over its data; with local.steps they say nothing "
                 "about the data. Set local.epochs instead."
             )
-        if options.prior == "proxy" and "report" in options.kinds and world.proxy_size < 2 * world.local.batch:
+        if options.rehearses and world.proxy_size < 2 * world.local.batch:
             raise CounterpoiseError(
                 f"feddua with prior='proxy' needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
-                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000, or choose prior='cohort'."
+                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
+                "1000), or choose prior='cohort' without paper."
             )
         if not linear(world.local):
             log.warning(

@@ -22,7 +22,7 @@ from counterpoise.methods.feddua.evidence import (
     report,
     solved,
 )
-from counterpoise.methods.feddua.options import BRANCH_STEPS, REMEMBERED, Options
+from counterpoise.methods.feddua.options import BRANCH_STEPS, LADDER, REMEMBERED, Options
 from counterpoise.methods.feddua.sequential import weigh_up
 
 __all__ = ["averaged", "believed", "judged", "rehearsed"]
@@ -31,8 +31,6 @@ _FEWEST = 5
 """Clients that must have been seen before a claim is judged."""
 _REHEARSE_EVERY = 10
 """Rounds after which the server trains on its proxy set again."""
-_LADDER = 8
-"""Sizes at which it does."""
 
 
 def judged(round: Round, options: Options, name: str) -> Round:
@@ -48,10 +46,12 @@ def judged(round: Round, options: Options, name: str) -> Round:
     pooled = Points(
         *(torch.cat([old, new[~barred]]) for old, new in zip(recent[:, :columns].unbind(1), mine, strict=True))
     )
-    enough = len(set(state["ids"][kept].tolist()) | set(ids[~barred].tolist())) >= _FEWEST
-    if options.prior == "proxy" and "report" in options.kinds:
+    many = len(set(state["ids"][kept].tolist()) | set(ids[~barred].tolist())) >= _FEWEST
+    enough = many or options.witnessed
+    if options.rehearses:
         if world.round % _REHEARSE_EVERY == 1 or not bool(state["line"].isfinite().all()):
-            state["line"] = torch.stack(rehearsed(world, options, name))
+            line, errors = rehearsed(world, options, name)
+            state |= {"line": torch.stack(line)} | ({"witnesses": errors} if options.witnessed else {})
         prior = counting = (state["line"][0], state["line"][1])
     else:
         prior = prior_line(pooled, local)
@@ -59,16 +59,19 @@ def judged(round: Round, options: Options, name: str) -> Round:
         counting = prior_line(pooled._replace(alpha=pooled.rho - pooled.n), local)
 
     # What speaks against each claim.
-    streams = [_stream(kind, pooled, mine, prior, options, world) for kind in options.kinds]
+    streams = [_stream(kind, pooled, mine, prior, state.get("witnesses"), world) for kind in options.kinds]
     error, floor = torch.stack([s.error for s in streams], dim=1), torch.stack([s.floor for s in streams], dim=1)
     total = torch.stack([s.spread for s in streams])
     there = error.isfinite()
     rounds = records["rounds"] + there if options.memory else torch.ones_like(records["rounds"])
     weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
+    # Too few clients are no measure of one another; the server's own training is one for reports.
+    usable = torch.tensor([many or kind == "report" for kind in options.kinds], device=ids.device)
+    scores = torch.where(usable, weighed.z, 0)
     # An overclaim that one kind of evidence shows stands, or a report forged past the claim would hide the others.
-    over = (weighed.z > options.threshold).any(1, keepdim=True)
-    which = torch.where(over, weighed.z, weighed.z.abs()).argmax(1, keepdim=True)
-    z = weighed.z.gather(1, which)[:, 0]
+    over = (scores > options.threshold).any(1, keepdim=True)
+    which = torch.where(over, scores, scores.abs()).argmax(1, keepdim=True)
+    z = scores.gather(1, which)[:, 0]
     rejected = (z.abs() > options.threshold) & enough & ~barred
 
     # What count it speaks for: this round's, or where only the rounds together tell, the average's.
@@ -143,20 +146,26 @@ def averaged(phi: Tensor, sent: Tensor, counts: Tensor, options: Options, passes
     return phi + mean
 
 
-def rehearsed(world: World, options: Options, name: str) -> tuple[Tensor, Tensor]:
-    """The prior's line from the server's own training at a ladder of sizes, from the present model (section IV-B)."""
+def rehearsed(world: World, options: Options, name: str) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """The prior's line from the server's own training at a ladder of sizes, from the present model (section IV-B).
+
+    And how far each of them lies off it: they are honest, however few the clients are.
+    """
     batch, most = world.local.batch, world.proxy_size
-    sizes = torch.logspace(math.log10(batch), math.log10(most), _LADDER).round().long().clamp(1, most).tolist()
+    sizes = torch.logspace(math.log10(batch), math.log10(most), LADDER).round().long().clamp(1, most).tolist()
     cohort = world.rehearse(sizes)
     everyone = torch.ones(len(cohort), dtype=torch.bool, device=cohort.updates.device)
-    return prior_line(measure(cohort, world, cohort.reports[name], options.branch, everyone), world.local)
+    points = measure(cohort, world, cohort.reports[name], options.branch, everyone)
+    line = prior_line(points, world.local)
+    errors = report(points, points, line, world.local).error
+    return line, torch.where(errors.isfinite(), errors, torch.inf)
 
 
 def _stream(
-    kind: str, pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], options: Options, world: World
+    kind: str, pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], witnesses: Tensor | None, world: World
 ) -> Stream:
     if kind == "report":
-        return report(pooled, mine, prior, world.local)
+        return report(pooled, mine, prior, world.local, witnesses)
     return (consistency if kind == "consistency" else displacement)(pooled, mine, world.local)
 
 

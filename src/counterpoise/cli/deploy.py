@@ -1,0 +1,107 @@
+"""`counterpoise deploy`: a Flower app to start from, and a whole deployment of it on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from counterpoise.cli.progress import watched
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["deploy"]
+
+deploy = typer.Typer(no_args_is_help=True, help="Run a method on Flower, on real SuperNodes.")
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the Flower app.")]
+
+
+@deploy.command()
+def new(folder: Folder) -> None:
+    """Write a small Flower app that `flwr run` accepts.
+
+    Example: `counterpoise deploy new site`
+    """
+    from counterpoise.flower.project import new_project
+
+    for path in new_project(folder):
+        typer.echo(f"written: {path}")
+    typer.echo(f"try it: counterpoise deploy local {folder}")
+
+
+@deploy.command()
+def local(
+    folder: Folder,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="SuperNodes, each a client.")] = 4,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 5,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="RUN", help="Folder of the run [default: DIR/runs/local].")
+    ] = None,
+) -> None:
+    """Deploy an app on this machine, with TLS and node keys, run it, and take everything down again.
+
+    A run that its folder holds already goes on from its last round.
+
+    Example: `counterpoise deploy local site --nodes 4`
+    """
+    try:
+        deployment = importlib.import_module("counterpoise.flower.local")
+    except ImportError as error:
+        raise CounterpoiseError(f"{error}. Deploying needs Flower: pip install 'counterpoise[flower]'") from None
+    kept = (out or folder / "runs" / "local").resolve()
+    console = Console(stderr=True)
+    say = console.status("starting the SuperLink and its nodes ...")
+    with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
+        say.update("submitting the run ...")
+        run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
+        say.stop()
+        with watched(folder.name, rounds) as on_round:
+            for record in running.rounds(run, kept):
+                if on_round is not None:
+                    on_round(record)
+                typer.echo(_line(record, rounds))
+        say.update("taking everything down ...")
+        say.start()
+    typer.echo(f"kept in: {kept}")
+    _report(kept)
+
+
+def _line(record: RoundRecord, rounds: int) -> str:
+    heard = len(record.cohort) - len(record.outcome.excluded)
+    found = [f"{heard} of {len(record.cohort)} clients"]
+    found += [f"{name} {value:.4g}" for name, value in record.metrics.items() if name in ("accuracy", "loss")]
+    lines = [f"round {record.round} of {rounds}: {', '.join(found)}, {record.seconds:.0f} s"]
+    lines += [f"  client {client} is left out: {reason}" for client, reason in record.outcome.excluded.items()]
+    lines += [
+        f"  client {client}'s claim of {verdict.claimed:g} samples is {verdict.action}: {verdict.reason}"
+        for client, verdict in record.outcome.verdicts.items()
+        if verdict.action != "accepted"
+    ]
+    return "\n".join(lines)
+
+
+def _report(run: Path) -> None:
+    """The report of the run, where there is a report to be had."""
+    # The one place to call it from, as soon as counterpoise.report is there.
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A polite kill unwinds as Ctrl-C does, so that no process is left behind."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,217 @@
+"""The sums of `stacked` as Triton kernels: matrix products whose left side is gathered from the pictures.
+
+One program computes one tile of one client. Sizes are constants of the compiled kernel, so that the
+arithmetic on indices is cheap. No atomics: the sums are the same in every run.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # type: ignore[import-not-found]
+import triton.language as tl  # type: ignore[import-not-found]
+from torch import Tensor
+
+from counterpoise.engine.convolution.stacked import Geometry, shape_of
+
+__all__ = ["launch"]
+
+_PROGRAMS = 1024
+"""About how many programs keep a large GPU busy."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _gathered(  # type: ignore[no-untyped-def]
+    pictures, weights, out,
+    B: tl.constexpr, N_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    N_OUT: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    MUL_H: tl.constexpr, MUL_W: tl.constexpr, OFF_H: tl.constexpr, OFF_W: tl.constexpr,
+    DIL_H: tl.constexpr, DIL_W: tl.constexpr, DIV_H: tl.constexpr, DIV_W: tl.constexpr,
+    WIDE: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """``out[b,o,p,q] = sum_{i,k,l} pictures[b,i,(p MUL + OFF + k DIL) / DIV, ...] weights[k,l,i,o]``, where it divides.
+
+    The sum goes tap by tap over tiles of channels where there are many (WIDE), which keeps the arithmetic on
+    indices out of the inner loop; else over channels and taps together, which wastes less of a tile.
+    """
+    client = tl.program_id(1).to(tl.int64)
+    pictures += client * (B * N_IN * H * W)
+    weights += client * (N_OUT * N_IN * KH * KW)
+    out += client * (B * N_OUT * P * Q)
+    tiles_n: tl.constexpr = (N_OUT + TILE_N - 1) // TILE_N
+    m = tl.program_id(0) // tiles_n * TILE_M + tl.arange(0, TILE_M)
+    n = tl.program_id(0) % tiles_n * TILE_N + tl.arange(0, TILE_N)
+    b, at = m // (P * Q), m % (P * Q)
+    p, q = at // Q * MUL_H + OFF_H, at % Q * MUL_W + OFF_W
+    real = m < B * P * Q
+    total = tl.zeros((TILE_M, TILE_N), tl.float32)
+    if WIDE:
+        tiles_k: tl.constexpr = (N_IN + TILE_K - 1) // TILE_K
+        for turn in range(0, KH * KW * tiles_k):
+            tap = turn // tiles_k
+            h, v = p + tap // KW * DIL_H, q + tap % KW * DIL_W
+            inside = real & (h >= 0) & (v >= 0)
+            if DIV_H > 1:
+                inside &= h % DIV_H == 0
+                h = h // DIV_H
+            if DIV_W > 1:
+                inside &= v % DIV_W == 0
+                v = v // DIV_W
+            inside &= (h < H) & (v < W)
+            place = b * (N_IN * H * W) + h * W + v
+            i = turn % tiles_k * TILE_K + tl.arange(0, TILE_K)
+            left = tl.load(
+                pictures + place[:, None] + (i * (H * W))[None, :],
+                mask=inside[:, None] & (i < N_IN)[None, :],
+                other=0.0,
+            )
+            right = tl.load(
+                weights + ((tap * N_IN + i) * N_OUT)[:, None] + n[None, :],
+                mask=(i < N_IN)[:, None] & (n < N_OUT)[None, :],
+                other=0.0,
+            )
+            total = tl.dot(left, right, total, input_precision=PRECISION)
+    else:
+        for start in range(0, N_IN * KH * KW, TILE_K):
+            j = start + tl.arange(0, TILE_K)
+            i, tap = j // (KH * KW), j % (KH * KW)
+            h = p[:, None] + (tap // KW * DIL_H)[None, :]
+            v = q[:, None] + (tap % KW * DIL_W)[None, :]
+            inside = real[:, None] & (j < N_IN * KH * KW)[None, :] & (h >= 0) & (v >= 0)
+            if DIV_H > 1:
+                inside &= h % DIV_H == 0
+                h = h // DIV_H
+            if DIV_W > 1:
+                inside &= v % DIV_W == 0
+                v = v // DIV_W
+            inside &= (h < H) & (v < W)
+            left = tl.load(pictures + ((b * N_IN)[:, None] + i[None, :]) * (H * W) + h * W + v, mask=inside, other=0.0)
+            right = tl.load(
+                weights + ((tap * N_IN + i) * N_OUT)[:, None] + n[None, :],
+                mask=(j < N_IN * KH * KW)[:, None] & (n < N_OUT)[None, :],
+                other=0.0,
+            )
+            total = tl.dot(left, right, total, input_precision=PRECISION)
+    place = (b * N_OUT * P * Q + at)[:, None] + (n * P * Q)[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=real[:, None] & (n < N_OUT)[None, :])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _correlated(  # type: ignore[no-untyped-def]
+    outcomes, pictures, out,
+    B: tl.constexpr, N_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    N_OUT: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    MUL_H: tl.constexpr, MUL_W: tl.constexpr, OFF_H: tl.constexpr, OFF_W: tl.constexpr,
+    DIL_H: tl.constexpr, DIL_W: tl.constexpr, SPLIT: tl.constexpr, PARTS: tl.constexpr, TILES: tl.constexpr, WIDE: tl.constexpr,
+    TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """``out[part,o,(i,k,l)] = sum_{(b,p,q) in part} outcomes[b,o,p,q] pictures[b,i,p MUL + OFF + k DIL, ...]``.
+
+    A tile is of channels at one tap where there are many (WIDE), else of channels and taps together.
+    """
+    client = tl.program_id(2).to(tl.int64)
+    part = tl.program_id(1)
+    outcomes += client * (B * N_OUT * P * Q)
+    pictures += client * (B * N_IN * H * W)
+    out += (client * PARTS + part) * (N_OUT * N_IN * KH * KW)
+    if WIDE:
+        tiles_i: tl.constexpr = (N_IN + TILE_N - 1) // TILE_N
+        tile = tl.program_id(0) % TILES
+        tap = tile // tiles_i
+        i = tile % tiles_i * TILE_N + tl.arange(0, TILE_N)
+        j = i * (KH * KW) + tap
+        known = i < N_IN
+    else:
+        j = tl.program_id(0) % TILES * TILE_N + tl.arange(0, TILE_N)
+        i, tap = j // (KH * KW), j % (KH * KW)
+        known = j < N_IN * KH * KW
+    o = tl.program_id(0) // TILES * TILE_M + tl.arange(0, TILE_M)
+    total = tl.zeros((TILE_M, TILE_N), tl.float32)
+    for start in range(0, SPLIT, TILE_K):
+        m = part * SPLIT + start + tl.arange(0, TILE_K)
+        b, at = m // (P * Q), m % (P * Q)
+        p, q = at // Q * MUL_H + OFF_H, at % Q * MUL_W + OFF_W
+        real = m < B * P * Q
+        if WIDE:
+            h, v = p + tap // KW * DIL_H, q + tap % KW * DIL_W
+            inside = real & (h >= 0) & (v >= 0) & (h < H) & (v < W)
+            place = (b * (N_IN * H * W) + h * W + v)[:, None] + (i * (H * W))[None, :]
+            right = tl.load(pictures + place, mask=inside[:, None] & known[None, :], other=0.0)
+        else:
+            h = p[:, None] + (tap // KW * DIL_H)[None, :]
+            v = q[:, None] + (tap % KW * DIL_W)[None, :]
+            inside = real[:, None] & known[None, :] & (h >= 0) & (v >= 0) & (h < H) & (v < W)
+            place = ((b * N_IN)[:, None] + i[None, :]) * (H * W) + h * W + v
+            right = tl.load(pictures + place, mask=inside, other=0.0)
+        left = tl.load(
+            outcomes + (b * N_OUT * P * Q + at)[None, :] + (o * P * Q)[:, None],
+            mask=real[None, :] & (o < N_OUT)[:, None],
+            other=0.0,
+        )
+        total = tl.dot(left, right, total, input_precision=PRECISION)
+    place = (o * N_IN * KH * KW)[:, None] + j[None, :]
+    tl.store(out + place, total.to(out.dtype.element_ty), mask=(o < N_OUT)[:, None] & known[None, :])
+
+
+_WIDE = 16
+"""From how many channels on a tile holds channels of one tap; also the least side of a tile."""
+
+
+def _tile(size: int, most: int) -> int:
+    return min(most, max(_WIDE, 1 << (size - 1).bit_length()))
+
+
+def _shape(dtype: torch.dtype, wide: bool, outer: int) -> tuple[int, int, int, int]:
+    """Rows and depth of a tile, warps and stages: what was fastest on an H200."""
+    if dtype != torch.float32:
+        return 128, 32, 4, 3
+    if not wide:
+        return 128, 32, 4, 2
+    return (64, 16, 2, 2) if outer <= 32 else (128, 16, 4, 2)
+
+
+def launch(what: str, first: Tensor, second: Tensor, geometry: Geometry, tf32: bool) -> Tensor:
+    """y of x, w; dx of dy, w; or dw of dy, x."""
+    shape = shape_of(what, first, second, geometry)
+    precision = "tf32" if tf32 else "ieee"
+    (s, t), (a, b), (d, e) = geometry.stride, geometry.padding, geometry.dilation
+    kernel, clients, batch = geometry.kernel, len(first), first.shape[1]
+    taps = kernel[0] * kernel[1]
+    if what == "kernel":
+        return _launch_correlated(first, second, shape, geometry, precision)
+    out = first.new_empty(shape)
+    inner, outer = first.shape[2], shape[2]
+    if what == "output":
+        index, weights = (s, t, -a, -b, d, e, 1, 1), second.permute(0, 3, 4, 2, 1)
+    else:
+        index, weights = (1, 1, a, b, -d, -e, s, t), second.permute(0, 3, 4, 1, 2)
+    wide = inner >= _WIDE
+    tile_m, tile_k, warps, stages = _shape(first.dtype, wide, outer)
+    tile_n, tile_k = _tile(outer, 64), _tile(inner if wide else inner * taps, tile_k)
+    rows = batch * shape[3] * shape[4]
+    grid = (triton.cdiv(rows, tile_m) * triton.cdiv(outer, tile_n), clients)
+    _gathered[grid](
+        first, weights.contiguous(), out, batch, inner, *first.shape[3:], outer, *shape[3:], *kernel, *index, wide,
+        tile_m, tile_n, tile_k, precision, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out
+
+
+def _launch_correlated(dy: Tensor, x: Tensor, shape: tuple[int, ...], geometry: Geometry, precision: str) -> Tensor:
+    clients, batch, outer = dy.shape[:3]
+    inner, taps = shape[2], shape[3] * shape[4]
+    (s, t), (a, b), (d, e) = geometry.stride, geometry.padding, geometry.dilation
+    wide = inner >= _WIDE
+    tile_m, tile_n, tile_k = _tile(outer, 64), _tile(inner if wide else inner * taps, 64), 64
+    rows = batch * dy.shape[3] * dy.shape[4]
+    columns = taps * triton.cdiv(inner, tile_n) if wide else triton.cdiv(inner * taps, tile_n)
+    tiles = columns * triton.cdiv(outer, tile_m)
+    parts = max(1, min(_PROGRAMS // (tiles * clients), rows // (4 * tile_k)))
+    split = triton.cdiv(triton.cdiv(rows, parts), tile_k) * tile_k
+    parts = triton.cdiv(rows, split)
+    out = dy.new_empty(clients, parts, *shape[1:], dtype=torch.float32 if parts > 1 else dy.dtype)
+    _correlated[(tiles, parts, clients)](
+        dy, x, out, batch, inner, *x.shape[3:], outer, *dy.shape[3:], *geometry.kernel,
+        s, t, -a, -b, d, e, split, parts, columns, wide, tile_m, tile_n, tile_k, precision, num_warps=4, num_stages=3,
+    )  # fmt: skip
+    return out.sum(1).to(dy.dtype) if parts > 1 else out.squeeze(1)

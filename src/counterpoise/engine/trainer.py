@@ -1,0 +1,181 @@
+"""A machine that trains clients: model, method's client half, backend and evaluator, whoever the clients are.
+
+The simulator is one for a whole federation; a node of a deployment is one for its own data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from counterpoise.engine.backend import Backend, Job
+from counterpoise.engine.batched import Batched
+from counterpoise.engine.batches import client_keys
+from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
+from counterpoise.engine.inspection import inspect_model
+from counterpoise.engine.perclient import PerClient
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.store import Store
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
+from counterpoise.federation.samples import Samples
+from counterpoise.flat import Layout
+from counterpoise.local import Local
+from counterpoise.method import Method
+from counterpoise.randomness import check_seed, integer, purpose
+
+__all__ = ["RESERVED", "Trainer"]
+
+RESERVED = (
+    "round",
+    "loss",
+    "train_loss",
+    "seconds",
+    "bytes_up",
+    "bytes_down",
+    "bytes_server",
+    "bytes_clients",
+    "memory",
+    "skipped",
+)
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """All that local training and evaluation need; `cohort` is how many clients it trains at once."""
+
+    def __init__(
+        self,
+        method: Method,
+        federation: Federation,
+        model: nn.Module,
+        *,
+        cohort: int,
+        local: Local,
+        loss: Loss | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+        evaluation: Evaluation | None = None,
+    ) -> None:
+        check_seed(seed)
+        self.seed = seed
+        self.layout = Layout.of(model)
+        if loss is None and federation.classes is None:
+            raise CounterpoiseError(
+                "These targets are not class numbers; give simulate a loss that returns one value per sample."
+            )
+        loss = loss or cross_entropy
+        if metrics is None:
+            metrics = {"accuracy": accuracy} if federation.classes else {}
+        for name in metrics:
+            if name in RESERVED:
+                raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
+        scores = {"loss": loss, **metrics}
+        self.traits = inspect_model(model, federation, scores)
+        self.engine = (engine or Engine()).resolve(cohort, self.layout.size)
+        if self.traits.unkeyed:
+            log.warning(
+                "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
+            )
+            if self.engine.backend == "per-client":
+                self.engine = replace(self.engine, threads=1)
+        device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
+        self.federation = federation.to(device)
+        module = copy.deepcopy(model).to(device=device, dtype=dtype)
+        batched = self.engine.backend == "batched"
+        self.program = Program(method, local, loss, by_functions if batched else by_autograd)
+        chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
+        self.backend: Backend = (
+            Batched(
+                self.program,
+                module,
+                self.layout,
+                self.traits.keyed,
+                chunk,
+                dtype,
+                fused=self.engine.compile,
+                lowered=self.engine.convolutions == "triton",
+                half=self.engine.bf16,
+            )
+            if batched
+            else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
+        )
+        self.module = module
+        self.start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
+        self.client_state = {
+            p.name: Store(p.client_state(self.start), self.memory) for p in method.parts if p.client_state is not None
+        }
+        evaluation = evaluation or Evaluation()
+        trained = 0.0 if evaluation.settled else _work(federation, cohort, local)
+        self.evaluator = Evaluator(evaluation, self.backend, self.federation, scores, dtype, trained)
+
+    @property
+    def memory(self) -> float:
+        """Bytes that the rows kept of clients may take in memory."""
+        return self.engine.store_gib * 2**30
+
+    def job(
+        self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
+    ) -> Job:
+        """The training of some clients in a round, each on so many of its rows."""
+        steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
+        return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
+
+    def keep(self, ids: Sequence[int], sent: Sent) -> None:
+        """What clients keep for their next round, unless it is not finite."""
+        for name, store in self.client_state.items():
+            rows = sent.state[name]
+            good = torch.stack(
+                [v.flatten(1).isfinite().all(1) if v.ndim > 1 else v.isfinite() for v in rows.values()]
+            ).all(0)
+            places = good.nonzero().squeeze(1)
+            store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+
+    def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
+        """Metrics of each client's own model, where a part makes one and the client has been seen."""
+        each: dict[str, dict[int, float]] = {}
+        for part in self.program.method.parts:
+            store, own = self.client_state.get(part.name), part.personal
+            if own is not None and store is not None:
+                each |= self.evaluator.evaluate_personal((client, own(model, store[client])) for client in store)
+        return each
+
+    @contextlib.contextmanager
+    def setting(self, round: int) -> Iterator[None]:
+        """Torch's own switches, as the resolved setting says, for the time of a round."""
+        before = torch.get_num_threads()
+        with contextlib.ExitStack() as stack:
+            torch.set_num_threads(self.engine.threads or before)
+            stack.callback(torch.set_num_threads, before)
+            if self.program.second_order:  # the only attention kernel that can be differentiated twice
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if torch.device(self.engine.device).type == "cuda":
+                stack.enter_context(torch.cuda.device(self.engine.device))
+                tf32 = self.engine.tf32
+                stack.enter_context(
+                    torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=tf32)
+                )
+                stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
+                torch.backends.cuda.matmul.allow_tf32 = tf32
+            if self.traits.unkeyed:
+                stack.enter_context(torch.random.fork_rng())
+                torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
+            yield
+
+
+def _work(federation: Federation, cohort: int, local: Local) -> float:
+    """About how many samples a round trains on."""
+    if local.steps is not None:
+        return cohort * local.batch * float(torch.as_tensor(local.steps, dtype=torch.float64).mean())
+    first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
+    return cohort * float(first.double().mean()) * local.epochs

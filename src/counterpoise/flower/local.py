@@ -1,0 +1,250 @@
+"""A whole deployment on one machine: SuperLink with TLS and node keys, SuperNodes, each a process on loopback.
+
+Everything it makes lies in ``.deployment`` within the app's folder: certificates, keys, the SuperLink's database, logs.
+Leaving the context ends every process it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.flower.credentials import certify, make_key, write_private
+from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.folder import Folder
+
+__all__ = ["Deployment", "environment"]
+
+_SECONDS_TO_START = 120.0
+_SECONDS_TO_END = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.5
+_SECONDS_BETWEEN_QUESTIONS = 15.0
+LINK = "superlink"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of Flower's programs: nothing is sent home, fetched or installed."""
+    quiet = {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    # Its programs start one another by name.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {**os.environ, **quiet, "PATH": path}
+
+
+class Deployment:
+    """Processes of a deployment, by name: ``superlink``, ``site-0``, ``site-1``, ..."""
+
+    def __init__(self, app: Path, nodes: int) -> None:
+        if not (app / "pyproject.toml").is_file():
+            raise CounterpoiseError(f"{app} holds no Flower app. Make one with: counterpoise deploy new {app}")
+        if nodes < 1:
+            raise CounterpoiseError(f"A deployment needs at least one node, not {nodes}.")
+        self.app, self.nodes = app.resolve(), nodes
+        self.work = self.app / ".deployment"
+        self.certificates, self.keys, self.logs = (self.work / name for name in ("certificates", "keys", "logs"))
+        self.environment = environment(self.work / "home")
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.port = 0
+
+    def __enter__(self) -> Deployment:
+        self.work.mkdir(mode=0o700, exist_ok=True)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        certify(self.certificates)
+        try:
+            self.start_link()
+            self._register()
+            for node in range(self.nodes):
+                self.start_node(node)
+        except BaseException:
+            self.end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    # ------------------------------------------------------------ processes
+
+    def start_link(self) -> None:
+        """Start the SuperLink, on the port it had before if there was one, and wait until it answers."""
+        self.port = self.port or free_port()
+        ca, own, key = (str(self.certificates / name) for name in ("ca.crt", "server.pem", "server.key"))
+        home = f'[superlink]\ndefault = "dep"\n\n[superlink.dep]\naddress = "127.0.0.1:{self.port}"\nroot-certificates = "{ca}"\n'
+        write_private(self.work / "home" / "config.toml", home.encode())
+        self._start(
+            LINK,
+            "flower-superlink",
+            "--enable-supernode-auth",
+            "--disable-runtime-dependency-installation",
+            **{"host": "127.0.0.1", "port": self.port, "database": self.work / "state.db"},
+            **{"ssl-ca-certfile": ca, "ssl-certfile": own, "ssl-keyfile": key},
+        )
+        self._until(lambda: _answers(self.port), LINK)
+
+    def start_node(self, node: int) -> None:
+        """Start a SuperNode; one that was there before comes back under its key, without its state."""
+        self._start(
+            f"site-{node}",
+            "flower-supernode",
+            **{"superlink": f"127.0.0.1:{self.port}", "root-certificates": self.certificates / "ca.crt"},
+            **{"auth-supernode-private-key": self.keys / f"site-{node}", "host": "127.0.0.1", "port": free_port()},
+            **{"node-config": f"partition-id={node} num-partitions={self.nodes}"},
+        )
+
+    def kill(self, name: str) -> None:
+        """Kill a process and its children at once, as a crash of its machine would."""
+        process = self.processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def end(self) -> None:
+        """End every process: politely, then not."""
+        for process in self.processes.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+        deadline = time.monotonic() + _SECONDS_TO_END
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, deadline - time.monotonic()))
+        for name in list(self.processes):
+            self.kill(name)
+
+    def _start(self, name: str, program: str, *flags: str, **options: object) -> None:
+        command = [program, *flags, *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
+        # A session of its own: Ctrl-C reaches us alone, and its children can be ended with it.
+        with open(self.logs / f"{name}.log", "ab") as log:
+            try:
+                self.processes[name] = subprocess.Popen(
+                    command,
+                    cwd=self.work,
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except FileNotFoundError:
+                raise CounterpoiseError(
+                    f"{program} is not installed beside this Python. Install it with: pip install 'counterpoise[flower]'"
+                ) from None
+
+    def _until(self, ready: Callable[[], bool], name: str) -> None:
+        since = time.monotonic()
+        while not ready():
+            if self.processes[name].poll() is not None or time.monotonic() - since > _SECONDS_TO_START:
+                raise CounterpoiseError(
+                    f"{name} did not start. Its last words, of {self.logs / name}.log: {self.last(name)}"
+                )
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def last(self, name: str) -> str:
+        """The last lines that a process said."""
+        path = self.logs / f"{name}.log"
+        return "\n".join(path.read_text(errors="replace").splitlines()[-5:]) if path.exists() else ""
+
+    # ------------------------------------------------------------ Flower's command line
+
+    def flwr(self, *arguments: str) -> str:
+        """What a command of `flwr` says; a mistake is told with its last line."""
+        done = subprocess.run(
+            ["flwr", *arguments],
+            cwd=self.work,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
+            raise CounterpoiseError(f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}")
+        return done.stdout
+
+    def _register(self) -> None:
+        """Make a key for every node that has none, and register it under the node's name."""
+        for node in range(self.nodes):
+            key, done = self.keys / f"site-{node}", self.keys / f"site-{node}.registered"
+            if not key.exists():
+                make_key(key)
+            if not done.exists():
+                self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
+                write_private(done, b"")
+
+    def submit(self, config: Mapping[str, str | int | float]) -> int:
+        """Submit the app as a run; returns the run's number."""
+        told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", told)
+        return int(_json(said)["run-id"])
+
+    def status(self, run: int) -> str:
+        """What the SuperLink makes of a run, such as ``running`` or ``finished:failed``."""
+        runs = _json(self.flwr("list", "dep", "--run-id", str(run), "--format", "json"))["runs"]
+        return str(runs[0]["status"])
+
+    def log(self, run: int) -> str:
+        """What the run's server said."""
+        return self.flwr("log", str(run), "dep", "--show")
+
+    def rounds(self, run: int, out: Path, seen: int = 0) -> Iterator[RoundRecord]:
+        """The rounds of a run as they come, from the folder it is kept in, until it ends; `seen` of them are known."""
+        asked = time.monotonic()
+        while True:
+            ended = ""
+            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
+                asked, ended = time.monotonic(), self.status(run)
+            status = ""
+            if (out / "checkpoint" / "checkpoint.json").exists():
+                index = read_index(out / "checkpoint")
+                for record in [r for r in Folder.open(out).records() if seen < r.round <= index["round"]]:
+                    seen, asked = record.round, time.monotonic()
+                    yield record
+                status = index["status"]
+            if status in ("finished", "diverged"):
+                return
+            if ended.startswith("finished"):
+                raise CounterpoiseError(
+                    f"The run ended as {ended}. What its server said last:\n"
+                    + "\n".join(self.log(run).splitlines()[-15:])
+                )
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def free_port() -> int:
+    """A port that nobody uses just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+def _json(said: str) -> dict[str, Any]:
+    """The JSON that a command of `flwr` printed, among other lines."""
+    try:
+        found = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    except ValueError:
+        raise CounterpoiseError(f"flwr did not answer in JSON: {said[-300:]}") from None
+    return dict(found)

@@ -1,0 +1,111 @@
+"""What the server takes of the replies it was sent: one good reply of each node it asked, by its client's number."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from flwr.app import ArrayRecord, Message, MetricRecord
+
+from counterpoise.engine.messages import Arrays, byte_count, shown, stack_replies
+from counterpoise.federation.availability import FAILED, SILENT
+from counterpoise.flower.records import Unreadable, from_record
+from counterpoise.method import Cohort
+
+__all__ = ["ARRAYS", "METRICS", "Sifted", "measured", "sift"]
+
+ARRAYS, METRICS = "arrays", "metrics"
+"""The two records of a message, by the names that Flower's own strategies give them."""
+
+log = logging.getLogger(__name__)
+
+
+class Sifted(NamedTuple):
+    """The usable replies, stacked in the order of clients' numbers, and why the others are not."""
+
+    cohort: Cohort
+    reasons: dict[int, str]
+    losses: dict[int, float]
+    bytes_up: int
+
+
+def sift(replies: Iterable[Message], asked: Mapping[int, int], round: int, like: Arrays) -> Sifted:
+    """Replies to a round's training. `asked` gives each node's client; `like` is a reply as it should be.
+
+    Whatever a node sends costs its own place in the round and nobody else's.
+    """
+    reasons: dict[int, str] = {}
+    good: dict[int, Arrays] = {}
+    losses: dict[int, float] = {}
+    most = 2 * byte_count(like) + 4096 * (len(like) + 1)  # float64 where we send float32, and every array's header
+    for client, reply in _one_each(replies, asked, reasons):
+        try:
+            arrays, metrics = _records(reply)
+            size = sum(len(array.data) for array in arrays.values())
+            if size > most:
+                raise Unreadable(f"its reply takes {size} bytes, and at most {most} are allowed")
+            if metrics.get("round") != round:
+                raise Unreadable(f"its reply is not for round {round}")
+            good[client] = from_record(arrays)
+        except Unreadable as error:
+            reasons[client] = str(error)
+            continue
+        loss = metrics.get("loss")
+        if isinstance(loss, float) and math.isfinite(loss):
+            losses[client] = loss
+    cohort, misfits = stack_replies(good, like)
+    up = sum(byte_count(arrays) for arrays in good.values())
+    return Sifted(cohort, reasons | misfits, losses, up)
+
+
+def measured(replies: Iterable[Message], asked: Mapping[int, int], round: int) -> dict[str, dict[int, float]]:
+    """Replies to a round's evaluation: by metric, what each client found."""
+    found: dict[str, dict[int, float]] = {}
+    for client, reply in _one_each(replies, asked, {}):
+        try:
+            _, metrics = _records(reply, arrays=False)
+        except Unreadable as error:
+            log.warning("round %d: the evaluation of client %d is left out: %s", round, client, error)
+            continue
+        for name, value in metrics.items() if metrics.get("round") == round else ():
+            if name != "round" and isinstance(value, float) and math.isfinite(value):
+                found.setdefault(name[:80], {})[client] = value
+    return {name: dict(sorted(values.items())) for name, values in sorted(found.items())}
+
+
+def _one_each(
+    replies: Iterable[Message], asked: Mapping[int, int], reasons: dict[int, str]
+) -> list[tuple[int, Message]]:
+    """The only reply of each client, in the clients' order; of the others the reason."""
+    came: list[tuple[int, Message]] = []
+    for reply in replies:
+        client = asked.get(reply.metadata.src_node_id)
+        if client is not None:
+            came.append((client, reply))
+        elif reply.has_error():  # the SuperLink's own word for a node that is gone
+            log.info("a node could not be heard: %s", reply.error.reason)
+        else:
+            log.warning("a reply of node %d is left out: it was not asked", reply.metadata.src_node_id)
+    counts = Counter(client for client, _ in came)
+    reasons |= {client: SILENT for client in asked.values() if not counts[client]}
+    reasons |= {client: "it replied more than once" for client, count in counts.items() if count > 1}
+    for client, reply in came:
+        if counts[client] == 1 and not reply.has_content():
+            reasons[client] = FAILED
+            log.warning("client %d failed: %s", client, reply.error.reason if reply.has_error() else "an empty reply")
+    return sorted(((c, reply) for c, reply in came if c not in reasons), key=lambda one: one[0])
+
+
+def _records(reply: Message, arrays: bool = True) -> tuple[ArrayRecord, MetricRecord]:
+    content = reply.content
+    wanted: dict[str, type] = {METRICS: MetricRecord} | ({ARRAYS: ArrayRecord} if arrays else {})
+    for name, kind in wanted.items():
+        if not isinstance(content.get(name), kind):
+            raise Unreadable(f"its reply lacks the record {name}")
+    if len(content) > len(wanted):
+        extra = min(name for name in content if name not in wanted)
+        raise Unreadable(f"its reply holds the record {shown(extra)}, which was not asked for")
+    return content.array_records.get(ARRAYS, ArrayRecord()), content.metric_records[METRICS]

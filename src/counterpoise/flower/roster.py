@@ -1,0 +1,80 @@
+"""Which node is which client. The server decides that, once for each node, and a node cannot be two.
+
+A node that its operator registered under a name that ends in a number (``site-3``) is that client: its key proves the
+name, so nobody can take another's place, or its record. A node without such a name is asked for the ``partition-id``
+of its configuration; that is good enough for a simulation and for sites that trust one another.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+
+from counterpoise.flower.replies import METRICS
+
+__all__ = ["Roster"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS_TO_ANSWER = 60.0
+
+
+class Roster:
+    """The clients of a deployment and the nodes that they are."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+        self._client: dict[str, int | None] = {}
+        """For every identity seen, its client; None for one that is nobody's."""
+        self._proved: set[str] = set()
+        """The identities whose client their names say."""
+
+    def present(self, grid: Grid) -> dict[int, int]:
+        """For each client that is connected now, its node."""
+        names = {node.node_id: node.name for node in sorted(grid.get_nodes(), key=lambda node: node.node_id)}
+        identities = {node: name or f"node {node}" for node, name in names.items()}
+        new = [node for node, identity in identities.items() if identity not in self._client]
+        proved = {node: number for node in new if (number := _number(names[node])) is not None}
+        for node, client in (proved | self._ask(grid, [node for node in new if node not in proved])).items():
+            self._enter(identities[node], client, node in proved)
+        here: dict[int, int] = {}
+        for node, identity in identities.items():
+            held = self._client.get(identity)
+            if held is not None and here.setdefault(held, node) != node:
+                log.warning("%s is connected twice; node %d is not asked.", identity, node)
+        return here
+
+    def _enter(self, identity: str, client: int | None, proved: bool) -> None:
+        """Give an identity its client, unless that is another's; a name that is proved comes before one's word."""
+        other = next((who for who, held in self._client.items() if held == client and who != identity), None)
+        if client is None or not 0 <= client < self.clients:
+            log.warning("%s is not one of the %d clients and is not asked.", identity, self.clients)
+            client = None
+        elif other is not None and proved and other not in self._proved:
+            log.warning("%s says it is client %d, which is %s; it is not asked any more.", other, client, identity)
+            self._client[other] = None
+        elif other is not None:
+            log.warning("%s says it is client %d, which is %s; it is not asked.", identity, client, other)
+            client = None
+        self._client[identity] = client
+        self._proved |= {identity} if proved else set()
+
+    def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, int | None]:
+        if not nodes:
+            return {}
+        messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+        claims: dict[int, int | None] = {}
+        for reply in grid.send_and_receive(messages, timeout=_SECONDS_TO_ANSWER):
+            node = reply.metadata.src_node_id
+            if node in nodes and reply.has_content():
+                said = reply.content.metric_records.get(METRICS, MetricRecord()).get("client")
+                claims[node] = said if isinstance(said, int) else None
+        return claims
+
+
+def _number(name: str) -> int | None:
+    found = re.search(r"\d{1,9}$", name)
+    return int(found[0]) if found else None

@@ -1,0 +1,48 @@
+"""A `ServerApp` of a method: it keeps its run in a folder, and goes on with the one it finds there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from counterpoise.federation import Federation
+from counterpoise.flower.strategy import Strategy
+from counterpoise.method import Method
+from counterpoise.runs.setup import Model
+
+__all__ = ["server_app"]
+
+
+def server_app(
+    method: Method | str, federation: Callable[[Context], Federation], *, model: Model, **settings: Any
+) -> ServerApp:
+    """A `ServerApp` for `flwr run`; settings are those of `Strategy`.
+
+    Of the federation it uses the server's own sets and the number of clients. The app's configuration may say
+    ``rounds``, ``seed``, ``out`` (the run's folder on the server's machine; an empty one keeps nothing), ``patience``
+    (seconds the first round waits for its nodes) and ``timeout`` (seconds a round waits for replies).
+    """
+    app = ServerApp()
+
+    @app.main()  # type: ignore[untyped-decorator,unused-ignore]
+    def main(grid: Grid, context: Context) -> None:
+        _log_as_flower_does()
+        config = context.run_config
+        told = {
+            name: config[name] for name in ("rounds", "seed", "out", "patience") if config.get(name) not in (None, "")
+        }
+        strategy = Strategy(method, federation(context), model=model, **settings | told)
+        strategy.start(grid, timeout=float(config.get("timeout", 3600)))
+
+    return app
+
+
+def _log_as_flower_does() -> None:
+    """What we log goes where Flower's own log goes, which `flwr log` shows."""
+    ours, theirs = logging.getLogger("counterpoise"), logging.getLogger("flwr")
+    ours.handlers, ours.propagate = theirs.handlers, False
+    ours.setLevel(logging.INFO)

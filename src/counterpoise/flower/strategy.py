@@ -1,0 +1,304 @@
+"""The server's half on Flower: a `Strategy` of a method, whose rounds are the simulator's with the training elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid, strategy
+from flwr.serverapp.strategy import Result
+
+from counterpoise.engine.admission import Limits
+from counterpoise.engine.client import Loss
+from counterpoise.engine.evaluation import Evaluation, Metric
+from counterpoise.engine.messages import byte_count, pack_broadcast, template
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.simulation import Heard, Opened, RoundRecord
+from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.federation import Availability, Federation, Sampler
+from counterpoise.federation.availability import AWAY, DROPPED
+from counterpoise.flower.node import CONFIG
+from counterpoise.flower.records import from_record, to_record
+from counterpoise.flower.replies import ARRAYS, measured, sift
+from counterpoise.flower.roster import Roster
+from counterpoise.local import Local
+from counterpoise.method import Method
+from counterpoise.methods import METHODS
+from counterpoise.runs.build import check_same, describe
+from counterpoise.runs.folder import Folder
+from counterpoise.runs.run import Run
+from counterpoise.runs.setup import Model, Setup
+
+__all__ = ["Strategy"]
+
+log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+class Strategy(strategy.Strategy):
+    """A method on Flower. The arguments are those of `counterpoise.simulate`.
+
+    Of the federation only the server's own sets and the number of clients are used. With `out` the run is kept in that
+    folder, with a checkpoint after every round; a folder that holds the same run already is gone on with.
+    `patience` is how many seconds the first round waits for the clients it asks to connect.
+    """
+
+    def __init__(
+        self,
+        method: Method | str,
+        federation: Federation,
+        *,
+        model: Model,
+        rounds: int = 3,
+        cohort: int | float | Availability | Sampler | None = None,
+        local: Local | None = None,
+        loss: Loss | None = None,
+        metrics: Mapping[str, Metric] | None = None,
+        seed: int = 0,
+        engine: Engine | None = None,
+        evaluation: Evaluation | None = None,
+        limits: Limits | None = None,
+        out: str | Path | None = None,
+        patience: float = 60.0,
+    ) -> None:
+        asked = evaluation or Evaluation()
+        made = Setup(
+            METHODS.make(method) if isinstance(method, str) else method,
+            federation.on_server(),
+            model,
+            rounds,
+            cohort,
+            local or Local(),
+            seed,
+            engine or Engine(),
+            replace(
+                asked,
+                every=1 if asked.every is None else asked.every,
+                clients_every=1 if asked.clients_every is None else asked.clients_every,
+            ),
+            limits or Limits(),
+            loss,
+            metrics,
+        )
+        self.setup, self.simulation = made, made.simulation()
+        self.run = Run(made.method.name, made.seed, self.simulation.module)
+        self.folder = None if out is None else self._folder(Path(out))
+        self.roster = Roster(self.simulation.federation.clients)
+        self.patience, self._first = patience, True
+        self._opened: Opened | None = None
+        self._record: RoundRecord | None = None
+        self._asked: dict[int, int] = {}
+        """The nodes that were sent a message of this round, and their clients."""
+
+    def _folder(self, path: Path) -> Folder:
+        config = describe(self.setup, self.simulation)
+        if not (path / "config.toml").exists():
+            folder = Folder.create(path, config)
+        else:
+            folder = Folder.open(path)
+            check_same(folder.config, config)
+            self.run.rounds, status = folder.restore(self.simulation)
+            if status == "diverged":
+                raise CounterpoiseError(
+                    f"The run in {path} diverged after round {self.simulation.round}; going on would diverge again."
+                )
+            if folder.config.rounds != config.rounds:
+                folder.extend(max(config.rounds, self.simulation.round))
+        self.run.settings, self.run.folder = folder.config.plain(), path
+        return folder
+
+    # ------------------------------------------------------------ a run
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run to the last round, from the last that the folder holds.
+
+        `initial_arrays` replaces the weights that the model is made with; nodes that keep state must then be given the
+        same ones.
+        """
+        rounds, result = num_rounds or self.setup.rounds, Result()
+        if initial_arrays is not None and not self.simulation.round:
+            self._begin_with(initial_arrays)
+        self.summary()
+        with contextlib.nullcontext() if self.folder is None else self.folder.locked():
+            try:
+                while self.simulation.round < rounds:
+                    self._turn(grid, rounds, timeout, train_config, evaluate_config, evaluate_fn, result)
+            except Diverged:
+                self._save("diverged")
+                raise
+            self._save("finished")
+        self.run.model, self.run.status = self.simulation.trained(), "finished"
+        result.arrays = self.arrays()
+        return result
+
+    def _turn(
+        self,
+        grid: Grid,
+        rounds: int,
+        timeout: float,
+        train_config: ConfigRecord | None,
+        evaluate_config: ConfigRecord | None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+        result: Result,
+    ) -> None:
+        number, arrays = self.simulation.round + 1, self.arrays()
+        messages = self.configure_train(number, arrays, train_config or ConfigRecord(), grid)
+        _, trained = self.aggregate_train(number, grid.send_and_receive(messages, timeout=timeout))
+        arrays = self.arrays()
+        messages = self.configure_evaluate(number, arrays, evaluate_config or ConfigRecord(), grid)
+        evaluated = self.aggregate_evaluate(number, grid.send_and_receive(messages, timeout=timeout))
+        central = evaluate_fn(number, arrays) if evaluate_fn is not None else _metrics(self.run.rounds[-1].metrics)
+        for history, found in (
+            (result.train_metrics_clientapp, trained),
+            (result.evaluate_metrics_clientapp, evaluated),
+            (result.evaluate_metrics_serverapp, central),
+        ):
+            if found is not None:
+                history[number] = found
+        log.info("%s", _told(self.run.rounds[-1], rounds))
+
+    def arrays(self) -> ArrayRecord:
+        """The model as Flower's other strategies hold it: the module's state by name."""
+        return to_record(self.simulation.trained().state_dict())
+
+    def _begin_with(self, arrays: ArrayRecord) -> None:
+        given, simulation = from_record(arrays), self.simulation
+        try:
+            values = [given[name].to(simulation.start) for name in simulation.layout.names]
+            start = simulation.layout.flatten(values)
+            fits = [tuple(v.shape) for v in values] == list(simulation.layout.shapes)
+        except KeyError as error:
+            raise CounterpoiseError(f"initial_arrays lacks the parameter {error}.") from None
+        if not fits:
+            raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
+        simulation.server.model = start
+
+    def _save(self, status: str) -> None:
+        if self.folder is not None:
+            self.folder.save(self.simulation, status)
+
+    # ------------------------------------------------------------ what Flower asks of a strategy
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message to the node of every client drawn that is connected. The model sent is the server's own."""
+        self._opened = opened = self.simulation.open()
+        here = self._wait(grid, opened)
+        there = [client for client in opened.asked if client in here and client not in opened.dropped]
+        self._asked = {here[client]: client for client in there}
+        return self._messages(MessageType.TRAIN, to_record(pack_broadcast(opened.shared)), opened.round, config)
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The round on the server."""
+        opened, simulation = self._opened, self.simulation
+        if opened is None:
+            raise CounterpoiseError("aggregate_train was called before configure_train.")
+        initial = {name: store.initial for name, store in simulation.client_state.items()}
+        like = template(simulation.program, opened.shared, initial)
+        cohort, reasons, losses, up = sift(replies, self._asked, opened.round, like)
+        absent = {client: AWAY for client in opened.asked if client not in self._asked.values()}
+        absent |= dict.fromkeys(opened.dropped, DROPPED)
+        down = byte_count(pack_broadcast(opened.shared)) * len(self._asked)
+        with simulation.setting(opened.round):
+            last = opened.round == self.setup.rounds
+            record = simulation.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
+        self._opened, self._record = None, record
+        return self.arrays(), _metrics({"train_loss": record.metrics.get("train_loss")})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message to every node that is connected, when it is time to evaluate."""
+        every, round = self.simulation.evaluator.setting.clients_every, self.simulation.round
+        due = bool(every) and (round == self.setup.rounds or round % (every or 1) == 0)
+        self._asked = {node: client for client, node in self.roster.present(grid).items()} if due else {}
+        model = {"model": self.simulation.server.model}
+        return self._messages(MessageType.EVALUATE, to_record(model), round, config) if due else []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """What the nodes found, each on its own held-out data; with it the round is kept."""
+        if self._record is None:
+            raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
+        each = measured(replies, self._asked, self._record.round)
+        record, self._record = replace(self._record, clients=each), None
+        self.run.rounds.append(record)
+        if self.folder is not None:
+            self.folder.append(record)
+        self._save("running")
+        return _metrics({name: sum(values.values()) / len(values) for name, values in each.items()})
+
+    def summary(self) -> None:
+        """Say in the log what is run."""
+        simulation = self.simulation
+        log.info(
+            "%s: %d parameters, %d clients, %d a round, from round %d%s",
+            self.setup.method.name,
+            simulation.layout.size,
+            simulation.federation.clients,
+            simulation.cohort_size,
+            simulation.round + 1,
+            "" if self.folder is None else f", kept in {self.folder.path}",
+        )
+
+    # ------------------------------------------------------------ parts of it
+
+    def _wait(self, grid: Grid, opened: Opened) -> dict[int, int]:
+        """The nodes connected: in a run's first round wait for all that are asked, later for any of them."""
+        first, since, self._first = self._first, time.monotonic(), False
+        wanted = set(opened.asked) - set(opened.dropped)
+        while True:
+            here = self.roster.present(grid)
+            enough = wanted <= here.keys() if first else bool(wanted & here.keys())
+            if enough or not wanted or time.monotonic() - since >= self.patience:
+                return here
+            time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _messages(self, kind: str, arrays: ArrayRecord, round: int, config: ConfigRecord) -> list[Message]:
+        return [
+            Message(
+                RecordDict(
+                    {
+                        ARRAYS: arrays,
+                        CONFIG: ConfigRecord(
+                            {**config, "round": round, "seed": self.simulation.seed, "client": client}
+                        ),
+                    }
+                ),
+                node,
+                kind,
+                group_id=str(round),
+            )
+            for node, client in self._asked.items()
+        ]
+
+
+def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
+    found = {name: float(value) for name, value in values.items() if value is not None}
+    return MetricRecord(found) if found else None  # type: ignore[arg-type]
+
+
+def _told(record: RoundRecord, rounds: int) -> str:
+    """A round in a line of the log."""
+    heard = len(record.cohort) - len(record.outcome.excluded)
+    found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
+    skipped = [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
+    shown = [f"{heard} of {len(record.cohort)} clients", *found, *skipped]
+    return f"round {record.round} of {rounds}: {', '.join(shown)}"

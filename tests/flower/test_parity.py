@@ -1,0 +1,90 @@
+"""Every method of the registry gives the same model in the simulator and through Flower's messages."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from grids import InProcess
+from helpers import ALL_METHODS, assert_close, blobs, double, small
+
+from counterpoise.engine import Evaluation, Simulation
+from counterpoise.flower import Strategy, client_app
+from counterpoise.local import Local, sgd
+from counterpoise.methods import METHODS
+
+CASES = [*ALL_METHODS, *(f"feddua:{name}" for name in ALL_METHODS if name != "feddua")]
+LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05, momentum=0.5))
+SIZES, COHORT, SEED, ROUNDS = (9, 6, 12, 7, 10, 8, 11), 5, 3, 3
+FEDERATION = blobs(SIZES, heldout=0.2, probe=1, proxy=20)
+
+
+def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, **grid):
+    """A method's rounds through messages."""
+    app = client_app(
+        METHODS.make(case),
+        small(),
+        lambda context: federation.only(context.node_config["partition-id"]),
+        local=LOCAL,
+        engine=double(),
+    )
+    strategy = Strategy(
+        METHODS.make(case),
+        federation,
+        model=small(),
+        rounds=rounds,
+        cohort=cohort,
+        local=LOCAL,
+        seed=SEED,
+        engine=double(),
+        evaluation=Evaluation(1, 3),
+        out=out,
+        patience=0,
+    )
+    strategy.start(InProcess(app, federation.clients, **grid))
+    return strategy
+
+
+def simulated(case, federation, **settings):
+    simulation = Simulation(
+        METHODS.make(case),
+        federation,
+        small(),
+        local=LOCAL,
+        seed=SEED,
+        engine=double(),
+        evaluation=Evaluation(1, 3),
+        **{"cohort": COHORT} | settings,
+    )
+    return simulation, [simulation.advance() for _ in range(ROUNDS)]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_three_rounds_are_those_of_the_simulator(case):
+    simulation, records = simulated(case, FEDERATION)
+    strategy = deployed(case, FEDERATION)
+    moved = simulation.server.model - simulation.start
+    assert_close(strategy.simulation.server.model, simulation.server.model, moved, 1e-8)
+    for ours, theirs in zip(strategy.run.rounds, records, strict=True):
+        assert ours.cohort == theirs.cohort
+        assert ours.outcome.excluded == theirs.outcome.excluded
+        assert ours.outcome.claims == theirs.outcome.claims
+        assert ours.outcome.verdicts.keys() == theirs.outcome.verdicts.keys()
+        assert (ours.bytes_up, ours.bytes_down) == (theirs.bytes_up, theirs.bytes_down)
+        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-8)
+        assert ours.clients.keys() == theirs.clients.keys()
+        for name, each in theirs.clients.items():
+            assert ours.clients[name] == pytest.approx(each, rel=1e-8)
+
+
+@pytest.mark.parametrize("case", ["feddua:scaffold", "krum", "clusterfedvarp"])
+def test_the_order_in_which_replies_arrive_changes_no_bit(case):
+    one, other = (deployed(case, FEDERATION, order=order).simulation for order in (1, 2))
+    assert torch.equal(one.server.model, other.server.model)
+    for part, store in one.server.records.items():
+        for client in store:
+            assert all(torch.equal(v, other.server.records[part][client][k]) for k, v in store[client].items())
+
+
+def test_nodes_without_names_say_which_client_they_are():
+    named, asked = (deployed("scaffold", FEDERATION, names=names).simulation.server for names in (True, False))
+    assert torch.equal(named.model, asked.model)

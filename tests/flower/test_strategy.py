@@ -1,0 +1,281 @@
+"""A strategy's runs: kept, killed, gone on with; nodes that come, go and forget."""
+
+from __future__ import annotations
+
+import json
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from grids import InProcess
+from helpers import assert_close, blobs, double, small
+
+import counterpoise as cp
+from counterpoise.engine import Evaluation, Simulation
+from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.federation.availability import AWAY
+from counterpoise.flower import Strategy, client_app
+from counterpoise.flower.roster import Roster
+from counterpoise.local import Local, sgd
+from counterpoise.methods import METHODS
+from counterpoise.runs.folder import Folder
+
+LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05))
+FEDERATION = blobs((9, 6, 12, 7), heldout=0.2, proxy=20, test=(np.zeros((3, 6)), np.array([0, 1, 2])))
+SEED = 3
+
+
+def app(method):
+    return client_app(
+        METHODS.make(method), small(), lambda c: FEDERATION.only(c.node_config["partition-id"]), local=LOCAL
+    )
+
+
+def strategy(method, rounds=4, **settings):
+    settings = {"model": small(), "engine": double(), "seed": SEED, "patience": 0, "local": LOCAL} | settings
+    return Strategy(METHODS.make(method), FEDERATION, rounds=rounds, **settings)
+
+
+def gone(method, rounds=4, grid=None, **settings):
+    """A run to its end."""
+    made = strategy(method, rounds, **settings)
+    made.start(grid or InProcess(app(method), 4))
+    return made
+
+
+class Cut(InProcess):
+    """A grid that breaks in a round, at its training or at its evaluation."""
+
+    def __init__(self, app, clients, at, kind) -> None:
+        super().__init__(app, clients)
+        self.at, self.kind = at, kind
+
+    def send_and_receive(self, messages, *, timeout=None):
+        messages = list(messages)
+        if any(m.metadata.group_id == str(self.at) and m.metadata.message_type == self.kind for m in messages):
+            raise ConnectionError("the machine is gone")
+        return super().send_and_receive(messages, timeout=timeout)
+
+
+# ---------------------------------------------------------------- kept and gone on with
+
+
+@pytest.mark.parametrize("kind", ["train", "evaluate"])
+@pytest.mark.parametrize("method", ["mifa", "feddua:fedavgm"])
+def test_a_run_that_was_killed_goes_on_from_its_last_round_and_ends_the_same(method, kind, tmp_path):
+    with pytest.raises(ConnectionError):
+        gone(method, grid=Cut(app(method), 4, 3, kind), out=tmp_path / "run")
+    again = strategy(method, out=tmp_path / "run")
+    assert again.simulation.round == 2
+    again.start(InProcess(app(method), 4, order=5))
+    whole = gone(method)
+    assert torch.equal(again.simulation.server.model, whole.simulation.server.model)
+    assert [r.round for r in again.run.rounds] == [1, 2, 3, 4]
+    assert [r.outcome for r in again.run.rounds] == [r.outcome for r in whole.run.rounds]
+
+
+def test_the_folder_is_that_of_a_simulation(tmp_path):
+    made = gone("mifa", out=tmp_path / "run")
+    run = cp.simulate(
+        "mifa",
+        FEDERATION,
+        model=small(),
+        rounds=4,
+        local=LOCAL,
+        seed=SEED,
+        engine=double(),
+        evaluation=Evaluation(1, 1),
+        out=tmp_path / "simulated",
+    )
+    assert made.run.accuracy == run.accuracy
+    for name in ("metrics.jsonl", "clients.jsonl"):
+        ours, theirs = ((tmp_path / where / name).read_text().splitlines() for where in ("run", "simulated"))
+        for our, their in zip(map(json.loads, ours), map(json.loads, theirs), strict=True):
+            assert our.keys() == their.keys()
+            for key in our.keys() - {"seconds", "memory", "notes", "metrics", "train_loss", "loss", "weights"}:
+                assert our[key] == their[key], key
+            for key in our.keys() & {"train_loss", "loss"}:
+                assert our[key] == pytest.approx(their[key])
+    folder = Folder.open(tmp_path / "run")
+    assert folder.config.method["name"] == "mifa"
+    assert json.loads((tmp_path / "run" / "checkpoint" / "checkpoint.json").read_text())["status"] == "finished"
+
+
+def test_a_finished_run_can_be_given_more_rounds(tmp_path):
+    gone("fedavg", 2, out=tmp_path / "run")
+    more = gone("fedavg", 4, out=tmp_path / "run")
+    assert torch.equal(more.simulation.server.model, gone("fedavg", 4).simulation.server.model)
+    assert Folder.open(tmp_path / "run").config.rounds == 4
+
+
+def test_the_folder_of_another_run_is_refused(tmp_path):
+    gone("fedavg", 1, out=tmp_path / "run")
+    with pytest.raises(CounterpoiseError, match="The method given is not the one this run was made with"):
+        strategy("fedavgm", out=tmp_path / "run")
+
+
+def test_a_run_that_diverged_is_kept_and_not_gone_on_with(tmp_path):
+    def explode(message, answer):
+        answer.content["arrays"]["update"] = Array(np.full(53, np.nan))
+        return answer
+
+    with pytest.raises(Diverged):
+        gone("fedavg", grid=InProcess(app("fedavg"), 4, meddle=explode), out=tmp_path / "run")
+    with pytest.raises(CounterpoiseError, match="diverged after round 0"):
+        strategy("fedavg", out=tmp_path / "run")
+
+
+# ---------------------------------------------------------------- nodes that forget, are away, are nobody
+
+
+@pytest.mark.parametrize("method", ["scaffold", "ditto", "moon"])
+def test_a_node_that_lost_its_state_begins_as_one_never_seen(method):
+    grid = InProcess(app(method), 4)
+    made = strategy(method, 3)
+    simulation = Simulation(METHODS.make(method), FEDERATION, small(), local=LOCAL, seed=SEED, engine=double())
+    for _ in range(2):
+        made.start(grid, num_rounds=made.simulation.round + 1)
+        simulation.advance()
+    kept = simulation.server.model.clone()
+    node = next(node for node, client in grid.ids.items() if client == 2)
+    grid.restart(node)
+    made.start(grid)
+    for store in simulation.client_state.values():
+        del store._rows[2]
+    simulation.advance()
+    assert_close(made.simulation.server.model, simulation.server.model, simulation.server.model - kept, 1e-8)
+
+
+def test_a_state_of_another_shape_is_as_good_as_lost():
+    grid = InProcess(app("scaffold"), 4)
+    for context in grid.contexts.values():
+        context.state["counterpoise"] = ArrayRecord({"variate/c": Array(np.zeros(2)), "x": Array(np.zeros(1, "U3"))})
+    made = gone("scaffold", 2, grid)
+    assert torch.equal(made.simulation.server.model, gone("scaffold", 2).simulation.server.model)
+
+
+def test_clients_whose_node_is_not_there_are_on_record():
+    grid = InProcess(app("fedavg"), 4)
+    away = next(node for node, client in grid.ids.items() if client == 1)
+    context = grid.contexts.pop(away)
+    made = strategy("fedavg", 2)
+    made.start(grid, num_rounds=1)
+    grid.contexts[away] = context
+    made.start(grid)
+    assert [r.outcome.excluded for r in made.run.rounds] == [{1: AWAY}, {}]
+    assert made.run.rounds[0].cohort == (0, 1, 2, 3)
+
+
+def test_a_federation_without_any_node_skips_its_rounds():
+    grid = InProcess(app("fedavg"), 4)
+    grid.contexts.clear()
+    made = gone("fedavg", 1, grid)
+    assert made.run.rounds[0].outcome.skipped == "no client could be heard"
+
+
+class Nodes:
+    """Nodes by number: what they are called, and what they answer when they are asked."""
+
+    def __init__(self, names, claims) -> None:
+        self.names, self.claims = names, claims
+
+    def get_nodes(self):
+        return [SimpleNamespace(node_id=node, name=name) for node, name in self.names.items()]
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for message in messages:
+            claim = self.claims.get(message.metadata.dst_node_id)
+            if claim is not None:
+                yield Message(RecordDict({"metrics": MetricRecord(claim)}), reply_to=message)
+
+
+def test_a_name_with_a_number_is_a_client_and_nobody_takes_anothers_place(caplog):
+    roster = Roster(3)
+    InProcess(None, 0)  # messages can be made
+    grid = Nodes({11: "", 12: "clinic-2", 13: "", 14: "clinic-9", 15: ""}, {11: {"client": 2}, 13: {"client": 0}})
+    assert roster.present(grid) == {0: 13, 2: 12}
+    assert "clinic-9 is not one of the 3 clients and is not asked." in caplog.messages
+    # One that did not answer is asked again; one that is there under another number is still itself.
+    grid.claims[15] = {"client": 1}
+    assert roster.present(grid)[1] == 15
+    del grid.names[15]
+    assert 1 not in roster.present(grid)
+
+
+def test_a_name_comes_before_a_word_given_earlier(caplog):
+    InProcess(None, 0)
+    roster = Roster(2)
+    assert roster.present(Nodes({4: ""}, {4: {"client": 1}})) == {1: 4}
+    assert roster.present(Nodes({4: "", 5: "site-1"}, {4: {"client": 1}})) == {1: 5}
+    assert "node 4 says it is client 1, which is site-1; it is not asked any more." in caplog.messages
+
+
+def test_a_named_node_comes_back_under_another_number():
+    roster = Roster(2)
+    assert roster.present(Nodes({5: "site-1"}, {})) == {1: 5}
+    assert roster.present(Nodes({99: "site-1"}, {})) == {1: 99}
+
+
+def test_two_nodes_of_one_name_are_one_client(caplog):
+    assert Roster(2).present(Nodes({5: "site-1", 6: "site-1"}, {})) == {1: 5}
+    assert "site-1 is connected twice; node 6 is not asked." in caplog.messages
+
+
+def test_a_node_whose_claim_is_taken_is_told_so(caplog):
+    InProcess(None, 0)
+    roster = Roster(2)
+    assert roster.present(Nodes({5: "site-1"}, {})) == {1: 5}
+    with caplog.at_level(logging.WARNING):
+        assert roster.present(Nodes({5: "site-1", 4: ""}, {4: {"client": 1}})) == {1: 5}
+    assert "node 4 says it is client 1, which is site-1; it is not asked." in caplog.messages
+
+
+# ---------------------------------------------------------------- as other strategies are used
+
+
+def test_it_begins_with_the_arrays_it_is_given():
+    other = small()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.5)
+    arrays = ArrayRecord({name: Array(t.numpy()) for name, t in other.state_dict().items()})
+    made = strategy("fedavg", 2)
+    result = made.start(InProcess(app("fedavg"), 4), arrays)
+    asked = gone("fedavg", 2, model=other)
+    assert torch.equal(made.simulation.server.model, asked.simulation.server.model)
+    ended = result.arrays.to_torch_state_dict()
+    assert all(torch.equal(ended[name], t) for name, t in asked.run.model.state_dict().items())
+    assert result.train_metrics_clientapp.keys() == result.evaluate_metrics_serverapp.keys() == {1, 2}
+    with pytest.raises(CounterpoiseError, match="lacks the parameter"):
+        strategy("fedavg").start(None, ArrayRecord())
+
+
+def test_the_usual_loop_of_flower_drives_it_too():
+    made, grid = strategy("fedavgm", 2), InProcess(app("fedavgm"), 4)
+    arrays = made.arrays()
+    for number in (1, 2):
+        messages = made.configure_train(number, arrays, ConfigRecord(), grid)
+        arrays, metrics = made.aggregate_train(number, grid.send_and_receive(messages))
+        assert metrics.keys() == {"train_loss"}
+        messages = made.configure_evaluate(number, arrays, ConfigRecord(), grid)
+        assert made.aggregate_evaluate(number, grid.send_and_receive(messages)).keys() == {"accuracy", "loss"}
+    assert torch.equal(made.simulation.server.model, gone("fedavgm", 2).simulation.server.model)
+    with pytest.raises(CounterpoiseError, match="before configure_train"):
+        made.aggregate_train(3, [])
+
+
+def test_a_model_of_another_size_on_a_node_is_told(caplog):
+    wrong = client_app(
+        "fedavg", small(classes=4), lambda c: FEDERATION.only(c.node_config["partition-id"]), local=LOCAL
+    )
+    made = gone("fedavg", 1, InProcess(wrong, 4))
+    assert made.run.rounds[0].outcome.skipped == "no client could be heard"
+    assert any("The model on this node has 59 parameters, and the server's has 53." in m for m in caplog.messages)
+
+
+def test_a_server_needs_samples_of_its_own():
+    with pytest.raises(CounterpoiseError, match="needs samples of its own"):
+        Strategy("fedavg", blobs((3, 3)), model=small())
