@@ -1,0 +1,103 @@
+"""An app to start from, the credentials of a deployment, and what their owner is told."""
+
+from __future__ import annotations
+
+import ssl
+import stat
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.flower.credentials import certify, make_key
+from counterpoise.flower.local import Deployment, environment
+from counterpoise.flower.project import new_project
+
+
+def test_the_app_is_written_and_its_parts_are_there(tmp_path):
+    folder = tmp_path / "site"
+    assert [path.name for path in new_project(folder)] == ["app.py", "pyproject.toml", ".gitignore"]
+    flower = tomllib.loads((folder / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
+    assert flower["components"] == {"serverapp": "app:server", "clientapp": "app:client"}
+    code = "import app; from flwr.serverapp import ServerApp; assert isinstance(app.server, ServerApp); app.client"
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_no_key_goes_into_the_bundle(tmp_path):
+    """The bundle that `flwr run` sends to every node holds the app's own files and nothing of a deployment's."""
+    folder = tmp_path / "site"
+    new_project(folder)
+    make_key(folder / ".deployment" / "keys" / "site-0")
+    (folder / ".deployment" / "home.toml").write_text("")
+    subprocess.run(
+        [sys.executable, "-c", "from flwr.cli.app import app; app()", "build"],
+        cwd=folder,
+        env=environment(tmp_path / "home"),
+        check=True,
+        capture_output=True,
+    )
+    (bundle,) = folder.glob("*.fab")
+    held = bundle.read_bytes()
+    assert b"app.py" in held
+    assert b"site-0" not in held
+    assert b".deployment" not in held
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(CounterpoiseError, match="is there already and is not an empty folder"):
+        new_project(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_deployment_needs_an_app_and_a_node(tmp_path):
+    with pytest.raises(CounterpoiseError, match="Make one with: counterpoise deploy new"):
+        Deployment(tmp_path, 4)
+    new_project(tmp_path / "site")
+    with pytest.raises(CounterpoiseError, match="at least one node"):
+        Deployment(tmp_path / "site", 0)
+
+
+def test_keys_and_certificates_are_their_owners_alone(tmp_path):
+    certify(tmp_path / "certificates")
+    make_key(tmp_path / "keys" / "site-0")
+    files = [*(tmp_path / "certificates").iterdir(), *(tmp_path / "keys").iterdir()]
+    assert {path.name for path in files} == {"ca.crt", "server.pem", "server.key", "site-0", "site-0.pub"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+    assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files} == {0o700}
+
+
+def test_the_certificate_is_good_for_its_names_and_vouched_for(tmp_path):
+    certify(tmp_path, ["127.0.0.1", "link.example"])
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=tmp_path / "ca.crt")
+    server.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
+    for name, good in (("127.0.0.1", True), ("link.example", True), ("other.example", False)):
+        to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+        ours = server.wrap_bio(to_server, to_client, server_side=True)
+        theirs = client.wrap_bio(to_client, to_server, server_hostname=name)
+        assert _shaken(ours, theirs) is good
+
+
+def _shaken(server, client) -> bool:
+    """Whether two ends agree."""
+    done = set()
+    for _ in range(10):
+        for end in (client, server):
+            try:
+                end.do_handshake()
+                done.add(end)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError:
+                return False
+    return len(done) == 2
+
+
+def test_a_nodes_two_keys_belong_together(tmp_path):
+    make_key(tmp_path / "key")
+    private = serialization.load_ssh_private_key((tmp_path / "key").read_bytes(), None)
+    public = serialization.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
+    assert private.public_key().public_numbers() == public.public_numbers()
