@@ -178,8 +178,9 @@ class Script(NamedTuple):
         return self._each(lambda t: torch.cat((t, t.new_zeros(more, *t.shape[1:]))))
 
     def at(self, step: Tensor) -> Script:
-        """The part of one step, whose number lies on the device."""
-        return self._each(lambda t: t.index_select(0, step.view(1)).squeeze(0))
+        """The part of one step, whose number lies on the device. Beyond the end, where a recording tries a step, it begins again."""
+        place = (step % len(self.rows)).view(1)
+        return self._each(lambda t: t.index_select(0, place).squeeze(0))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Script:
         return Script(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]

@@ -173,9 +173,9 @@ def _grouped(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Te
     if what == "kernel":
         x = second.transpose(0, 1).flatten(1, 2)
         result = conv2d_weight(x, (clients * shape[1], *shape[2:]), first, *options)  # type: ignore[no-untyped-call]
-        return result.view(shape)
+        return result.reshape(shape)
     if what == "output":
         result = F.conv2d(first, second.flatten(0, 1), None, *options)
     else:
         result = conv2d_input((batch, clients * channels, *shape[3:]), second.flatten(0, 1), first, *options)  # type: ignore[no-untyped-call]
-    return result.view(batch, clients, *shape[2:]).transpose(0, 1).contiguous()
+    return result.reshape(batch, clients, *shape[2:]).transpose(0, 1).contiguous()
