@@ -151,6 +151,5 @@ def test_the_command_line_runs_and_resumes_on_two_ranks(tmp_path):
 def test_a_mistake_is_told_once(tmp_path):
     ran = command(tmp_path, "run", "quickstart", "--set", "method=fedagv")
     assert ran.returncode
-    assert ran.stderr.count("Error: ") == 1
-    assert "fedagv" in ran.stderr
+    assert ran.stderr.count("There is no method 'fedagv'") == 1  # torchrun adds a report of its own
     assert not (tmp_path / "runs").exists()
