@@ -16,8 +16,10 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py |
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.core ## Run the quick start
-	$(BIN)/counterpoise run quickstart
+demo: .venv/.core ## Compare seven methods on digits while two clients lie, and write the report
+	$(BIN)/counterpoise compare quickstart --seeds 3 --rounds 20 \
+		--methods fedavg,fedprox,scaffold,fedbac-soft,feda4,fedoaed,feddua:fedavg \
+		--set adversary=claims --set adversary.clients=2
 
 test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
 	$(BIN)/python -m pytest $(ARGS)
@@ -56,7 +58,7 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,datasets,flower]'
+	$(INSTALL) -e '.[dev,datasets,flower,tensorboard,mlflow]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt

@@ -16,12 +16,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 
 import counterpoise as cp
-from counterpoise.engine import Simulation
+from counterpoise.engine import RoundRecord, Simulation
 from counterpoise.federation import Samples
 
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
@@ -59,36 +60,51 @@ def bare_loop(federation: cp.Federation) -> Callable[[], None]:
     return run
 
 
-def engine(federation: cp.Federation, threads: int, method: cp.Method | None = None) -> Callable[[], None]:
+def engine(federation: cp.Federation, threads: int, method: cp.Method | None = None) -> Callable[[], RoundRecord]:
     torch.manual_seed(0)
     local = cp.Local(epochs=EPOCHS, batch=BATCH, optimizer=cp.sgd(LR, momentum=MOMENTUM))
     setting = cp.Engine(device="cpu", threads=threads)
     simulation = Simulation(method or cp.methods.fedavg(), federation, cp.models.lenet5(), local=local, engine=setting)
-    return lambda: simulation.advance() and None
+    return simulation.advance
 
 
-def methods(federation: cp.Federation, turns: int) -> dict[str, float]:
-    """Each method's round over FedAvg's on the same work, as the median over turns."""
+class Cost(NamedTuple):
+    """A method's round over FedAvg's on the same work: its time, the median over turns, and its bytes."""
+
+    time: float
+    up: float
+    down: float
+
+
+def methods(federation: cp.Federation, turns: int, only: list[str]) -> dict[str, Cost]:
+    """What each method costs; where one has targets for several of its forms, each of them."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
     arms |= {
         "feddua, direct": cp.methods.feddua(factor="direct"),
         "fedoaed, projection": cp.methods.fedoaed(denoiser="projection"),
         "fedbac without regulariser": cp.methods.fedbac(strength=0),
+        'fedbac, align="gradient"': cp.methods.fedbac(align="gradient"),
         'fedbac, align="update"': cp.methods.fedbac(align="update"),
     }
-    runs = {name: engine(federation, 2, method) for name, method in arms.items()}
+    chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
+    runs = {name: engine(federation, 2, method) for name, method in chosen.items()}
+    warm = {name: run() for name, run in runs.items()}
+    base = warm["fedavg"]
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(turns + 1):
+    for _ in range(turns):
         for name, run in runs.items():
-            seconds = timed(run, 2)
-            if turn:  # the first is a warm-up
-                times[name].append(seconds)
+            times[name].append(timed(run, 2))
     return {
-        name: statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)) for name, own in times.items()
+        name: Cost(
+            statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)),
+            warm[name].bytes_up / base.bytes_up,
+            warm[name].bytes_down / base.bytes_down,
+        )
+        for name, own in times.items()
     }
 
 
-def timed(run: Callable[[], None], threads: int) -> float:
+def timed(run: Callable[[], object], threads: int) -> float:
     torch.set_num_threads(threads)
     begun = time.perf_counter()
     run()
@@ -106,6 +122,7 @@ def population() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--only", nargs="*", default=[], help="of the methods those whose names contain one of these")
     parser.add_argument("--json", type=Path, help="also write the raw times here")
     arguments = parser.parse_args()
     federation = data()
@@ -127,16 +144,16 @@ def main() -> None:
     for name, seconds in times.items():
         ratio = statistics.median(b / s for b, s in zip(base, seconds, strict=True))
         print(f"{name:44} {1000 * statistics.median(seconds):10.0f}  {ratio:.2f} x")
-    costs = methods(federation, arguments.turns)
-    print(f"\n{'a round of the same work, 2 threads':44} time over fedavg's")
-    for name, ratio in costs.items():
-        print(f"{name:44} {ratio:.2f} x")
+    costs = methods(federation, arguments.turns, arguments.only)
+    print(f"\n{'a round of the same work, 2 threads':44} over fedavg's: time, bytes up, bytes down")
+    for name, cost in costs.items():
+        print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     print(f"\n{'100,000 clients, cohort 20: set-up and a round':44} {1000 * start:8.0f}")
     if arguments.json:
         machine = {"processor": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-        arguments.json.write_text(
-            json.dumps({"machine": machine, "seconds": times, "population": start, "methods": costs}, indent=1) + "\n"
-        )
+        over = {name: cost._asdict() for name, cost in costs.items()}
+        written = {"machine": machine, "seconds": times, "population": start, "methods": over}
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -62,10 +62,11 @@ def test_a_cohort_of_one_is_used_or_skipped_with_a_reason(case):
     calls = [[0, 1, 2, 3, 4], [3], [7], [0, 1, 2, 3, 4]]
     simulation, records, start = federated(case, 4, cohort=lambda seed, round, n: torch.tensor(calls[round - 1]))
     for record in records[1:3]:
-        assert "clients" in record.outcome.skipped or record.outcome.weights in (
-            None,
-            {record.cohort[0]: pytest.approx(1.0)},
-        )
+        weights = record.outcome.weights
+        if not record.outcome.skipped and weights is not None:
+            assert set(weights) == {record.cohort[0]}
+            assert 0 < weights[record.cohort[0]] <= 1 + 1e-6
+        assert not record.outcome.skipped or "clients" in record.outcome.skipped
     assert records[3].outcome.skipped == ""
     assert not torch.equal(simulation.server.model, start)
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = {f"counterpoise/presets/{name}.toml" for name in ("quickstart", "fedbac/figure-3", "feda4/table-2-small")}
+ASSETS = {f"counterpoise/report/assets/page.{kind}" for kind in ("css", "html", "js")}
 UNREACHABLE = re.compile("NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|Connection refused")
 
 
@@ -78,7 +79,7 @@ def check(programs: Path, elsewhere: Path) -> None:
 def test_wheel_holds_the_marker_and_the_presets_and_nothing_else(built: tuple[Path, Path]) -> None:
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-    assert {"counterpoise/py.typed", *PRESETS} <= names
+    assert {"counterpoise/py.typed", *PRESETS, *ASSETS} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"counterpoise"}
 
 

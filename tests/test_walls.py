@@ -26,9 +26,11 @@ LEVELS = {
     "adversary": 2,
     "engine": 3,
     "measures": 3,
+    "logs": 4,
     "runs": 4,
     "flower": 5,
     "presets": 4,
+    "report": 5,
     "cli": 6,
 }
 
@@ -79,7 +81,7 @@ def test_flower_is_asked_for_by_its_public_packages_and_in_its_room_alone() -> N
 def test_simulating_without_a_folder_needs_no_more_either() -> None:
     code = """
 import sys
-for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas"):
+for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "scipy", "pandas", "plotly"):
     sys.modules[name] = None
 import counterpoise as cp
 fed = cp.load("synthetic", partition=cp.iid(clients=4))

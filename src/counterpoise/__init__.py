@@ -7,7 +7,7 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-from counterpoise import adversary, augment, measures, methods, models, parts
+from counterpoise import adversary, augment, logs, measures, methods, models, parts
 from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
@@ -77,6 +77,7 @@ __all__ = [
     "from_file",
     "iid",
     "load",
+    "logs",
     "lq",
     "measures",
     "methods",

@@ -218,7 +218,10 @@ class Round:
     model: Tensor
     world: World
     weights: Tensor | None = None
-    """``[C]``, or ``[C, layers]``; None for a rule that has none (a median)."""
+    """``[C]``, or ``[C, layers]``: after the slot combine, the factors of the clients' updates in the combined one.
+
+    Those of a mean sum to 1. None for a rule that has none (a median).
+    """
     combined: Tensor | None = None
     """One update ``[D]``; None until the cohort was combined."""
     skipped: str = ""
@@ -230,6 +233,8 @@ class Round:
     excluded: Mapping[int, str] = field(default_factory=dict)
     notes: Tensors = field(default_factory=dict)
     """Named numbers ``[C]`` for parts that follow and for the run's record (a score, a reliability)."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """Named numbers of the round as a whole, for the run's record (the iterations a rule took)."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     """What a trust part decided of each client's claim, for the run's record."""
 

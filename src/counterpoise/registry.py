@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union
 
 from counterpoise.errors import CounterpoiseError, unknown
 
-__all__ = ["Entry", "Option", "Paper", "Registry", "Spec"]
+__all__ = ["Entry", "Option", "Paper", "Registry", "Spec", "flatten"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,6 +78,18 @@ class Spec:
         """As a plain dictionary for a configuration file; options that are None are left out."""
         options = {k: v.spec.plain() if hasattr(v, "spec") else v for k, v in self.options.items()}
         return {"name": self.name} | {k: v for k, v in options.items() if v is not None}
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Tables within tables as one, with dots between the names.
+
+    >>> flatten({"rounds": 3, "method": {"name": "fedprox", "mu": 0.1}})
+    {'rounds': 3, 'method.name': 'fedprox', 'method.mu': 0.1}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
+    return flat
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from counterpoise.methods import fedavg, feddua
 
 SIZES = [5, 9, 14, 3, 11, 7]
 LOCAL = Local(batch=4, epochs=2, optimizer=sgd(0.1))
-REPLYING = ["claims", "forged-factor", "forged-gradient", "scaled-update"]
+REPLYING = ["claims", "forged-factor", "forged-gradient", "forged-branch", "scaled-update", "silent-claim"]
 
 
 def sent(adversary, method=None, **settings):
@@ -105,7 +105,9 @@ CHANGES = {
     "claims": {"examples": 4.0},
     "forged-factor": {"examples": 4.0, "alphas": 0.25},
     "forged-gradient": {"examples": 4.0, "gradient": 0.25},
+    "forged-branch": {"examples": 4.0, "branch": 1000.0},
     "scaled-update": {"examples": 4.0, "updates": 4.0},
+    "silent-claim": {"examples": 4.0, "updates": 0.0, "gradient": 0.0},
 }
 
 
@@ -129,6 +131,24 @@ def test_each_changes_exactly_what_it_says_of_its_own_replies(name) -> None:
         after, times = fields(forged)[field], CHANGES[name].get(field, 1.0)
         for i in range(len(SIZES)):
             assert torch.equal(after[i], before[i] * times if i in (1, 4) else before[i]), (field, i)
+
+
+def test_a_gradient_is_forged_beyond_the_claim_where_that_is_asked_for() -> None:
+    honest, forged = (
+        sent(a)[0].cohorts[0] for a in (None, ADVERSARIES.make("forged-gradient", clients=[1], gradient=0.5))
+    )
+    for i, times in ((0, 1), (1, 0.5)):
+        assert float(forged.reports["counts"]["gradient"][i]) == times * float(honest.reports["counts"]["gradient"][i])
+    assert forged.examples.tolist() == [5, 27, 14, 3, 11, 7]
+
+
+def test_low_then_high_is_two_claims_with_rounds_of_their_own() -> None:
+    spy = Spy()
+    lies = [claims(0.2, clients=[4], last=2), claims(10.0, clients=[4], first=4, last=5), spy]
+    simulation = Simulation(fedavg(), blobs(SIZES), small(), local=LOCAL, adversary=lies)
+    liars = [simulation.advance().liars for _ in range(6)]
+    assert [int(cohort.examples[4]) for cohort in spy.cohorts] == [2, 2, 11, 110, 110, 11]
+    assert liars == [(4,), (4,), (), (4,), (4,), ()]
 
 
 def test_claims_are_whole_and_at_least_one() -> None:
@@ -226,7 +246,7 @@ def test_an_adversary_is_written_down_and_resumed_bit_for_bit(tmp_path: Path) ->
     cp.simulate("feddua", federation, out=tmp_path / "part", on_round=lambda r: r.round == 3, **settings)
     config = tomllib.loads((tmp_path / "whole" / "config.toml").read_text())
     assert config["adversary"] == [
-        {"name": "claims", "factor": 5.0, "clients": [2], "often": 0.7},
+        {"name": "claims", "factor": 5.0, "clients": [2], "often": 0.7, "first": 1},
         {"name": "repeated-data", "times": 2, "clients": 1, "fraction": 0.2},
     ]
     resumed = cp.resume(tmp_path / "part")

@@ -184,6 +184,26 @@ def test_a_mistake_gets_one_sentence_and_no_traceback(
     assert err.count("\n") == 1
 
 
+def test_a_run_that_is_refused_leaves_no_folder_behind(cli, tmp_path: Path) -> None:
+    code, _, err = cli("run", "quickstart", "--set", "method=krum", "--set", "cohort=2")
+    assert code == 2
+    assert err.startswith("Error: method krum needs at least 3 clients a round")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_run_names_three_accuracies_and_whom_the_adversary_played(cli) -> None:
+    words = ("--rounds", "3", "--set", "adversary=nan", "--set", "adversary.clients=[0, 1, 2, 3, 4, 5]")
+    code, out, err = cli("run", "quickstart", *words)
+    assert (code, err) == (0, "")
+    assert re.search(r"\naccuracy: last round [\d.]+%, mean of last 10 [\d.]+%, best [\d.]+% \(round \d\)\n", out)
+    played = [int(c) for c in re.search(r"\nplayed by the adversary: (.+)\n", out)[1].split(", ")]
+    found = json.loads(cli("run", "quickstart", *words, "--json")[1].splitlines()[-1])
+    assert found["liars"] == played
+    assert set(played) <= set(range(6))
+    assert found["measures"]["accuracy (last round)"] == found["accuracy"]
+    assert found["measures"]["accuracy (best round)"] >= found["accuracy"]
+
+
 def test_a_run_that_diverges_still_ends_with_json(cli) -> None:
     code, out, err = cli("run", "quickstart", "--set", "local.optimizer.lr=1e30", "--json")
     assert code == 1

@@ -17,7 +17,7 @@ import counterpoise as cp
 from counterpoise.cli import main
 from counterpoise.cli.pictures import ascii_picture, grid, png, shades
 from counterpoise.federation import DATASETS
-from counterpoise.federation.overview import label_counts, overview
+from counterpoise.federation.overview import holdings, label_counts, overview
 
 
 @pytest.fixture
@@ -218,3 +218,23 @@ def test_every_new_setting_runs_from_toml_and_is_kept(cli, tmp_path, settings):
     code, again, _ = cli("run", "a/config.toml", "--out", "b", "--json")
     assert json.loads(again)["accuracy"] == json.loads(out)["accuracy"]
     assert cli("resume", "a", "--rounds", "3")[0] == 0
+
+
+def test_who_holds_what_is_small_however_many_clients_there_are():
+    x, y = np.zeros((12, 1)), np.array([0] * 6 + [1] * 6)
+    federation = cp.Federation.from_arrays(x, y, partition=[[0, 1, 2, 3], [6, 7, 8, 9], [4, 10]], heldout=0.5)
+    assert holdings(federation) == {
+        "clients": 3,
+        "sizes": [2, 2, 1],
+        "shown": [0, 1, 2],
+        "labels": [[4, 0], [0, 4], [1, 1]],
+    }
+    assert holdings(federation, labelled=2, sized=2) == {"clients": 3, "shown": [0, 1], "labels": [[4, 0], [0, 4]]}
+
+
+def test_a_kept_run_says_who_holds_what(cli, tmp_path):
+    assert cli("run", "quickstart", "--rounds", "1", "--out", "a")[0] == 0
+    found = json.loads(Path("a", "federation.json").read_text())
+    _, out, _ = cli("partition", "quickstart", "--json")
+    assert found["labels"] == json.loads(out)["labels_by_client"]
+    assert len(found["sizes"]) == found["clients"] == 20

@@ -12,12 +12,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import auc, roc_auc_score, roc_curve
 from worlds import FixedWorld, cohort, server
 
 import counterpoise as cp
 from counterpoise import measures as m
 from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Verdict
 
 NAN = math.nan
 
@@ -26,6 +27,7 @@ NAN = math.nan
 class Said:
     weights: dict | None = None
     notes: dict = field(default_factory=dict)
+    verdicts: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -40,6 +42,7 @@ class Round:
     bytes_up: int = 10
     bytes_down: int = 3
     memory: int = 0
+    liars: tuple = ()
 
 
 def rounds(values, **more):
@@ -215,6 +218,26 @@ def test_verdicts_against_clients_that_lie_at_times():
     assert math.isnan(m.detection(ROWS, liars=set()).recall)
 
 
+def test_clients_caught_and_accused_so_far():
+    assert m.caught_by_round(reversed(ROWS), liars={1, 3}) == [(1, 1.0, 0.5), (2, 1.0, 0.5)]
+    at_times = m.caught_by_round(ROWS, liars={(0, 2)})
+    assert at_times[0] == (1, pytest.approx(NAN, nan_ok=True), pytest.approx(2 / 3))
+    assert at_times[1] == (2, 0.0, 1.0)
+    assert m.caught_by_round([], liars={1}) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30))
+def test_the_detection_curve_is_scikit_learns(pairs):
+    scores, lies = ([*column] for column in zip(*pairs, strict=True))
+    found = m.roc(scores, lies)
+    if len(set(lies)) == 1:
+        assert found == []
+        return
+    alarms, recalls, thresholds = roc_curve(lies, scores, drop_intermediate=False)
+    assert found == [pytest.approx(row) for row in zip(thresholds, alarms, recalls, strict=True)]
+    assert auc([a for _, a, _ in found], [r for _, _, r in found]) == pytest.approx(m.auc(scores, lies))
+
+
 # ---------------------------------------------------------------- significance
 
 
@@ -300,6 +323,25 @@ def test_a_summary_names_every_measure(run):
     assert 1 <= found["effective clients (mean over rounds)"] <= 6
     assert found["bytes up"] == run.bytes_up
     assert found["peak memory"] > 1e7
+
+
+def test_a_summary_holds_verdicts_against_the_truth():
+    """Client 1 lies in round 2 alone and is seen; client 2 is accused once of two honest claims."""
+
+    def said(**actions):
+        claims = {int(c[1:]): Verdict(30.0, 10.0, None, None, z, a) for c, (a, z) in actions.items()}
+        return Said(verdicts=claims)
+
+    records = [
+        Round(1, outcome=said(c1=("accepted", 0.1), c2=("warned", -5.0))),
+        Round(2, outcome=said(c1=("corrected", 6.0), c2=("accepted", 0.2)), liars=(1,)),
+    ]
+    found = m.summary(records, counts={1: 8, 2: 10})
+    assert (found["detection recall"], found["detection false alarms"], found["detection auc"]) == (1, 1 / 3, 1)
+    assert (found["detection claims"], found["detection caught"]) == (4, 1)
+    assert found["detection count error"] == pytest.approx(0.125)  # the median of 1/4, 1/4, 0 and 0
+    assert "detection count error" not in m.summary(records)
+    assert "detection recall" not in m.summary(records[:1])
 
 
 def test_what_was_not_measured_is_left_out():

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from helpers import (
+    ALL_METHODS,
     BACKENDS,
     ENGINES,
     H,
@@ -134,6 +138,60 @@ def test_fedatt_weighs_each_layer_by_how_far_the_client_moved():
         weights += s / s.sum() * (part.stop - part.start) / D
     assert built.model.numpy() == pytest.approx(expected, abs=1e-13)
     assert list(outcome.weights.values()) == pytest.approx(weights)
+
+
+# ---------------------------------------------------------------- the weights on record
+
+LINEAR = ("fedavg", "avg", "fedprox", "scaffold", "fednova", "mifa", "fedvarp", "clusterfedvarp", "ditto", "moon")
+SUMS = ("fedavg", "avg", "fednova", "qffl", "rfa", "krum", "multi-krum")
+STEPS = [1, 7, 2, 5, 3, 4, 2, 6]
+
+
+def weighed(name, changed=None):
+    """Two rounds of five of eight clients with unequal counts and steps; in the second, one client sends 0.01 more."""
+    seen = []
+
+    def meddle(round, cohort):
+        if round == 2 and changed is not None:
+            cohort.updates[cohort.ids.index(changed)] += 0.01
+        seen.append(cohort)
+        return cohort
+
+    simulation = Simulation(
+        cp.methods.METHODS.make(name),
+        blobs([3, 9, 5, 4, 12, 7, 6, 8]),
+        small(),
+        cohort=5,
+        local=Local(batch=4, steps=STEPS, optimizer=sgd(0.1)),
+        adversary=meddle,
+        engine=double(),
+    )
+    before = run(simulation, 1)
+    record = simulation.advance()
+    return record.outcome, simulation.server.model - before, seen[-1]
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_weight_on_record_is_the_factor_of_the_clients_update(name):
+    outcome, step, cohort = weighed(name)
+    for client in cohort.ids:
+        moved = weighed(name, client)[1] - step
+        assert moved.tolist() == pytest.approx([0.01 * outcome.weights[client]] * len(step), abs=1e-14)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_the_weights_on_record_make_the_servers_step(name):
+    outcome, step, cohort = weighed(name)
+    weights = torch.tensor([outcome.weights[client] for client in cohort.ids], dtype=torch.float64)
+    assert torch.allclose(weights @ cohort.updates, step, rtol=0, atol=1e-13)
+    assert sum(outcome.notes["contribution"].values()) == pytest.approx(1, abs=1e-10)
+
+
+def test_absent_clients_have_their_part_in_mifas_step():
+    outcome, step, cohort = weighed("mifa")
+    assert list(outcome.weights.values()) == pytest.approx([1 / 8] * 5)
+    heard = cohort.updates.mean(0) * 5 / 8
+    assert sum(outcome.notes["contribution"].values()) == pytest.approx(float(heard @ step / (step @ step)), abs=1e-10)
 
 
 # ---------------------------------------------------------------- MOON
@@ -348,7 +406,10 @@ def test_a_memory_composes_with_an_adaptive_server():
 
 COSTS = {
     # method: vectors up, vectors down, on the server, per client seen on the server, per client seen on clients
-    "fedavg": (1, 1, 0, 0, 0),
+    **dict.fromkeys(("fedavg", "avg", "fedprox", "fedatt", "feda4", "fedoaed"), (1, 1, 0, 0, 0)),
+    **dict.fromkeys(("rfa", "median", "trimmed-mean", "krum", "multi-krum", "bulyan"), (1, 1, 0, 0, 0)),
+    "fedbac": (1, 2, 1, 0, 0),
+    "fedbac-soft": (1, 1, 1, 0, 0),
     "scaffold": (2, 2, 1, 0, 1),
     "fednova": (1, 1, 0, 0, 0),
     "mifa": (1, 1, 1, 1, 0),
@@ -357,32 +418,48 @@ COSTS = {
     "ditto": (1, 1, 0, 0, 1),
     "feddyn": (1, 1, 1, 0, 1),
     "moon": (1, 1, 0, 0, 1),
-    "fedadam": (1, 1, 2, 0, 0),
+    "fedavgm": (1, 1, 1, 0, 0),
+    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad"), (1, 1, 2, 0, 0)),
     "qffl": (1, 1, 0, 0, 0),
     "feddc": (2, 2, 2, 0, 2),
     "adabest": (1, 1, 1, 0, 1),
-    "krum": (1, 1, 0, 0, 0),
-    "rfa": (1, 1, 0, 0, 0),
 }
+PAGES = Path(__file__).parents[2] / "docs" / "methods"
+
+
+def test_every_method_says_what_it_costs():
+    """In a row of the baselines' table or on a page of its own; FedDua's cost is not in vectors of the model's length."""
+    assert {*COSTS, "feddua"} == set(ALL_METHODS)
+    rows = {
+        name: line
+        for line in (PAGES / "baselines.md").read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split("|")[1])
+    }
+    for name in ALL_METHODS:
+        if name in rows:
+            assert re.search(r"none|pass|up|server|record|client", rows[name].split("|")[-3]), name
+        else:
+            assert "\n## Cost\n" in (PAGES / f"{name.partition('-')[0]}.md").read_text(encoding="utf-8"), name
 
 
 @pytest.mark.parametrize("name", COSTS)
 def test_the_run_records_what_a_method_costs(name):
     """In vectors of the model's length; scalars add a few bytes."""
     up, down, server, seen, own = COSTS[name]
-    federation = blobs([4] * 6)
+    federation = blobs([4] * 6, probe=1)
     local = Local(batch=4)
-    simulation = Simulation(cp.methods.METHODS.make(name), federation, small(), cohort=3, local=local, engine=double())
+    simulation = Simulation(cp.methods.METHODS.make(name), federation, small(), cohort=4, local=local, engine=double())
     record = simulation.advance()
     vector = 8 * simulation.layout.size
 
     def vectors(count):
-        return pytest.approx(count * vector, abs=3 * 24 + 80)
+        return pytest.approx(count * vector, abs=0.5 * vector)
 
-    assert record.bytes_up == vectors(3 * up)
-    assert record.bytes_down == vectors(3 * down)
-    assert record.bytes_server == vectors(server + 3 * seen)
-    assert record.bytes_clients == vectors(3 * own)
+    assert record.bytes_up == vectors(4 * up)
+    assert record.bytes_down == vectors(4 * down)
+    assert record.bytes_server == vectors(server + 4 * seen)
+    assert record.bytes_clients == vectors(4 * own)
 
 
 def test_a_model_with_a_head_of_its_own_works_with_moon():

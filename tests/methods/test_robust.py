@@ -264,6 +264,19 @@ def test_clients_that_agree_are_followed_exactly():
     assert combined(rfa(), [*d, [50.0, 0.0]])[0] == pytest.approx([1.0, 2.0], abs=1e-12)
 
 
+def test_the_iterations_of_a_geometric_median_are_on_record():
+    """None where a client is the median; all that it may take where they are too few."""
+
+    def taken(points, **options):
+        built = server(rfa(**options), 2)
+        return built.receive(cohort(range(len(points)), points), FixedWorld(2)).facts["iterations"]
+
+    triangle = [[0.0, 0.0], [4.0, 0.0], [1.0, 3.0]]
+    assert taken([[0.0, 0.0], [1.0, 0.0], [5.0, 0.0]]) == 0
+    assert taken(triangle, iterations=3) == 3
+    assert 3 < taken(triangle) < taken(triangle, tolerance=1e-12) < 1000
+
+
 def test_a_geometric_median_needs_weights():
     with pytest.raises(CounterpoiseError, match="A geometric median needs weights"):
         combined(rfa().replacing(weigh=()), [[1.0], [2.0]])

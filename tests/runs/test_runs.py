@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import counterpoise as cp
+from counterpoise.adversary import ADVERSARIES
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Part, Reply, Round
 from counterpoise.methods import METHODS
@@ -299,6 +300,14 @@ def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
         cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
 
 
+def test_facts_of_a_round_are_kept_and_read_again(tmp_path: Path) -> None:
+    run = cp.simulate("rfa", federation(), out=tmp_path, **SETTINGS)
+    again = cp.resume(tmp_path)
+    assert [r.outcome for r in again.rounds] == [r.outcome for r in run.rounds]
+    assert again.rounds[-1].outcome.facts["iterations"] > 0
+    assert "iterations" not in again.rounds[-1].metrics
+
+
 def test_initial_weights_and_cohorts_are_the_same_for_every_method() -> None:
     fed = federation()
     runs = [
@@ -343,6 +352,12 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     assert config.data.partition == {"name": "dirichlet", "alpha": 0.3, "clients": 7}
     assert config.model == {"name": "linear"}
     assert values["method"] == {"name": "fedavg"}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ADVERSARIES])
+def test_every_adversary_can_be_named_on_the_command_line(name: str) -> None:
+    config = parse(override(read("quickstart")[0], [f"adversary={name}", "adversary.clients=2"]), "x")
+    assert config.adversary == [{"name": name, "clients": 2}]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,15 @@
 """Clients that lie or break: who, how often, and what they do to their data or to their reply."""
 
 from counterpoise.adversary.base import ADVERSARIES, Adversary
-from counterpoise.adversary.counts import claims, forged_factor, forged_gradient, repeated_data, scaled_update
+from counterpoise.adversary.counts import (
+    claims,
+    forged_branch,
+    forged_factor,
+    forged_gradient,
+    repeated_data,
+    scaled_update,
+    silent_claim,
+)
 from counterpoise.adversary.faults import crashed, label_flip, not_a_number, twice
 from counterpoise.adversary.updates import free_rider, inner_product, little, mimic, noisy, scaled, sign_flip
 
@@ -10,6 +18,7 @@ __all__ = [
     "Adversary",
     "claims",
     "crashed",
+    "forged_branch",
     "forged_factor",
     "forged_gradient",
     "free_rider",
@@ -23,5 +32,6 @@ __all__ = [
     "scaled",
     "scaled_update",
     "sign_flip",
+    "silent_claim",
     "twice",
 ]

@@ -15,7 +15,7 @@ from counterpoise.method import Cohort
 from counterpoise.randomness import counter, normal, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
 
-__all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "Fraction", "Often"]
+__all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "First", "Fraction", "Last", "Often"]
 
 Clients = Annotated[list | int, Option("which clients, by their numbers, or how many of them", low=0)]  # type: ignore[type-arg]
 Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
@@ -23,6 +23,8 @@ ARound = Annotated[
     int | None, Option("how many of every round's clients, drawn anew each round, in place of the same ones", low=0)
 ]
 Often = Annotated[float, Option("the chance that one of them acts in a round", low=0, high=1)]
+First = Annotated[int, Option("the first round in which they act", low=1)]
+Last = Annotated[int | None, Option("the last round in which they act; by default the run's", low=1)]
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,9 @@ class Adversary:
     noise: Callable[[Cohort, Tensor, Tensor], Cohort] | None = None
     a_round: int | None = None
     """So many of every round's clients in place of the same ones always: who it is, each round draws anew."""
+    first: int = 1
+    last: int | None = None
+    """The rounds in which they act."""
     spec: Spec = field(default_factory=Spec)
 
     def who(self, seed: int, population: int) -> Tensor:
@@ -67,7 +72,8 @@ class Adversary:
             count = min(self.a_round, len(ids))
             who = clients[sample(len(ids), count, seed, purpose(f"adversary {self.spec.name}"), round)]
         chance = uniform(counter(seed, purpose("acting"), round, clients))
-        return torch.isin(clients, who) & (chance < self.often)
+        now = self.first <= round and (self.last is None or round <= self.last)
+        return torch.isin(clients, who) & (chance < self.often) & now
 
     def replies(self, seed: int, round: int, cohort: Cohort, acting: Tensor) -> Cohort:
         """What arrives. Numbers drawn depend on seed, round and client, not on the updates: these differ by rounding."""

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated
 
 import torch
 from torch import Tensor
 
-from counterpoise.adversary.base import ADVERSARIES, Adversary, ARound, Clients, Fraction, Often
+from counterpoise.adversary.base import ADVERSARIES, Adversary, ARound, Clients, First, Fraction, Last, Often
 from counterpoise.federation.assignment import Assignment
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 from counterpoise.registry import Option
 
-__all__ = ["claims", "forged_factor", "forged_gradient", "repeated_data", "scaled_update"]
+__all__ = [
+    "claims",
+    "forged_branch",
+    "forged_factor",
+    "forged_gradient",
+    "repeated_data",
+    "scaled_update",
+    "silent_claim",
+]
 
 Factor = Annotated[float, Option("how many times its count a client claims", above=0)]
 
@@ -26,13 +35,11 @@ def claims(
     fraction: Fraction = None,
     often: Often = 1.0,
     a_round: ARound = None,
+    first: First = 1,
+    last: Last = None,
 ) -> Adversary:
     """Claims a multiple of its data count, and is honest otherwise."""
-
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        return _claiming(cohort, acting, factor)
-
-    return Adversary(clients, fraction, often, reply, a_round=a_round)
+    return Adversary(clients, fraction, often, _liar(factor), a_round=a_round, first=first, last=last)
 
 
 @ADVERSARIES.register("forged-factor")
@@ -40,23 +47,33 @@ def forged_factor(
     factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
     """Claims a multiple, and reports to FedDua the factors alpha that belong to it."""
-
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        return _claiming(_reporting(cohort, acting, "alphas", 1 / factor), acting, factor)
-
-    return Adversary(clients, fraction, often, reply)
+    return Adversary(clients, fraction, often, _liar(factor, alphas=1 / factor))
 
 
 @ADVERSARIES.register("forged-gradient")
 def forged_gradient(
-    factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
+    factor: Factor = 3.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+    gradient: Annotated[
+        float | None, Option("how many times its gradient's norm it reports; by default what fits the claim", low=0)
+    ] = None,
 ) -> Adversary:
     """Claims a multiple, and reports to FedDua so short a gradient that the claim fits."""
+    return Adversary(clients, fraction, often, _liar(factor, gradient=1 / factor if gradient is None else gradient))
 
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        return _claiming(_reporting(cohort, acting, "gradient", 1 / factor), acting, factor)
 
-    return Adversary(clients, fraction, often, reply)
+@ADVERSARIES.register("forged-branch")
+def forged_branch(
+    factor: Factor = 3.0,
+    clients: Clients = 1,
+    fraction: Fraction = None,
+    often: Often = 1.0,
+    branch: Annotated[float, Option("how many times its branch's weights it sends")] = 1000.0,
+) -> Adversary:
+    """Claims a multiple, and sends FedDua a branch that would spoil everybody's factors."""
+    return Adversary(clients, fraction, often, _liar(factor, branch=branch))
 
 
 @ADVERSARIES.register("scaled-update")
@@ -64,12 +81,15 @@ def scaled_update(
     factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
     """Claims a multiple, and makes its update as many times longer so that the claim fits."""
+    return Adversary(clients, fraction, often, _liar(factor, update=factor))
 
-    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        longer = torch.where(acting[:, None], factor * cohort.updates, cohort.updates)
-        return _claiming(replace(cohort, updates=longer), acting, factor)
 
-    return Adversary(clients, fraction, often, reply)
+@ADVERSARIES.register("silent-claim")
+def silent_claim(
+    factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
+) -> Adversary:
+    """Claims a multiple, sends an update of zeros and reports a gradient of zero."""
+    return Adversary(clients, fraction, often, _liar(factor, update=0.0, gradient=0.0))
 
 
 @ADVERSARIES.register("repeated-data")
@@ -113,18 +133,18 @@ class Repeated:
         return replace(self, inner=kept), held
 
 
-def _claiming(cohort: Cohort, acting: Tensor, factor: float) -> Cohort:
-    claimed = (cohort.examples * factor).round().clamp(min=1)
-    return replace(cohort, examples=torch.where(acting.to(claimed.device), claimed, cohort.examples))
+def _liar(factor: float, update: float = 1.0, **reports: float) -> Callable[[Cohort, Tensor], Cohort]:
+    """Who claims so many times its count, and multiplies its update and its reports of these names, of whatever part."""
 
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        def forged(true: Tensor, by: float) -> Tensor:
+            return true if by == 1 else torch.where(acting.view(-1, *(1,) * (true.ndim - 1)), by * true, true)
 
-def _reporting(cohort: Cohort, acting: Tensor, name: str, factor: float) -> Cohort:
-    """Reports of this name, of whatever part, multiplied."""
-    reports = {
-        part: {
-            k: torch.where(acting.view(-1, *(1,) * (v.ndim - 1)), factor * v, v) if k == name else v
-            for k, v in named.items()
+        told = {
+            part: {name: forged(true, reports.get(name, 1.0)) for name, true in named.items()}
+            for part, named in cohort.reports.items()
         }
-        for part, named in cohort.reports.items()
-    }
-    return replace(cohort, reports=reports)
+        claimed = torch.where(acting, (factor * cohort.examples).round().clamp(min=1), cohort.examples)
+        return replace(cohort, updates=forged(cohort.updates, update), examples=claimed, reports=told)
+
+    return reply

@@ -1,4 +1,4 @@
-"""The command line: `counterpoise methods | presets | data | partition | run | resume`."""
+"""The command line: `counterpoise methods | presets | data | partition | run | resume | compare | sweep | runs`."""
 
 from counterpoise.cli.app import main
 

@@ -10,24 +10,30 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from counterpoise import __version__
+from counterpoise import __version__, measures
+from counterpoise.cli.compare import carry_on, compare, sweep
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
-from counterpoise.cli.listing import method_blocks, method_list, preset_blocks, preset_list
+from counterpoise.cli.leaving import leave
+from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page, preset_blocks, preset_list
 from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
+from counterpoise.cli.report import report
+from counterpoise.cli.runs import runs
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.plan import COMPARISON
 from counterpoise.runs.run import Run
 from counterpoise.runs.simulate import resume as resume_run
 from counterpoise.runs.simulate import run_setup
+from counterpoise.runs.standing import size
 
 __all__ = ["app", "main"]
 
@@ -41,11 +47,18 @@ app = typer.Typer(
 )
 
 app.add_typer(data, name="data")
+app.add_typer(runs, name="runs")
 app.add_typer(deploy, name="deploy")
 app.command()(partition)
+app.command()(report)
+app.command()(compare)
+app.command()(sweep)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
+Log = Annotated[
+    list[str] | None, typer.Option("--log", metavar="NAME", help="Also tell tensorboard or mlflow; may be given again.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -56,17 +69,22 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Show the v
 
 
 @app.command()
-def methods(as_json: Json = False) -> None:
-    """List every method with its paper, its options and their defaults.
+def methods(
+    name: Annotated[
+        str, typer.Argument(metavar="[NAME]", help="One method, with its equations and what it costs.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """List every method with its paper, its options and their defaults; or tell all about one.
 
-    Example: `counterpoise methods`
+    Example: `counterpoise methods scaffold`
     """
     if as_json:
-        typer.echo(json.dumps(method_list()))
-    else:
-        console = Console()
-        for block in method_blocks():
-            console.print(block)
+        typer.echo(json.dumps(method_facts(name) if name else method_list()))
+        return
+    console = Console()
+    for block in method_page(name) if name else method_blocks():
+        console.print(block)
 
 
 @app.command()
@@ -100,6 +118,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
     ] = None,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment: a preset by its name (see `counterpoise presets`), or your own TOML file.
@@ -113,24 +132,36 @@ def run(
     folder = out or _claimed(
         Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     )
-    with watched(made.method.name, made.rounds) as on_round, _told(as_json):
-        done = run_setup(made, on_round, folder)
+    try:
+        with watched(made.method.name, made.rounds) as on_round, _told(as_json):
+            done = run_setup(made, on_round, folder, log)
+    except CounterpoiseError:
+        if out is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # it is empty where the run was refused before its first round
+        raise
     _show(done, as_json)
 
 
 @app.command()
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, a comparison or a sweep.")],
     rounds: Rounds = None,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a run that was stopped, or give a finished one more rounds.
 
     Example: `counterpoise resume runs/quickstart-fedavg-0`
     """
+    if (folder / COMPARISON).exists():
+        if rounds is not None:
+            raise CounterpoiseError("A comparison's rounds are fixed; compare anew with --rounds.")
+        carry_on(folder, as_json)
+        return
     config = Folder.open(folder).config
     with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
-        done = resume_run(folder, rounds=rounds, on_round=on_round)
+        done = resume_run(folder, rounds=rounds, on_round=on_round, log=log)
     _show(done, as_json)
 
 
@@ -146,7 +177,7 @@ def _told(as_json: bool) -> Iterator[None]:
         if as_json and isinstance(end.run, Run):
             typer.echo(json.dumps(end.run.summary()))
         if isinstance(end, Interrupted):
-            _leave(str(end), 128 + end.signal)
+            leave(str(end), 128 + end.signal)
         raise
 
 
@@ -173,7 +204,7 @@ def _show(run: Run, as_json: bool) -> None:
     found += [] if loss is None else [f"loss {loss:.4f}"]
     found += [] if run.personal is None else [f"clients' own models {run.personal:.2%}"]
     kept = [
-        f"{_size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
+        f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
     judged = run.verdicts
@@ -181,33 +212,34 @@ def _show(run: Run, as_json: bool) -> None:
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
-        f"traffic: {_size(run.bytes_up)} up, {_size(run.bytes_down)} down",
+        *_curve(run),
+        f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
+        *([f"played by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     typer.echo("\n".join(lines))
 
 
+def _curve(run: Run) -> list[str]:
+    """The accuracies that papers report, each by its name."""
+    curve = run.curve()
+    if not curve:
+        return []
+    top = measures.best(curve)
+    return [
+        f"accuracy: last round {curve[-1][1]:.2%}, mean of last 10 {measures.mean_of_last(curve):.2%}, "
+        f"best {top.value:.2%} (round {top.round})"
+    ]
+
+
 def _verdicts(judged: list[dict[str, Any]]) -> str:
     counts = Counter(v["action"] for v in judged)
     return ", ".join(f"{counts[action]} {action}" for action in ("accepted", "corrected", "warned", "excluded"))
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
-def _leave(message: str, code: int) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
-    raise SystemExit(code)
 
 
 def main() -> None:
@@ -216,10 +248,10 @@ def main() -> None:
     try:
         app()
     except Diverged as error:
-        _leave(f"Error: {error}", 1)
+        leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
-        _leave(f"Error: {error}", 2)
+        leave(f"Error: {error}", 2)
     except KeyboardInterrupt:
-        _leave("Stopped.", 130)
+        leave("Stopped.", 130)
     except BrokenPipeError:
         raise SystemExit(0) from None

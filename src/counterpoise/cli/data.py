@@ -62,7 +62,7 @@ def list_(as_json: Json = False) -> None:
         console.print(Padding(Text(row["summary"]), (0, 0, 0, 2)))
         source = f"licence: {row['licence']}" + (f"; from {row['home']}" if row["home"] else "")
         console.print(Padding(Text(source, style="dim"), (0, 0, 1, 2)))
-    console.print(Text(f"Local data folder: {data_folder()} (COUNTERPOISE_DATA)"), soft_wrap=True)
+    console.print(Text(f"Local data folder: {data_folder()} (COUNTERPOISE_DATA says where)"), soft_wrap=True)
 
 
 @data.command()
@@ -101,8 +101,8 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
     if found is not None or not dataset.files:
         typer.echo(found or "It needs no files.")
         return
-    lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there one of:"]
-    lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)"]
+    lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there"]
+    lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)", "or, as published,"]
     lines += [f"  {folder / remote.path}  from {remote.urls[0]}" for remote in dataset.files]
     typer.echo("\n".join(lines))
 

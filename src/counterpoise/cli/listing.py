@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,8 +17,9 @@ from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.registry import Entry
 from counterpoise.runs.config import PaperConfig, parse, read
+from counterpoise.runs.costs import Costs, costs
 
-__all__ = ["method_blocks", "method_list", "preset_blocks", "preset_list"]
+__all__ = ["method_blocks", "method_facts", "method_list", "method_page", "preset_blocks", "preset_list"]
 
 GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimisers")
 """What methods do, in the order in which they are shown."""
@@ -24,25 +27,65 @@ GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "se
 
 def method_list() -> list[dict[str, Any]]:
     """Every method as plain values."""
-    return [
-        {
-            "name": entry.name,
-            "group": entry.group,
-            "summary": entry.summary,
-            "paper": None if entry.paper is None else vars(entry.paper),
-            "options": [
-                {
-                    "name": p.name,
-                    "takes": p.kind(),
-                    "default": None if p.required else p.default,
-                    "required": p.required,
-                    "meaning": p.option.meaning,
-                }
-                for p in entry.parameters.values()
-            ],
-        }
-        for entry in METHODS
-    ]
+    return [_plain(entry) for entry in METHODS]
+
+
+def method_facts(name: str) -> dict[str, Any]:
+    """One method as plain values, with what it costs."""
+    found = _costs(METHODS[name])
+    return {**_plain(METHODS[name]), "costs": None if found is None else found._asdict()}
+
+
+def _plain(entry: Entry[Method]) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "group": entry.group,
+        "summary": entry.summary,
+        "paper": None if entry.paper is None else vars(entry.paper),
+        "options": [
+            {
+                "name": p.name,
+                "takes": p.kind(),
+                "default": None if p.required else p.default,
+                "required": p.required,
+                "meaning": p.option.meaning,
+            }
+            for p in entry.parameters.values()
+        ],
+    }
+
+
+def _costs(entry: Entry[Method]) -> Costs | None:
+    return None if any(p.required for p in entry.parameters.values()) else costs(entry.factory())
+
+
+def method_page(name: str) -> Iterator[RenderableType]:
+    """One method for a terminal: what it does, where it comes from, its options, and what it costs."""
+    entry = METHODS[name]
+    yield _block(entry, whole=True)
+    found = _costs(entry)
+    if found is None:
+        return
+    table = Table.grid(padding=(0, 2))
+    for what, models in (
+        ("sent by a client in a round", found.up),
+        ("sent to a client in a round", found.down),
+        ("kept on the server beside the model", found.server),
+        ("kept on the server for each client seen", found.record),
+        ("kept on each client", found.client),
+    ):
+        table.add_row(Text(what), Text(_models(models), justify="right"))
+    yield Text("\ncosts with these defaults, in models", style="bold")
+    yield Padding(table, (0, 0, 0, 2))
+    if found.when_lost:
+        yield Text(f"\nWhen a client loses what it keeps: {'; '.join(found.when_lost)}.")
+
+
+def _models(count: float) -> str:
+    """Whole where next to nothing is beside them; a handful of numbers is no model."""
+    return (
+        "nothing" if count == 0 else "numbers" if count < 0.01 else f"{count:.2f}".removesuffix("0").removesuffix(".0")
+    )
 
 
 def method_blocks() -> Iterator[RenderableType]:
@@ -61,7 +104,7 @@ def _place(group: str) -> int:
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
-def _block(entry: Entry[Method]) -> RenderableType:
+def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
     options = Table.grid(padding=(0, 2))
     for p in entry.parameters.values():
         options.add_row(
@@ -70,7 +113,9 @@ def _block(entry: Entry[Method]) -> RenderableType:
         )
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
-    return Group(head, *paper, Padding(options, (0, 0, 0, 2)))
+    rest = inspect.cleandoc(entry.factory.__doc__ or "").partition("\n")[2].strip() if whole else ""
+    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest)  # the terminal breaks lines
+    return Group(head, *paper, *([Text(f"\n{rest}\n")] if rest else []), Padding(options, (0, 0, 0, 2)))
 
 
 def preset_list(names: Sequence[str]) -> list[dict[str, Any]]:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import torch
 import typer
 
 from counterpoise.cli.pictures import heat_svg, heat_text, shades
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.overview import Overview, label_counts, overview
+from counterpoise.federation.overview import Overview, label_counts, overview, spread
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
 
@@ -39,7 +38,7 @@ def partition(
     values = override(values, settings or [])
     values |= {} if seed is None else {"seed": seed}
     federation = setup(parse(values, source)).federation
-    shown = _spread(federation.clients, _DRAWN)
+    shown = spread(federation.clients, _DRAWN)
     counts = label_counts(federation, shown)
     facts = overview(federation, counts)
     if as_json:
@@ -54,12 +53,7 @@ def partition(
             raise CounterpoiseError(f"{out} cannot be written: {error.strerror or error}.") from None
         typer.echo(f"written: {out}")
         return
-    typer.echo("\n".join(_lines(counts[_spread(len(counts), _COLUMNS).numpy()], facts)))
-
-
-def _spread(count: int, most: int) -> torch.Tensor:
-    """All numbers below `count`, or `most` of them evenly apart."""
-    return torch.arange(count) if count <= most else torch.arange(most) * count // most
+    typer.echo("\n".join(_lines(counts[spread(len(counts), _COLUMNS).numpy()], facts)))
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

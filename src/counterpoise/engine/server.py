@@ -29,12 +29,14 @@ class Outcome:
 
     claims: Mapping[int, int | float]
     weights: Mapping[int, float] | None
-    """The effective weight of each client heard; None for a rule that has none."""
+    """The effective weight of each client heard, the factor of its update in the combined one; None for a rule that has none."""
     excluded: Mapping[int, str] = field(default_factory=dict)
     skipped: str = ""
     """Why the model was left as it was; empty when it was not."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """Named numbers of the round as a whole."""
 
 
 class Server:
@@ -107,14 +109,14 @@ class Server:
                 # What the server learned of its clients stays; what it would have done with them does not.
                 learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
                 self._commit(self.model, state, rows, learned)
-                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts)
+                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts, round.facts)
         if not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
         notes |= self._contributions(round)
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
-        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts)
+        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts, round.facts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
         self.whole = False
@@ -125,12 +127,15 @@ class Server:
                 self.records[name].scatter(ids, values)
 
     def _contributions(self, round: Round) -> dict[str, dict[int, float]]:
-        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it; those of a plain mean sum to 1."""
+        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it.
+
+        Those of a plain mean sum to 1; what is left of 1 elsewhere is a memory's, a momentum's or a learning rate's.
+        """
         step, weights = round.model - self.model, round.weights
         length = step @ step
         if weights is None or weights.ndim > 1 or not bool(length):
             return {}
-        shares = (round.cohort.updates @ step).double() * (weights / weights.sum()).double() / length.double()
+        shares = (round.cohort.updates @ step).double() * weights.double() / length.double()
         return {"contribution": dict(zip(round.cohort.ids, shares.tolist(), strict=True))}
 
     def _effective(self, round: Round) -> dict[int, float] | None:

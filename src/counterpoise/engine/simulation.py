@@ -126,7 +126,8 @@ class _World:
         probe = self._simulation.federation.probe
         if probe is None:
             raise CounterpoiseError(
-                "This method needs a probe set on the server; load the federation with probe=1 (samples per class)."
+                "This method needs a probe set on the server; load the federation with probe=1 (samples per class), "
+                "in a configuration data.probe = 1."
             )
         return probe
 
@@ -151,7 +152,8 @@ class _World:
         simulation, proxy = self._simulation, self._simulation.federation.proxy
         if proxy is None:
             raise CounterpoiseError(
-                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples)."
+                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples), "
+                "in a configuration data.proxy = 1000."
             )
         if max(sizes) > len(proxy):
             raise CounterpoiseError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ import torch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 
-__all__ = ["Overview", "label_counts", "overview"]
+__all__ = ["Overview", "holdings", "label_counts", "overview", "spread"]
 
 
 def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
@@ -24,6 +24,11 @@ def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
         owners = torch.arange(len(clients))[:, None].expand_as(rows)[real]
         np.add.at(counts, (owners.numpy(), federation.base.targets[rows[real]].numpy()), 1)
     return counts
+
+
+def spread(count: int, most: int) -> torch.Tensor:
+    """All numbers below `count`, or `most` of them evenly apart."""
+    return torch.arange(count) if count <= most else torch.arange(most) * count // most
 
 
 class Overview(NamedTuple):
@@ -59,3 +64,18 @@ def overview(federation: Federation, counts: np.ndarray) -> Overview:
         float((held > 0).sum(1).mean()) if len(held) else 0.0,
         float(np.abs(shares - all_of_them).sum(1).mean() / 2) if len(held) else 0.0,
     )
+
+
+def holdings(federation: Federation, labelled: int = 200, sized: int = 10_000) -> dict[str, Any]:
+    """Who holds what, as plain values small enough to keep beside every run.
+
+    ``sizes`` are the samples that each client trains on, left out where there are more than `sized` clients; ``labels``
+    are the samples of each label, held-out ones included, of at most `labelled` clients, named by ``shown``.
+    """
+    found: dict[str, Any] = {"clients": federation.clients}
+    if federation.clients <= sized:
+        found["sizes"] = federation.train.sizes(torch.arange(federation.clients)).tolist()
+    if federation.classes is not None:
+        shown = spread(federation.clients, labelled)
+        found |= {"shown": shown.tolist(), "labels": label_counts(federation, shown).tolist()}
+    return found

@@ -5,6 +5,7 @@ does as well as a fresh one. `summary` takes a whole run; a metric of your own i
 and targets, given to `simulate(metrics=...)`, and every measure here takes its name.
 """
 
+from counterpoise.measures.comparison import Standing, best_two, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
 from counterpoise.measures.curves import (
@@ -18,22 +19,36 @@ from counterpoise.measures.curves import (
     rounds_to,
     volatility,
 )
-from counterpoise.measures.detection import Detection, auc, count_error, detection, false_alarms, recall
+from counterpoise.measures.detection import (
+    Caught,
+    Detection,
+    auc,
+    caught_by_round,
+    count_error,
+    detection,
+    false_alarms,
+    recall,
+    roc,
+)
 from counterpoise.measures.fairness import Distribution, distribution
 from counterpoise.measures.significance import Paired, bootstrap_interval, paired
 from counterpoise.measures.summary import summary
 
 __all__ = [
     "Best",
+    "Caught",
     "Cost",
     "Detection",
     "Distribution",
     "Paired",
+    "Standing",
     "across_seeds",
     "auc",
     "best",
+    "best_two",
     "bootstrap_interval",
     "bytes_to",
+    "caught_by_round",
     "cost",
     "count_error",
     "couplings",
@@ -47,8 +62,10 @@ __all__ = [
     "mean_of_last",
     "paired",
     "recall",
+    "roc",
     "rounds_to",
     "spearman",
+    "standings",
     "summary",
     "volatility",
 ]

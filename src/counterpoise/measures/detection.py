@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Detection", "auc", "count_error", "detection", "false_alarms", "recall"]
+__all__ = ["Caught", "Detection", "auc", "caught_by_round", "count_error", "detection", "false_alarms", "recall", "roc"]
 
 
 def recall(flagged: Sequence[bool], lies: Sequence[bool]) -> float:
@@ -40,6 +41,24 @@ def auc(scores: Sequence[float], lies: Sequence[bool]) -> float:
     positive = int(truth.sum())
     above = float(ranks[truth].sum()) - positive * (positive + 1) / 2
     return above / (positive * (len(truth) - positive))
+
+
+def roc(scores: Sequence[float], lies: Sequence[bool]) -> list[tuple[float, float, float]]:
+    """``(threshold, false alarms, recall)`` if claims that score at least the threshold were flagged, from none to all.
+
+    Empty without one lie and one honest claim.
+
+    >>> roc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])[1:4]
+    [(0.8, 0.0, 0.5), (0.4, 0.5, 0.5), (0.35, 0.5, 1.0)]
+    """
+    values, truth = np.asarray(scores, dtype=float), np.asarray(lies, dtype=bool)
+    if truth.all() or not truth.any():
+        return []
+    order = np.argsort(-values, kind="stable")
+    values, truth = values[order], truth[order]
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))  # equal scores are flagged together
+    alarms, found = np.cumsum(~truth)[ends] / (~truth).sum(), np.cumsum(truth)[ends] / truth.sum()
+    return [(math.inf, 0.0, 0.0), *zip(values[ends].tolist(), alarms.tolist(), found.tolist(), strict=True)]
 
 
 def count_error(estimated: Sequence[float], true: Sequence[float]) -> float:
@@ -76,8 +95,7 @@ def detection(
     where it has them ``z`` and ``estimated``; `counts` are clients' true data counts.
     """
     rows = list(verdicts)
-    lied = set(liars)
-    lies = [row["client"] in lied or (row["client"], row.get("round")) in lied for row in rows]
+    lies = _lies(rows, liars)
     flagged = [row["action"] != "accepted" for row in rows]
     scored = [(abs(row["z"]), lie) for row, lie in zip(rows, lies, strict=True) if _number(row.get("z"))]
     guessed = [
@@ -97,6 +115,48 @@ def detection(
         len(ever_flagged - ever_lied) / len(seen - ever_lied) if seen - ever_lied else math.nan,
         count_error([g for g, _ in guessed], [t for _, t in guessed]),
     )
+
+
+class Caught(NamedTuple):
+    """After a round, of the clients judged until then."""
+
+    round: int
+    caught: float
+    """The fraction of liars that were flagged at least once; NaN while none was heard."""
+    accused: float
+    """The fraction of honest clients that were."""
+
+
+def caught_by_round(
+    verdicts: Iterable[Mapping[str, Any]], liars: Collection[int] | Collection[tuple[int, int]]
+) -> list[Caught]:
+    """`Detection.caught` and `Detection.accused` as they grew. A client is a liar once it has lied."""
+    rows = sorted(verdicts, key=lambda row: row["round"])
+    seen: set[int] = set()
+    lied: set[int] = set()
+    flagged: set[int] = set()
+    found = []
+    for round, judged in groupby(zip(rows, _lies(rows, liars), strict=True), key=lambda pair: pair[0]["round"]):
+        for row, lie in judged:
+            seen.add(row["client"])
+            if lie:
+                lied.add(row["client"])
+            if row["action"] != "accepted":
+                flagged.add(row["client"])
+        honest = seen - lied
+        found.append(
+            Caught(
+                round,
+                len(flagged & lied) / len(lied) if lied else math.nan,
+                len(flagged & honest) / len(honest) if honest else math.nan,
+            )
+        )
+    return found
+
+
+def _lies(rows: Sequence[Mapping[str, Any]], liars: Collection[int] | Collection[tuple[int, int]]) -> list[bool]:
+    lied = set(liars)
+    return [row["client"] in lied or (row["client"], row.get("round")) in lied for row in rows]
 
 
 def _number(value: Any) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 __all__ = ["Curve", "Outcome", "Record"]
 
@@ -22,6 +22,10 @@ class Outcome(Protocol):
     def notes(self) -> Mapping[str, Mapping[int, float]]:
         """Named numbers per client, such as a reliability."""
 
+    @property
+    def verdicts(self) -> Mapping[int, Any]:
+        """What was made of clients' claims; `counterpoise.method.Verdict` is one."""
+
 
 class Record(Protocol):
     """One round."""
@@ -39,6 +43,10 @@ class Record(Protocol):
     @property
     def clients(self) -> Mapping[str, Mapping[int, float]]:
         """Of the server's model on each client's held-out part, where measured."""
+
+    @property
+    def liars(self) -> Sequence[int]:
+        """Who did lie, where it is known."""
 
     @property
     def seconds(self) -> float: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from counterpoise.measures.cost import cost
 from counterpoise.measures.coupling import couplings, effective_clients
 from counterpoise.measures.curves import best, bytes_to, curve, last, mean_of_last, rounds_to, volatility
+from counterpoise.measures.detection import detection
 from counterpoise.measures.fairness import distribution
 from counterpoise.measures.records import Record
 
@@ -17,12 +18,17 @@ __all__ = ["summary"]
 
 
 def summary(
-    records: Sequence[Record], metric: str = "accuracy", target: float | None = None, lower: bool = False
+    records: Sequence[Record],
+    metric: str = "accuracy",
+    target: float | None = None,
+    lower: bool = False,
+    counts: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
     """Every measure of a run's rounds (``run.rounds``) as plain values; what could not be measured is left out.
 
     `target` adds the rounds and bytes it took to reach it; `lower` says that less of the metric is
-    better. Values of clients are those of the last round that measured them.
+    better. Values of clients are those of the last round that measured them. `counts`, clients' true
+    data counts, adds the error of the estimated ones.
     """
     found: dict[str, Any] = {}
     for name, less in ((metric, lower), ("loss", True)):
@@ -51,4 +57,8 @@ def summary(
     weighed = effective_clients(records)
     if weighed:
         found["effective clients (mean over rounds)"] = float(np.mean([value for _, value in weighed]))
+    rows = [{"round": r.round, "client": c, **vars(v)} for r in records for c, v in r.outcome.verdicts.items()]
+    if rows:
+        told = detection(rows, {(client, r.round) for r in records for client in r.liars}, counts)
+        found |= {f"detection {k.replace('_', ' ')}": v for k, v in told._asdict().items() if not np.isnan(v)}
     return found | {name.replace("_", " "): value for name, value in cost(records)._asdict().items()}

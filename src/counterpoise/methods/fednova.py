@@ -65,7 +65,7 @@ def normalised_mean(mu: float) -> Part:
         reach = reaches(round.world, round.cohort.steps.to(shares.dtype))
         factors = (shares * reach).sum() * shares / reach
         combined = factors.to(round.model.dtype) @ round.cohort.updates
-        return round.noting(normaliser=reach).but(weights=shares, combined=combined)
+        return round.noting(normaliser=reach).but(weights=factors, combined=combined)
 
     def check(world: World) -> None:
         optimizer = world.local.optimizer

@@ -48,6 +48,7 @@ def remembered_mean() -> Part:
         eta = round.world.local.lr(round.world.round)
         new = round.cohort.updates / eta
         total = round.state["y"] + (new - round.records["y"]).sum(0) / round.world.population
-        return round.but(combined=eta * total, state={"y": total}, records={"y": new})
+        weights = torch.full_like(round.cohort.examples, 1 / round.world.population)
+        return round.but(weights=weights, combined=eta * total, state={"y": total}, records={"y": new})
 
     return Part("remembered-mean", server_state=one, client_record=one, apply=apply)

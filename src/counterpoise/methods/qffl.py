@@ -56,6 +56,6 @@ def fair_mean(q: float) -> Part:
         curvature = q * losses ** (q - 1) * gradients.square() + lipschitz * factors
         step = lipschitz * factors / curvature.sum()
         noted = round.noting(loss_before=losses)
-        return noted.but(weights=factors / factors.sum(), combined=step.to(round.model.dtype) @ round.cohort.updates)
+        return noted.but(weights=step, combined=step.to(round.model.dtype) @ round.cohort.updates)
 
     return Part("fair-mean", begin=begin, survey=survey, finish=finish, apply=apply)

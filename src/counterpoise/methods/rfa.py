@@ -36,31 +36,35 @@ def rfa(
 
 
 def median_point(tolerance: float, iterations: int) -> Part:
-    """The geometric median as a mean of the updates, whose weights are those on record."""
+    """The geometric median as a mean of the updates, whose weights are those on record, with the iterations it took."""
 
     def apply(round: Round) -> Round:
         if round.weights is None:
             raise CounterpoiseError(
                 "A geometric median needs weights: put a part such as parts.by_data() into the slot weigh."
             )
-        weights = geometric_median(square_distances(round.cohort.updates), round.weights.cpu(), tolerance, iterations)
+        squares = square_distances(round.cohort.updates)
+        weights, took = geometric_median(squares, round.weights.cpu(), tolerance, iterations)
         weights = weights.to(round.model.device)
-        return round.but(weights=weights, combined=weights.to(round.model.dtype) @ round.cohort.updates)
+        combined = weights.to(round.model.dtype) @ round.cohort.updates
+        return round.but(weights=weights, combined=combined, facts={**round.facts, "iterations": took})
 
     return Part("geometric-median", apply=apply)
 
 
-def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iterations: int) -> Tensor:
+def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iterations: int) -> tuple[Tensor, int]:
     """Weights b with sum 1 of the points whose mean ``z = sum_i b_i x_i`` minimises ``f(z) = sum_i a_i |z - x_i|``.
+
+    And how many iterations it took; as many as it may take are too few.
 
     Weiszfeld's step is ``b_i ~ a_i / max(nu, |z - x_i|)`` (Algorithm 2). It needs the points' squared distances Q
     only, ``|z - x_i|^2 = (Q b)_i - b'Qb/2``, so an iteration costs nothing beside the cohort's matrix. It ends when the
     gradient g shows that z is good enough: ``f(z) - f* <= |g| |z - z*| <= |g| 2 f(z)``. If one of the points is the
-    median, the steps would creep towards it: that is looked at first.
+    median, the steps would creep towards it: that is looked at first, and takes none.
 
     >>> line = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
-    >>> geometric_median((line[:, None] - line).square(), torch.ones(3), 1e-6, 100).tolist()
-    [0.0, 1.0, 0.0]
+    >>> geometric_median((line[:, None] - line).square(), torch.ones(3), 1e-6, 100)
+    (tensor([0., 1., 0.], dtype=torch.float64), 0)
     """
     a = shares.double() / shares.sum()
     distances = squares.sqrt()
@@ -72,17 +76,17 @@ def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iteratio
     # The pull of all other points on this one; -d'Qd/2 is the square length of sum_i d_i x_i for d of sum 0.
     toward = pull - here / here.sum() * pull.sum()
     if scale == 0 or float(_length(toward, squares)) < float(a[here].sum()) - tolerance / 2:
-        return here.double() / here.sum()
+        return here.double() / here.sum(), 0
     b = a
-    for _ in range(iterations):
+    for taken in range(iterations):
         reached = squares @ b
         lengths = (reached - b @ reached / 2).clamp(min=0).sqrt().clamp(min=1e-9 * scale)
         pull = a / lengths
         new = pull / pull.sum()
         if float(pull.sum() * _length(new - b, squares)) <= tolerance / 2:
-            break
+            return b, taken
         b = new
-    return b
+    return b, iterations
 
 
 def _length(direction: Tensor, squares: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
-from counterpoise.registry import Registry
+from counterpoise.registry import Registry, flatten
 from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.setup import Model, Setup
 
@@ -134,20 +134,13 @@ def _give(name: str) -> CounterpoiseError:
 
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to go on with objects that are not those the run was made with."""
-    before, now = _flat(kept.plain()), _flat(made.plain())
+    before, now = flatten(kept.plain()), flatten(made.plain())
     for key in before.keys() | now.keys():
         if key != "rounds" and before.get(key) != now.get(key):
             what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
             raise CounterpoiseError(
                 f"The {what} given is not the one this run was made with: {key} was {before.get(key)!r} and is {now.get(key)!r}."
             )
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
-    return flat
 
 
 def describe(made: Setup, simulation: Simulation) -> Config:

@@ -7,6 +7,7 @@ A user's own objects (a module, arrays, a loss) cannot be written down; they sta
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
@@ -18,7 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from counterpoise.errors import CounterpoiseError, unknown
 
-__all__ = ["SCHEMA", "Config", "override", "parse", "preset_names", "read"]
+__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
 
 SCHEMA = 1
 OWN = "own"
@@ -248,32 +249,54 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
     >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavg", "local.epochs=3"])
     {'method': {'name': 'fedavg'}, 'local': {'epochs': 3}}
     """
-    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    result = dict(values)
     for setting in settings:
         key, equals, text = setting.partition("=")
-        path = [part.strip() for part in key.split(".")]
-        if not equals or not all(path):
+        if not equals or not all(part.strip() for part in key.split(".")):
             raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {setting!r}.")
-        table = result
-        for part in path[:-1]:
-            inner = table.get(part, {})
-            table[part] = (
-                {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
-            )
-            table = table[part]
-        value = _value(text.strip())
-        before = table.get(path[-1])
-        named = isinstance(value, str) and isinstance(before, Mapping) and "name" in before
-        if named and path == ["data"]:
-            table[path[-1]] = {**before, "name": value}  # type: ignore[dict-item]
-        else:
-            table[path[-1]] = {"name": value} if named else value
+        result = assign(result, key, value(text.strip()))
     return result
 
 
-def _value(text: str) -> Any:
-    """A TOML value, or else the text itself."""
+def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Values with one setting changed; what was given stays as it was."""
+    result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
+    path = [part.strip() for part in key.split(".")]
+    table = result
+    for part in path[:-1]:
+        inner = table.get(part, {})
+        table[part] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
+        table = table[part]
+    before = table.get(path[-1])
+    named = isinstance(value, str) and isinstance(before, Mapping) and "name" in before
+    if named and path == ["data"]:
+        table[path[-1]] = {**before, "name": value}  # type: ignore[dict-item]
+    else:
+        table[path[-1]] = {"name": value} if named else value
+    return result
+
+
+def value(text: str) -> Any:
+    """A TOML value, or else the text itself; ``nan`` is a name (of clients that send it), as no setting is not a number."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        found = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    return text if isinstance(found, float) and math.isnan(found) else found
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas that stand outside brackets and quotes.
+
+    >>> split("fedavg, fedprox(mu=0.1, lr=1), feddua:scaffold")
+    ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']
+    """
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        quote = "" if character == quote else quote or (character if character in "\"'" else "")
+        depth += 0 if quote else (character in "([{") - (character in ")]}")
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]

@@ -1,4 +1,4 @@
-"""A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl`` and the checkpoint.
+"""A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl``, ``federation.json`` and the checkpoint.
 
 Both ``.jsonl`` files begin with a line that holds their schema and then have one line a round.
 """
@@ -30,9 +30,10 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SCHEMA", "Folder"]
+__all__ = ["HOLDINGS", "SCHEMA", "Folder", "record"]
 
 SCHEMA = 1
+HOLDINGS = "federation.json"
 
 
 class Folder:
@@ -85,6 +86,10 @@ class Folder:
     def write_config(self) -> None:
         replace_text(self.path / "config.toml", tomli_w.dumps(self.config.plain()))
 
+    def write_holdings(self, found: Mapping[str, Any]) -> None:
+        """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
+        replace_text(self.path / HOLDINGS, json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n")
+
     def extend(self, rounds: int) -> None:
         """Ask for another number of rounds; everything else stays what it was."""
         self.config = self.config.model_copy(update={"rounds": rounds})
@@ -136,7 +141,7 @@ class Folder:
         """Every round that both files hold whole."""
         for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
             try:
-                yield _record(metrics, clients)
+                yield record(metrics, clients)
             except (KeyError, TypeError, ValueError, AttributeError):
                 raise CounterpoiseError(
                     f"{self.path} holds a line in metrics.jsonl or clients.jsonl that was not written by counterpoise."
@@ -176,6 +181,7 @@ def _metrics_line(record: RoundRecord) -> dict[str, Any]:
         "bytes_server": record.bytes_server,
         "bytes_clients": record.bytes_clients,
         "memory": record.memory,
+        **({"facts": dict(record.outcome.facts)} if record.outcome.facts else {}),
         **({"skipped": record.outcome.skipped} if record.outcome.skipped else {}),
     }
 
@@ -200,10 +206,12 @@ def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, flo
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 
-_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "skipped")
+_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "facts", "skipped")
 
 
-def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
+def record(metrics: Mapping[str, Any], clients: Mapping[str, Any]) -> RoundRecord:
+    """A round from its lines in the two files."""
+
     def by_client(values: dict[str, Any]) -> dict[int, Any]:
         return {int(client): math.nan if value is None else value for client, value in values.items()}
 
@@ -215,6 +223,7 @@ def _record(metrics: dict[str, Any], clients: dict[str, Any]) -> RoundRecord:
         metrics.get("skipped", ""),
         {name: by_client(values) for name, values in clients["notes"].items()},
         {int(client): Verdict(**values) for client, values in clients.get("verdicts", {}).items()},
+        metrics.get("facts", {}),
     )
     return RoundRecord(
         metrics["round"],

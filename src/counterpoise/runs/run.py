@@ -6,12 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import summary as measured
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Run"]
 
@@ -72,6 +76,11 @@ class Run:
         ]
 
     @property
+    def liars(self) -> list[int]:
+        """Every client that an adversary played in some round: the truth beside the verdicts."""
+        return sorted({client for r in self.rounds for client in r.liars})
+
+    @property
     def seconds(self) -> float:
         return sum(r.seconds for r in self.rounds)
 
@@ -99,6 +108,12 @@ class Run:
         measured = [r.clients["personal_accuracy"] for r in self.rounds if "personal_accuracy" in r.clients]
         return sum(measured[-1].values()) / len(measured[-1]) if measured else None
 
+    def frame(self, of: str = "rounds") -> pd.DataFrame:
+        """The record as a tidy pandas frame: of ``"rounds"``, of ``"clients"`` in each round, or of ``"verdicts"``."""
+        from counterpoise.runs.frames import frame
+
+        return frame(self.rounds, of, method=self.method, seed=self.seed)
+
     def summary(self) -> dict[str, Any]:
         """The run in a few plain values."""
         left_out = sum(len(r.outcome.excluded) for r in self.rounds)
@@ -118,6 +133,8 @@ class Run:
             "excluded": left_out,
             **({"rejected": sum(v["action"] != "accepted" for v in verdicts)} if (verdicts := self.verdicts) else {}),
             "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),
+            "liars": self.liars,
+            "measures": {name: _finite(value) for name, value in measured(self.rounds).items()},
             "out": None if self.folder is None else str(self.folder),
         }
 

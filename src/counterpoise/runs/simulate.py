@@ -7,7 +7,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
+from counterpoise.logs.base import Log, Logger, Start, logged, resolve
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.run import Run
@@ -52,13 +53,14 @@ def simulate(
     limits: Limits | None = None,
     adversary: Adversaries | None = None,
     on_round: OnRound | None = None,
+    log: Log | None = None,
     out: str | Path | None = None,
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
     `model` is an ``nn.Module``, a factory of one, or a name; `cohort` a number of clients a round, a
-    fraction of them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``; `loss` and each metric give one value per sample. With `out`
-    the run is kept in that folder and can be resumed.
+    fraction of them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``; `loss` and each metric give one value per sample. `log` is a logger of
+    `counterpoise.logs`, or several, or their names. With `out` the run is kept in that folder and can be resumed.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.iid(clients=5))
@@ -83,30 +85,33 @@ def simulate(
         metrics,
         adversary,
     )
-    return run_setup(made, on_round, None if out is None else Path(out))
+    return run_setup(made, on_round, None if out is None else Path(out), log)
 
 
 # What keeps a run in a folder needs more packages than torch and numpy, so it is imported only for
 # runs that are kept: a simulation alone works on a machine where nothing can be installed.
 
 
-def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None) -> Run:
+def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None) -> Run:
     """A new run of a set-up."""
+    loggers = resolve(log)
     simulation = made.simulation()
     run = Run(made.method.name, made.seed, simulation.module)
     if out is None:
         run.keep = lambda path: _keep(made, simulation, run, path)
-        return _go(simulation, run, made.rounds, on_round, None)
+        return _go(simulation, run, made.rounds, on_round, None, loggers)
     folder = _create(made, simulation, run, out)
     with folder.locked():
-        return _go(simulation, run, made.rounds, on_round, folder)
+        return _go(simulation, run, made.rounds, on_round, folder, loggers)
 
 
 def _create(made: Setup, simulation: Simulation, run: Run, path: Path) -> Folder:
+    from counterpoise.federation.overview import holdings
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder
 
     folder = Folder.create(path, describe(made, simulation))
+    folder.write_holdings(holdings(made.federation))
     run.settings, run.folder = folder.config.plain(), path
     return folder
 
@@ -124,6 +129,7 @@ def resume(
     *,
     rounds: int | None = None,
     on_round: OnRound | None = None,
+    log: Log | None = None,
     method: Method | None = None,
     federation: Federation | None = None,
     model: Model | None = None,
@@ -144,6 +150,7 @@ def resume(
     from counterpoise.runs.build import check_same, describe, setup
     from counterpoise.runs.folder import Folder
 
+    loggers = resolve(log)
     kept = Folder.open(Path(folder))
     made = setup(
         kept.config,
@@ -174,10 +181,31 @@ def resume(
                     f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
                 )
             kept.extend(rounds)
-        return _go(simulation, run, kept.config.rounds, on_round, kept)
+        return _go(simulation, run, kept.config.rounds, on_round, kept, loggers)
 
 
-def _go(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
+def _go(
+    simulation: Simulation,
+    run: Run,
+    rounds: int,
+    on_round: OnRound | None,
+    folder: Folder | None,
+    loggers: Sequence[Logger],
+) -> Run:
+    """Rounds until the last, with loggers told of each."""
+    if not loggers:
+        return _kept(simulation, run, rounds, on_round, folder)
+    start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
+    with logged(loggers, start) as tell:
+
+        def told(record: RoundRecord) -> object:
+            tell(record)
+            return on_round is not None and on_round(record)
+
+        return _kept(simulation, run, rounds, told, folder)
+
+
+def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
     """Rounds until the last, each kept as soon as it is over.
 
     However the run ends, what is kept is a whole checkpoint of its last good round.

@@ -12,11 +12,13 @@ import pytest
 import torch
 
 import counterpoise as cp
+from counterpoise import adversary
 from counterpoise.engine import Engine, Simulation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Cohort
 from counterpoise.methods import feddua
 from counterpoise.methods.feddua import branch
+from counterpoise.methods.feddua.options import BRANCH_STEPS
 
 CLIENTS, LIAR = 20, 3
 LOCAL = Local(batch=8, optimizer=sgd(0.05))
@@ -50,7 +52,7 @@ def forging(claim=None, *, update=1.0, only: Any = range(1000), **reports: Calla
     return lie
 
 
-def rounds_of(lie: Lie | None, rounds: int = 5, **options: Any):
+def rounds_of(lie: Any, rounds: int = 5, **options: Any):
     torch.manual_seed(0)
     simulation = Simulation(
         feddua(**options),
@@ -109,8 +111,8 @@ def test_branch_weights_sent_once_do_not_poison_the_rounds_after(value) -> None:
     honest, _ = rounds_of(None, rounds=6)
     ours, theirs = (s.server.state["counts"]["branch"] for s in (simulation, honest))
     assert bool(ours.isfinite().all())
-    # Its own part of one round: a share of ten steps of the rate, and what honest clients then do about it.
-    assert float((ours - theirs).norm()) < 10 * 0.1 * branch.LONGEST * 2 * sizes()[LIAR] / sizes().sum() + 0.1
+    # Its own part of one round: a share of the steps of the rate, and what honest clients then do about it.
+    assert float((ours - theirs).norm()) < BRANCH_STEPS * 0.1 * branch.LONGEST * 2 * sizes()[LIAR] / sizes().sum() + 0.1
 
 
 # ---------------------------------------------------------------- forged gradients
@@ -169,6 +171,35 @@ def test_who_neither_moves_nor_reports_is_held_to_the_largest_claim(factor, evid
     simulation, outcomes = rounds_of(lie, factor=factor, evidence=evidence)
     goes_on(simulation, outcomes)
     at_most_the_largest(outcomes)
+
+
+@pytest.mark.parametrize(("evidence", "believed"), [("report", None), ("displacement", 1), ("both", 1)])
+def test_a_silent_client_counts_as_the_largest_by_its_report_and_as_one_sample_by_its_update(
+    evidence, believed
+) -> None:
+    simulation, outcomes = rounds_of(adversary.silent_claim(1000.0, clients=[LIAR]), 2, evidence=evidence)
+    goes_on(simulation, outcomes)
+    others = sizes().sum() - sizes()[LIAR]
+    count = believed or max(n for i, n in enumerate(sizes()) if i != LIAR)
+    for outcome in outcomes:
+        assert outcome.weights[LIAR] == pytest.approx(count / (others + count), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("lies", "gain"),
+    [
+        ([adversary.forged_branch(10.0, clients=[LIAR])], 1.1),
+        ([adversary.forged_gradient(10.0, clients=[LIAR], gradient=1e-6)], 10.0),  # but at most the largest
+        ([adversary.claims(0.1, clients=[LIAR], last=2), adversary.claims(10.0, clients=[LIAR], first=3)], 1.1),
+    ],
+    ids=["forged-branch", "over-forged-gradient", "low-then-high"],
+)
+def test_the_adversaries_that_forge_it_are_rejected(lies, gain) -> None:
+    simulation, outcomes = rounds_of(lies)
+    goes_on(simulation, outcomes)
+    at_most_the_largest(outcomes)
+    assert all(outcome.verdicts[LIAR].action != "accepted" for outcome in outcomes[2:])
+    assert max(gains(outcomes)) <= gain
 
 
 # ---------------------------------------------------------------- the update alone

@@ -24,6 +24,8 @@ LAYOUT = Layout(
 _FIXED, _START = purpose("feddua embedding"), purpose("feddua branch")
 LONGEST = 1.0
 """The longest step in phi before the rate: a factor far off makes eq. 9 enormous."""
+_FURTHEST = 1e6
+"""How far off a factor is taken to be. The step is cut to the same length anyway, and the squares stay finite."""
 
 
 def embedding(index: Tensor, dtype: torch.dtype) -> Tensor:
@@ -43,20 +45,27 @@ def factor(phi: Tensor, own: Tensor, batch: int) -> Tensor:
     return torch.exp(outer @ torch.tanh(inner @ own + bias) + last[0]) / batch
 
 
-def learn(phi: Tensor, own: Tensor, rho: Tensor, n: Tensor, batch: int, rate: float) -> tuple[Tensor, Tensor]:
-    """One step of eq. 9-11 on the branch and on the embedding; returns both.
+def learn(
+    phi: Tensor, own: Tensor, rho: Tensor, n: Tensor, batch: int, rate: float, steps: int, learnable: bool
+) -> tuple[Tensor, Tensor]:
+    """Steps of eq. 9-11 on the branch, and on the embedding where it is `learnable`; returns both.
 
     Eq. 8 is taken relative to n, ``1/2 (rho / (alpha n) - 1)^2``: the printed one times 1 / n^2, a rate for each client
     without which no rate fits counts of 10 and of 10,000. Steps are at most 1 long before the rate.
     """
-    inner, bias, outer, _ = LAYOUT.unflatten(phi)
-    hidden = torch.tanh(inner @ own + bias)
-    alpha = factor(phi, own, batch)
-    by_alpha = (rho / alpha / n - 1) * (-rho / alpha.square() / n)  # eq. 9, over n^2
-    by_output = by_alpha * alpha  # alpha is an exponential
-    back = by_output * outer * (1 - hidden.square())
-    slope = LAYOUT.flatten([back[:, None] * own, back, by_output * hidden, by_output[None]])
-    by_own = back @ inner
-    length = torch.sqrt(slope.square().sum() + by_own.square().sum())
-    step = rate * (LONGEST / length.clamp(min=LONGEST))
-    return phi - step * slope, own - step * by_own
+    inner, bias, outer, last = LAYOUT.unflatten(phi)
+    goal = rho * batch / n
+    for _ in range(steps):
+        hidden = torch.tanh(inner @ own + bias)
+        ratio = goal * torch.exp(-(outer @ hidden + last))  # rho / (alpha n)
+        ratio = ratio.clamp(max=_FURTHEST)
+        by_output = (ratio - 1) * -ratio  # eq. 9 over n^2, by log alpha: alpha is an exponential
+        back = by_output * outer * (1 - hidden.square())
+        by_own = back @ inner if learnable else own.new_zeros(1)
+        # The slope's squared length, by its products: cheaper than to lay it out.
+        square = (back @ back) * (1 + own @ own) + by_output.square() * (1 + hidden @ hidden) + by_own @ by_own
+        step = rate * LONGEST / square.sqrt().clamp(min=LONGEST)
+        inner, bias = inner - torch.outer(step * back, own), bias - step * back
+        outer, last = outer - step * by_output * hidden, last - step * by_output
+        own = own - step * by_own if learnable else own
+    return LAYOUT.flatten([inner, bias, outer, last]), own

@@ -17,7 +17,7 @@ REMEMBERED = 128
 """Points of recent rounds that the fits use beside the cohort's own."""
 LADDER = 8
 """Sizes at which the server trains on its proxy set."""
-BRANCH_STEPS = 10
+BRANCH_STEPS = 5
 """Steps of eq. 11 after an epoch."""
 
 

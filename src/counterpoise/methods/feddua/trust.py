@@ -117,12 +117,10 @@ def counts(options: Options, name: str = "counts") -> Part:
         rho = torch.where(pace > 0, (w - memo["from"]).norm() / torch.where(pace > 0, pace, 1), 0)
         alpha = rho / n
         if options.branch:
-            phi, own = memo["branch"], memo["embedding"]
-            for _ in range(BRANCH_STEPS):
-                phi, moved = branch.learn(phi, own, rho, n, client.local.batch, options.rate)
-                own = moved if learnable else own
+            phi, own, batch = memo["branch"], memo["embedding"], client.local.batch
+            phi, own = branch.learn(phi, own, rho, n, batch, options.rate, BRANCH_STEPS, learnable)
             memo |= {"branch": phi, "embedding": own}
-            alpha = branch.factor(phi, own, client.local.batch)
+            alpha = branch.factor(phi, own, batch)
         here = torch.arange(client.local.passes, device=w.device) == memo["pass"]
         memo["alphas"] = torch.where(here, alpha, memo["alphas"])
         return memo | {"before": memo["sum"], "from": w, "pass": memo["pass"] + 1}
@@ -162,7 +160,8 @@ def counts(options: Options, name: str = "counts") -> Part:
         if options.rehearses and world.proxy_size < 2 * world.local.batch:
             raise CounterpoiseError(
                 f"feddua with prior='proxy' needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
-                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000, or choose prior='cohort'."
+                f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
+                "1000), or choose prior='cohort' without paper."
             )
         if not linear(world.local):
             log.warning(

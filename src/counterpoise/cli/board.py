@@ -1,0 +1,127 @@
+"""The live table of a comparison: each arm's runs, rounds, accuracy, spread over seeds and time left."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from counterpoise.cli.tables import clock, number
+from counterpoise.measures import across_seeds
+from counterpoise.runs.collection import Group as Runs
+from counterpoise.runs.conduct import News
+from counterpoise.runs.plan import Plan
+
+__all__ = ["Board", "shown"]
+
+
+@dataclass
+class _Run:
+    """What is known of one piece."""
+
+    rounds: int
+    done: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    """Of the rounds seen here."""
+    seen: int = 0
+    end: str = ""
+
+
+class Board:
+    """Fills in as news come; `render` draws it."""
+
+    def __init__(self, plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "accuracy") -> None:
+        self.plan, self.metric, self.at_once = plan, metric, at_once
+        self.runs = {
+            (arm.label, piece.seed): _Run(int(piece.values["rounds"]))
+            for arm in plan.arms
+            for piece in plan.pieces(arm)
+        }
+        for group in before:
+            for kept in group.runs:
+                run = self.runs[group.label, kept.seed]
+                run.done = len(kept.records)
+                run.metrics = next((r.metrics for r in reversed(kept.records) if metric in r.metrics), {})
+                run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
+                run.end = kept.status if kept.status in ("finished", "diverged") else ""
+
+    def hear(self, news: News | None) -> None:
+        """Take in what a worker told."""
+        if news is None:
+            return
+        run = self.runs[news.piece.label, news.piece.seed]
+        if news.end:
+            run.end = news.end
+            return
+        run.done, run.seconds, run.seen = news.round, run.seconds + news.seconds, run.seen + 1
+        if news.metrics and self.metric in news.metrics:
+            run.metrics = news.metrics
+
+    def left(self, label: str | None = None) -> float:
+        """Seconds until an arm, or everything, is done; NaN while nothing tells."""
+        total = 0.0
+        for (its, _), run in self.runs.items():
+            if run.end or (label is not None and its != label):
+                continue
+            pace = self._pace([r for (other, _), r in self.runs.items() if other == its])
+            total += (run.rounds - run.done) * (self._pace(list(self.runs.values())) if math.isnan(pace) else pace)
+        return total / self.at_once
+
+    @staticmethod
+    def _pace(runs: Sequence[_Run]) -> float:
+        seen = sum(run.seen for run in runs)
+        return sum(run.seconds for run in runs) / seen if seen else math.nan
+
+    def render(self) -> RenderableType:
+        """As it stands."""
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
+        table.add_column("method" if self.plan.kind == "compare" else "setting", overflow="fold", ratio=2)
+        table.add_column("runs", justify="right")
+        table.add_column("rounds", ratio=1, min_width=8)
+        table.add_column(self.metric, justify="right", no_wrap=True)
+        table.add_column("spread", justify="right", no_wrap=True)
+        table.add_column("left", justify="right", no_wrap=True)
+        for arm in self.plan.arms:
+            runs = [self.runs[arm.label, seed] for seed in self.plan.seeds]
+            ended = sum(bool(run.end) for run in runs)
+            # Seeds in the middle of their rounds would only blur those that are done.
+            told = [run for run in runs if self.metric in run.metrics]
+            whole = [run for run in told if run.end == "finished"]
+            mean, spread = across_seeds([run.metrics[self.metric] for run in whole or told[:1]])
+            failed = any(run.end in ("failed", "diverged") for run in runs)
+            table.add_row(
+                Text(arm.label),
+                f"{ended}/{len(runs)}",
+                ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs)),
+                Text("failed", style="red") if failed else number(mean, self.metric),
+                number(spread, self.metric),
+                "" if ended == len(runs) else clock(self.left(arm.label)),
+            )
+        ended = sum(bool(run.end) for run in self.runs.values())
+        line = f"{self.plan.source}: {ended} of {len(self.runs)} runs done, {self.at_once} at once"
+        left = clock(self.left())
+        return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
+
+
+@contextlib.contextmanager
+def shown(board: Board) -> Iterator[Callable[[News | None], None]]:
+    """A listener that keeps the board on the screen; one that only listens where standard error is no terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield board.hear
+        return
+    with Live(board.render(), console=console, transient=True, refresh_per_second=4) as live:
+
+        def hear(news: News | None) -> None:
+            board.hear(news)
+            live.update(board.render())
+
+        yield hear

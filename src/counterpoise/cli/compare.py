@@ -1,0 +1,199 @@
+"""`counterpoise compare` and `counterpoise sweep`: several methods or settings over several seeds, and what came of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from counterpoise.cli.board import Board, shown
+from counterpoise.cli.leaving import leave
+from counterpoise.cli.tables import stand_table
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import best_two
+from counterpoise.runs.arms import compared, swept
+from counterpoise.runs.collection import of_plan
+from counterpoise.runs.conduct import conduct, held, open_pieces, workers_at_once
+from counterpoise.runs.config import split
+from counterpoise.runs.plan import COMPARISON, Plan, read_plan, write_plan
+from counterpoise.runs.standing import Stand, as_plain, stand, verdict
+
+__all__ = ["carry_on", "compare", "sweep"]
+
+Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be given again.")
+]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, from the experiment's own on.")]
+Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
+Out = Annotated[
+    Path | None, typer.Option("--out", metavar="DIR", help="Folder for it all [default: one in runs/, by name].")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Runs at once [default: as cores and memory allow]. No number depends on it."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def compare(
+    source: Source,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--methods", metavar="A,B,C", help="Methods, with options in brackets [default: the preset's]."),
+    ] = None,
+    seeds: Seeds = 3,
+    rounds: Rounds = None,
+    settings: Settings = None,
+    baseline: Annotated[
+        str, typer.Option("--baseline", metavar="METHOD", help="What others are held against [default: fedavg].")
+    ] = "",
+    out: Out = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Compare methods over the same seeds: same data, cohorts, batches and initial weights for all.
+
+    Stopped, it goes on with the same command; with `--out` methods and seeds can be added.
+
+    Example: `counterpoise compare quickstart --methods "fedavg,fedprox(mu=0.1),feddua:fedavg" --seeds 5`
+    """
+    named = [name for text in methods or [] for name in split(text)]
+    plan = compared(source, named, settings or [], seeds, rounds, _command(), baseline)
+    _do(plan, out, jobs, as_json)
+
+
+def sweep(
+    source: Source,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--over", metavar="KEY=V,V,...", help="Values of a setting; given again, every one with every one."
+        ),
+    ] = None,
+    at: Annotated[
+        list[str] | None, typer.Option("--at", metavar="KEY=V,KEY=V", help="One point; may be given again.")
+    ] = None,
+    seeds: Seeds = 3,
+    rounds: Rounds = None,
+    settings: Settings = None,
+    out: Out = None,
+    jobs: Jobs = None,
+    as_json: Json = False,
+) -> None:
+    """Try settings over the same seeds and name the best, with a warning where that is noise.
+
+    Example: `counterpoise sweep quickstart --set method=fedprox --over method.mu=0,0.01,0.1 --over local.epochs=1,2`
+    """
+    plan = swept(source, over or [], at or [], settings or [], seeds, rounds, _command())
+    _do(plan, out, jobs, as_json)
+
+
+def carry_on(folder: Path, as_json: bool) -> None:
+    """Go on with what a folder's plan says."""
+    _finish(folder, read_plan(folder), None, as_json)
+
+
+def _command() -> str:
+    return shlex.join(["counterpoise", *sys.argv[1:]])
+
+
+def _do(plan: Plan, out: Path | None, jobs: int | None, as_json: bool) -> None:
+    folder = out or _place(plan)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+    if (folder / COMPARISON).exists():
+        plan = read_plan(folder).extended(plan)
+    elif any(entry.name != ".lock" for entry in folder.iterdir()):
+        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
+    with held(folder):
+        write_plan(folder, plan)
+    _finish(folder, plan, jobs, as_json)
+
+
+def _place(plan: Plan) -> Path:
+    """The folder in runs/ that holds this very plan, or else the first one free."""
+    name = re.sub(r"[^\w.-]+", "-", Path(plan.source).stem if plan.source.endswith(".toml") else plan.source)
+    for number in itertools.count(1):
+        folder = Path("runs") / (f"{plan.kind}-{name}" + (f"-{number}" if number > 1 else ""))
+        if not folder.exists():
+            return folder
+        if (folder / COMPARISON).exists():
+            other = read_plan(folder)
+            if (other.kind, other.seeds, other.arms, other.values) == (plan.kind, plan.seeds, plan.arms, plan.values):
+                return folder
+    raise AssertionError
+
+
+def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
+    try:
+        found, report = _done(folder, plan, jobs)
+    except KeyboardInterrupt:
+        _stopped(folder, plan, as_json)
+    failed = {group.label: group.sentence for group in found.groups if group.sentence}
+    if as_json:
+        typer.echo(json.dumps(_document(folder, plan, found, report)))
+    else:
+        _print(folder, plan, found, failed, report)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _done(folder: Path, plan: Plan, jobs: int | None) -> tuple[Stand, Path]:
+    pieces = open_pieces(folder, plan)
+    at_once = jobs or workers_at_once(pieces)
+    with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
+        conduct(folder, pieces, at_once, hear)
+    from counterpoise.report import write  # plotly, which takes its time
+
+    return _stand(folder, plan), write(folder)
+
+
+def _stand(folder: Path, plan: Plan) -> Stand:
+    """Arms against the baseline, or where there is none against the best."""
+    groups = of_plan(folder, plan)
+    found = stand(groups, plan.baseline)
+    two = best_two(found.rows, found.lower)
+    return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
+
+
+def _stopped(folder: Path, plan: Plan, as_json: bool) -> NoReturn:
+    left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
+    if as_json:
+        typer.echo(json.dumps(_document(folder, plan, _stand(folder, plan), None)))
+    how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}"
+    leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
+
+
+def _document(folder: Path, plan: Plan, found: Stand, report: Path | None) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "source": plan.source,
+        "out": str(folder),
+        "report": None if report is None else str(report),
+        "seeds": list(plan.seeds),
+        "baseline": plan.baseline or None,
+        "metric": found.metric,
+        "open": len(open_pieces(folder, plan)),
+        "arms": [{**row, "settings": dict(arm.settings)} for row, arm in zip(as_plain(found), plan.arms, strict=True)],
+        **({"verdict": verdict(found)} if plan.kind == "sweep" else {}),
+    }
+
+
+def _print(folder: Path, plan: Plan, found: Stand, failed: dict[str, str], report: Path) -> None:
+    console = Console()
+    console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
+    lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
+    lines += verdict(found) if plan.kind == "sweep" else []
+    lines += [f"kept in: {folder}", f"report: {report}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,15 @@
+"""How the program ends when it does not just end: one sentence on standard error."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from rich.console import Console
+
+__all__ = ["leave"]
+
+
+def leave(message: str, code: int) -> NoReturn:
+    """Say why and go."""
+    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+    raise SystemExit(code)

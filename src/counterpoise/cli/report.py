@@ -1,0 +1,46 @@
+"""`counterpoise report`: runs as one page, and its figures as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["report"]
+
+
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, or of a comparison.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE.html", help="The page [default: report.html in DIR, or here for several]."),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--export", metavar="DIR", help="Also write every figure into this folder.")
+    ] = None,
+    formats: Annotated[str, typer.Option("--format", metavar="PNG,SVG", help="Of the figures.")] = "png,svg",
+    as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
+) -> None:
+    """Write a report: one HTML file with every chart and table, which opens offline, in light and dark, on a phone and on paper.
+
+    Several folders are held side by side in one report. Figures for papers need Chromium or Chrome.
+
+    Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
+    """
+    from counterpoise.report import export, write  # plotly, which nothing else needs
+
+    asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
+    if not asked:
+        raise CounterpoiseError("--format takes png, svg or both: png,svg.")
+    page = write(folders, out)
+    drawn = export(folders, figures, asked) if figures is not None else []
+    if as_json:
+        typer.echo(json.dumps({"report": str(page), "figures": [str(path) for path in drawn]}))
+        return
+    typer.echo(f"report: {page}")
+    if figures is not None:
+        typer.echo(f"figures: {len(drawn)} in {figures}")

@@ -1,0 +1,213 @@
+"""`counterpoise runs`: what is on disk, found again by method, data and date."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import tomli_w
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from counterpoise.cli.tables import number, stand_table
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.measures import curve, last, summary
+from counterpoise.runs.collection import Kept, collect, groups, read_run, run_folders
+from counterpoise.runs.plan import COMPARISON
+from counterpoise.runs.standing import FORMATS, as_plain, stand
+
+__all__ = ["runs"]
+
+runs = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs on disk.")
+
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Only runs of methods with this in their name.")]
+Data = Annotated[str, typer.Option("--data", metavar="NAME", help="Only runs on data with this in its name.")]
+Since = Annotated[
+    str, typer.Option("--since", metavar="DATE", help="Only runs changed on this day or later: 2026-01-31.")
+]
+Before = Annotated[str, typer.Option("--before", metavar="DATE", help="Only runs changed before this day.")]
+Folders = Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="Where to look [default: runs].")]
+
+
+@runs.command("list")
+def list_(
+    folders: Folders = None,
+    method: Method = "",
+    data: Data = "",
+    since: Since = "",
+    before: Before = "",
+    as_json: Json = False,
+) -> None:
+    """List the runs in folders, however deep they lie: method, data, seed, rounds, accuracy, date.
+
+    Example: `counterpoise runs list --method fedprox --since 2026-01-31`
+    """
+    found = _chosen(folders, method, data, since, before)
+    if as_json:
+        typer.echo(json.dumps([_plain(run) for run in found]))
+        return
+    if not found:
+        typer.echo("No runs.")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for head in ("changed", "method", "data", "seed", "rounds", "accuracy", "run"):
+        right = head in ("seed", "rounds", "accuracy")
+        table.add_column(
+            head, justify="right" if right else "left", overflow="fold", no_wrap=head in ("changed", "seed")
+        )
+    this = datetime.date.today().year
+    for run in found:
+        ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
+        table.add_row(
+            f"{run.changed:%m-%d %H:%M}" if run.changed.year == this else f"{run.changed:%Y-%m-%d}",
+            Text(run.method),
+            Text(run.data),
+            str(run.seed),
+            Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
+            number(last(curve(run.records)), "accuracy"),
+            Text(str(run.path)),
+        )
+    Console().print(table)
+
+
+@runs.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")], as_json: Json = False
+) -> None:
+    """Show one run: how it ended, every measure, and its configuration.
+
+    Example: `counterpoise runs show runs/quickstart-fedavg-0`
+    """
+    run = _one(folder)
+    measures = summary(run.records)
+    if as_json:
+        plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
+        typer.echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}))
+        return
+    table = Table.grid(padding=(0, 2))
+    for name, value in measures.items():
+        table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
+    console = Console()
+    lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
+    lines += [run.sentence] if run.sentence else []
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    console.print(table)
+    typer.echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
+
+
+@runs.command()
+def compare(
+    folders: Folders = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="LABEL", help="What others are held against [default: fedavg].")
+    ] = None,
+    method: Method = "",
+    data: Data = "",
+    since: Since = "",
+    before: Before = "",
+    form: Annotated[
+        str, typer.Option("--format", metavar="FORM", help="text, markdown, or latex (with the package booktabs).")
+    ] = "text",
+    as_json: Json = False,
+) -> None:
+    """Hold runs on disk against each other, seed by seed, as `counterpoise compare` does.
+
+    Example: `counterpoise runs compare runs/compare-quickstart --format latex`
+    """
+    if form not in ("text", *FORMATS):
+        raise unknown("format", form, ("text", *FORMATS))
+    places = _places(folders)
+    whole = len(places) == 1 and (places[0] / COMPARISON).exists() and not (method or data or since or before)
+    found = stand(collect(places) if whole else groups(_chosen(folders, method, data, since, before)), baseline)
+    if not found.rows:
+        raise CounterpoiseError("There are no runs to compare.")
+    if as_json:
+        typer.echo(json.dumps({"baseline": found.baseline, "metric": found.metric, "groups": as_plain(found)}))
+    elif form == "text":
+        Console().print(stand_table(found))
+    else:
+        typer.echo(FORMATS[form](found))
+
+
+@runs.command()
+def rm(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons or sweeps.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove runs from the disk. A folder that holds anything but runs is left alone.
+
+    Example: `counterpoise runs rm runs/quickstart-fedavg-0`
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise CounterpoiseError(f"There is no folder {folder}.")
+        if not any((folder / name).exists() for name in ("config.toml", COMPARISON)):
+            raise CounterpoiseError(f"{folder} is not the folder of a run, a comparison or a sweep; it is left alone.")
+    count = len(run_folders(folders))
+    if not yes and not typer.confirm(f"Remove {count} runs in {', '.join(map(str, folders))}?"):
+        typer.echo("Nothing was removed.")
+        raise typer.Exit(1)
+    for folder in folders:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise CounterpoiseError(f"{folder} cannot be removed: {error.strerror or error}.") from None
+    typer.echo(f"removed: {count} runs")
+
+
+def _places(folders: Sequence[Path] | None) -> list[Path]:
+    if folders:
+        return list(folders)
+    if not Path("runs").is_dir():
+        raise CounterpoiseError("There is no folder runs here. Say where to look.")
+    return [Path("runs")]
+
+
+def _one(folder: Path) -> Kept:
+    if not (folder / "config.toml").exists():
+        raise CounterpoiseError(f"{folder} holds no run: there is no config.toml in it.")
+    return read_run(folder)
+
+
+def _chosen(folders: Sequence[Path] | None, method: str, data: str, since: str, before: str) -> list[Kept]:
+    """Runs of these folders that have all that was asked for, the latest last."""
+    first, end = _day(since, "--since"), _day(before, "--before")
+    found = (
+        run
+        for run in map(read_run, run_folders(_places(folders)))
+        if method in run.method
+        and data in run.data
+        and (first is None or run.changed.date() >= first)
+        and (end is None or run.changed.date() < end)
+    )
+    return sorted(found, key=lambda run: run.changed)
+
+
+def _day(text: str, option: str) -> datetime.date | None:
+    try:
+        return datetime.date.fromisoformat(text) if text else None
+    except ValueError:
+        raise CounterpoiseError(f"{option} takes a day such as 2026-01-31, not {text!r}.") from None
+
+
+def _plain(run: Kept) -> dict[str, Any]:
+    accuracy = last(curve(run.records))
+    return {
+        "folder": str(run.path),
+        "method": run.method,
+        "data": run.data,
+        "seed": run.seed,
+        "rounds": len(run.records),
+        "asked": run.rounds,
+        "accuracy": accuracy if accuracy == accuracy else None,
+        "status": run.status,
+        "sentence": run.sentence or None,
+        "changed": run.changed.isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,10 @@
+"""Telling other programs of a run while it goes on: TensorBoard, MLflow, or one of your own.
+
+A logger is three functions; `simulate(log=...)` takes one, several, or their names.
+"""
+
+from counterpoise.logs.base import LOGGERS, Logger, logged, scalars
+from counterpoise.logs.mlflow import mlflow
+from counterpoise.logs.tensorboard import tensorboard
+
+__all__ = ["LOGGERS", "Logger", "logged", "mlflow", "scalars", "tensorboard"]

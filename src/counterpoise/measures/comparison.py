@@ -1,0 +1,99 @@
+"""Several methods over several seeds: where each ended, how it stands to another one, and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from counterpoise.measures.curves import across_seeds, curve, last, volatility
+from counterpoise.measures.fairness import distribution
+from counterpoise.measures.records import Record
+from counterpoise.measures.significance import Paired, bootstrap_interval, paired
+
+__all__ = ["Standing", "best_two", "standings"]
+
+
+class Standing(NamedTuple):
+    """One of the things compared; NaN is what was not measured."""
+
+    label: str
+    values: Mapping[int, float]
+    """By seed, the metric in the last round."""
+    mean: float
+    deviation: float
+    """Over seeds, as of a sample; NaN with one."""
+    low: float
+    high: float
+    """The bootstrap interval of the mean."""
+    paired: Paired | None
+    """Less the baseline, over the seeds that both have; None for the baseline itself and without one in common."""
+    volatility: float
+    """Mean absolute change of the metric from round to round, the mean over seeds, as are those below."""
+    gap: float
+    """The fairness gap over clients."""
+    worst: float
+    """The worst tenth of the clients."""
+    bytes: float
+    """Sent both ways."""
+    seconds: float
+
+
+def standings(
+    runs: Mapping[str, Mapping[int, Sequence[Record]]],
+    baseline: str = "",
+    metric: str = "accuracy",
+    lower: bool = False,
+) -> list[Standing]:
+    """A standing for each label, from its finished runs by seed. `lower` says that less of the metric is better."""
+    values = {label: {seed: last(curve(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
+    base = _finite(values.get(baseline, {}))
+    found = []
+    for label, seeds in runs.items():
+        own = _finite(values[label])
+        shared = [seed for seed in own if seed in base]
+        beside = paired([own[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
+        spreads = [distribution(_each(r, metric), lower) for r in seeds.values()]
+        found.append(
+            Standing(
+                label,
+                values[label],
+                *across_seeds(list(own.values())),
+                *bootstrap_interval(list(own.values())),
+                beside,
+                _mean([volatility(curve(r, metric)) for r in seeds.values()]),
+                _mean([spread.gap for spread in spreads]),
+                _mean([spread.worst_decile for spread in spreads]),
+                _mean([float(sum(x.bytes_up + x.bytes_down for x in r)) for r in seeds.values()]),
+                _mean([sum(x.seconds for x in r) for r in seeds.values()]),
+            )
+        )
+    return found
+
+
+def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, Standing | None, Paired | None] | None:
+    """The best mean, the runner-up, and how they differ over the seeds that both have; None without a mean."""
+    order = sorted((s for s in found if math.isfinite(s.mean)), key=lambda s: s.mean if lower else -s.mean)
+    if not order:
+        return None
+    first, second = order[0], order[1] if len(order) > 1 else None
+    one, other = _finite(first.values), _finite(second.values) if second else {}
+    shared = [seed for seed in one if seed in other]
+    beside = paired([one[s] for s in shared], [other[s] for s in shared]) if shared else None
+    return first, second, beside
+
+
+def _each(records: Sequence[Record], metric: str) -> Sequence[float]:
+    """Of every client, in the last round that measured them."""
+    return next((list(r.clients[metric].values()) for r in reversed(records) if metric in r.clients), [])
+
+
+def _finite(values: Mapping[int, float]) -> dict[int, float]:
+    return {seed: value for seed, value in values.items() if math.isfinite(value)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    real = [value for value in values if math.isfinite(value)]
+    return float(np.mean(real)) if real else math.nan

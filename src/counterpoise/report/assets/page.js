@@ -1,0 +1,94 @@
+"use strict";
+(() => {
+  const { charts, templates } = JSON.parse(document.getElementById("payload").textContent);
+  const root = document.documentElement;
+  const button = document.getElementById("theme");
+  const asked = matchMedia("(prefers-color-scheme: dark)");
+  const touch = matchMedia("(pointer: coarse)");
+  const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
+  let chosen = null; // by hand, where it is not what the system asks for
+  let printing = false;
+  let folded = [];
+  let drawn = Promise.resolve();
+
+  const theme = () => (printing ? "light" : chosen ?? (asked.matches ? "dark" : "light"));
+  const choice = (key) =>
+    [...document.querySelectorAll(`[data-chart="${key}"] .switch`)]
+      .map((one) => one.querySelector("[aria-pressed=true]").value).join("|");
+
+  function figure(key, name, look) {
+    const { data, layout } = charts[key][name];
+    return { data: structuredClone(data), layout: { ...structuredClone(layout), template: templates[look] } };
+  }
+
+  function draw(key) {
+    const { data, layout } = figure(key, choice(key), theme());
+    delete layout.title; // the page has it above the chart
+    if (touch.matches) layout.dragmode = false; // a finger scrolls the page
+    if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
+    const place = document.getElementById(`chart-${key}`);
+    place.style.minHeight = `${layout.height}px`;
+    return (drawn = Promise.all([drawn, Plotly.react(place, data, layout, config)]));
+  }
+
+  function dress() {
+    root.classList.toggle("dark", theme() === "dark");
+    button.textContent = theme() === "dark" ? "Light" : "Dark";
+    return Promise.all(Object.keys(charts).map(draw));
+  }
+
+  // A chart as a data URL for a paper: light, with its title.
+  async function image(key, name, format, scale = 3, width = 760) {
+    const { data, layout } = figure(key, name, "light");
+    layout.paper_bgcolor = "#fff";
+    layout.margin = { ...layout.margin, t: 64 };
+    const size = { width, height: layout.height + 56 };
+    layout.height = size.height;
+    return Plotly.toImage({ data, layout, config }, { format, scale: format === "svg" ? 1 : scale, ...size });
+  }
+
+  function save(key, format) {
+    const name = choice(key);
+    image(key, name, format).then((url) => {
+      const link = document.createElement("a");
+      link.href = url;
+      link.download = charts[key][name].file + "." + format;
+      link.click();
+    });
+  }
+
+  document.addEventListener("click", (event) => {
+    const pressed = event.target.closest("button");
+    const key = pressed?.closest("figure")?.dataset.chart;
+    if (pressed === button) {
+      const other = theme() === "dark" ? "light" : "dark";
+      chosen = (other === "dark") === asked.matches ? null : other;
+      dress();
+    } else if (pressed?.dataset.save) {
+      save(key, pressed.dataset.save);
+    } else if (pressed && key) {
+      for (const one of pressed.parentElement.querySelectorAll("button")) one.setAttribute("aria-pressed", one === pressed);
+      draw(key);
+    }
+  });
+  asked.addEventListener("change", dress);
+  // Nothing waits for a promise here, and a legend finds its place only in a second drawing.
+  addEventListener("beforeprint", () => {
+    printing = true;
+    folded = [...document.querySelectorAll("details:not([open])")];
+    folded.forEach((one) => { one.open = true; });
+    dress();
+    dress();
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    folded.forEach((one) => { one.open = false; });
+    dress();
+  });
+
+  // For whoever drives the page: all that was begun is drawn, and two frames have passed.
+  const settled = () =>
+    new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => drawn).then(() => true);
+
+  window.counterpoise = { image, settled, ready: dress() };
+})();

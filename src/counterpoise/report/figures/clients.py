@@ -1,0 +1,204 @@
+"""Clients apart: how well each is served, and who holds which labels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from counterpoise import measures
+from counterpoise.registry import flatten
+from counterpoise.report.chart import Chart, Missing
+from counterpoise.report.figures.learning import every_seed, percent
+from counterpoise.report.study import Study, holdings
+from counterpoise.report.style import NEUTRAL, rows, shade, sized
+from counterpoise.runs.collection import Kept
+
+__all__ = ["gap", "served", "who_holds_what"]
+
+_DOTS = 600
+"""Clients of a method that are drawn as dots; more would hide one another."""
+
+
+def served(study: Study) -> Chart | Missing:
+    """Every client's own metric at the end, method by method: under the server's model, and under its own where it has one."""
+    title = f"Each client's {study.metric}"
+    views = {"the server's model": study.metric, "clients' own models": f"personal_{study.metric}"}
+    found = {view: figure for view, metric in views.items() if (figure := _boxes(study, metric)) is not None}
+    if not found:
+        return _unmeasured(title)
+    several = len(found) > 1
+    seeds = ", all seeds together" if len(study.seeds) > 1 else ""
+    caption = (
+        f"Measured on every client's held-out part, when last that was done{seeds}. Box: quartiles; "
+        f"whiskers: worst and best. Every dot is a client; of more than {_DOTS} there are no dots."
+    )
+    if not several:
+        return Chart("served", title, {(): next(iter(found.values()))}, caption=caption)
+    return Chart("served", title, {(view,): figure for view, figure in found.items()}, {"Show": list(found)}, caption)
+
+
+def _boxes(study: Study, metric: str) -> go.Figure | None:
+    figure, shown = go.Figure(), list[str]()
+    for arm in study.arms:
+        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, metric).items()]
+        if not each:
+            continue
+        values = [value for _, _, value in each]
+        spread = measures.distribution(values, study.lower)
+        dots = {"x": [[round(v, 4) for v in values]], "boxpoints": "all", "jitter": 0.6, "pointpos": 0}
+        dots |= {
+            "text": [[f"client {c}, seed {s}" for s, c, _ in each]],
+            "hovertemplate": "%{text}: %{x:.3g}<extra></extra>",
+        }
+        figure.add_box(
+            q1=[spread.lower_quartile],
+            median=[spread.median],
+            q3=[spread.upper_quartile],
+            lowerfence=[spread.lowest],
+            upperfence=[spread.highest],
+            y=[len(shown)],
+            orientation="h",
+            width=0.5,
+            name=arm.name,
+            line={"color": arm.look.colour, "width": 1.5},
+            fillcolor=shade(arm.look.colour, 0.12),
+            marker={"color": shade(arm.look.colour, 0.45), "size": 5},
+            showlegend=False,
+            **(dots if len(each) <= _DOTS else {"boxpoints": False}),
+        )
+        shown.append(arm.label)
+    if not shown:
+        return None
+    figure.update_xaxes(tickformat=percent(study.metric))
+    return sized(rows(figure, shown), 100 + 70 * len(shown), f"{study.metric} on a client's held-out part", "")
+
+
+def gap(study: Study) -> Chart | Missing:
+    """How far the best served tenth is from the worst served."""
+    title = "The fairness gap"
+    views = {"gap": "best tenth less worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
+    figures: dict[tuple[str, ...], go.Figure] = {(view,): go.Figure() for view in views}
+    shown: list[str] = []
+    for arm in study.arms:
+        found = {
+            run.seed: measures.distribution(last.values(), study.lower)
+            for run in arm.runs
+            if (last := _last(run, study.metric))
+        }
+        if not found:
+            continue
+        hover = "%{x:.2%}" if percent(study.metric) else "%{x:.4g}"
+        every_seed(figures["gap",], len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover)
+        every_seed(
+            figures["worst tenth",],
+            len(shown),
+            arm,
+            {seed: spread.worst_decile for seed, spread in found.items()},
+            hover,
+        )
+        shown.append(arm.label)
+    if not shown:
+        return _unmeasured(title)
+    for view, axis in views.items():
+        figures[view,].update_xaxes(tickformat=percent(study.metric), rangemode="tozero")
+        sized(rows(figures[view,], shown), 90 + 46 * len(shown), axis, "")
+    return Chart(
+        "gap",
+        title,
+        figures,
+        {"Show": list(views)},
+        f"Mean {study.metric} of the best served tenth of clients less that of the worst served (at least one client each). Every dot is a seed.",
+    )
+
+
+def _last(run: Kept, metric: str) -> dict[int, float]:
+    each: Mapping[int, float] = next((r.clients[metric] for r in reversed(run.records) if metric in r.clients), {})
+    return {client: value for client, value in each.items() if math.isfinite(value)}
+
+
+def _unmeasured(title: str) -> Missing:
+    return Missing(
+        title,
+        "Clients were not evaluated one by one: no part of their data was held out, or evaluation.clients_every is 0.",
+    )
+
+
+def who_holds_what(study: Study) -> Chart | Missing:
+    """Labels by client, for every deal of the data."""
+    title = "Who holds which labels"
+    deals: dict[str, tuple[str, Mapping[str, Any]]] = {}
+    for arm in study.arms:
+        for run in arm.runs:
+            found = holdings(run)
+            fingerprint = str(flatten(run.settings).get("data.fingerprint") or run.path)
+            if found and found.get("labels") and fingerprint not in deals:
+                deals[fingerprint] = (f"seed {run.seed}", found)
+    if not deals:
+        kept = any(holdings(run) for arm in study.arms for run in arm.runs)
+        why = (
+            "the targets are not class numbers"
+            if kept
+            else "the runs' folders do not say (a version before this one made them)"
+        )
+        return Missing(title, f"There is nothing to draw: {why}.")
+    names = [name for name, _ in deals.values()]
+    if len(set(names)) < len(names):
+        names = [f"deal {number}" for number in range(1, len(deals) + 1)]
+    figures: dict[tuple[str, ...], go.Figure]
+    if len(deals) == 1:
+        ((_, only),) = deals.values()
+        figures, switches = {(): _labels(only)}, {}
+    else:
+        figures = {(name,): _labels(found) for name, (_, found) in zip(names, deals.values(), strict=True)}
+        switches = {"Deal of": names}
+    first = next(iter(deals.values()))[1]
+    some = (
+        f" {len(first['shown'])} of {first['clients']} clients, evenly apart."
+        if len(first["shown"]) < first["clients"]
+        else ""
+    )
+    return Chart(
+        "labels",
+        title,
+        figures,
+        switches,
+        f"Samples of every label that a client holds, held-out ones included; below, all its samples.{some}",
+    )
+
+
+def _labels(found: Mapping[str, Any]) -> go.Figure:
+    counts = np.asarray(found["labels"])
+    clients = [str(client) for client in found["shown"]]
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.76, 0.24], vertical_spacing=0.04)
+    figure.add_heatmap(
+        z=[[int(v) or None for v in row] for row in counts.T],
+        x=clients,
+        y=[str(label) for label in range(counts.shape[1])],
+        coloraxis="coloraxis",
+        xgap=1 if len(clients) <= 60 else 0,
+        ygap=1 if counts.shape[1] <= 30 else 0,
+        hovertemplate="client %{x}, label %{y}: %{z} samples<extra></extra>",
+        row=1,
+        col=1,
+    )
+    figure.add_bar(
+        x=clients,
+        y=counts.sum(1).tolist(),
+        marker={"color": NEUTRAL},
+        hovertemplate="client %{x}: %{y} samples<extra></extra>",
+        showlegend=False,
+        row=2,
+        col=1,
+    )
+    figure.update_xaxes(type="category", showgrid=False)
+    figure.update_xaxes(title_text="client", row=2, col=1)
+    figure.update_yaxes(title_text="label", type="category", showgrid=False, row=1, col=1)
+    figure.update_yaxes(title_text="samples", row=2, col=1)
+    tall = min(max(counts.shape[1] * 22, 160), 420)
+    bar = {"title": {"text": "samples of a label"}}
+    return sized(figure, round(tall / 0.76) + 110, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70})

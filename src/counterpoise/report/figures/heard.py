@@ -1,0 +1,167 @@
+"""Who was heard: the weight of every client in every round, and whom a rule favours."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from counterpoise import measures
+from counterpoise.measures.records import Curve
+from counterpoise.report.chart import Chart, Missing
+from counterpoise.report.figures.learning import band
+from counterpoise.report.study import Arm, Study
+from counterpoise.report.style import ALARM, NEUTRAL, sized
+from counterpoise.runs.collection import Kept
+
+__all__ = ["couplings", "weights"]
+
+_CLIENTS, _ROUNDS = 100, 200
+_CELLS = 250_000
+"""Of all maps of a page together; seeds beyond are left out."""
+
+
+def weights(study: Study) -> Chart | Missing:
+    """A map of clients by rounds for every method, seed by seed."""
+    title = "The weight of every client in every round"
+    weighing = [arm for arm in study.arms if any(r.outcome.weights for run in arm.runs for r in run.records)]
+    if not weighing:
+        return Missing(
+            title, "None of these rules gives clients a weight: a median has none, and an older run did not keep it."
+        )
+    clients = sorted({c for arm in weighing for run in arm.runs for r in run.records for c in r.cohort})
+    rounds = max(len(run.records) for arm in weighing for run in arm.runs)
+    chosen = _apart(clients, _CLIENTS)
+    room = max(1, _CELLS // (len(chosen) * min(rounds, _ROUNDS) * len(weighing)))
+    seeds = study.seeds[:room]
+    figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(weighing, seed, chosen) for seed in seeds}
+    quiet = [arm.label for arm in study.arms if arm not in weighing]
+    said = [
+        "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: heard, and left out.",
+        "Triangles: clients that a simulated adversary speaks for."
+        if any(r.liars for a in weighing for run in a.runs for r in run.records)
+        else "",
+        f"{len(chosen)} of {len(clients)} clients, evenly apart." if len(chosen) < len(clients) else "",
+        f"Rounds evenly apart, {_ROUNDS} of {rounds}." if rounds > _ROUNDS else "",
+        f"Seeds {', '.join(map(str, seeds))} of {len(study.seeds)}, to keep the page small."
+        if len(seeds) < len(study.seeds)
+        else "",
+        f"Without weights: {', '.join(quiet)}." if quiet else "",
+    ]
+    caption = " ".join(filter(None, said))
+    if len(figures) == 1:
+        return Chart("weights", title, {(): next(iter(figures.values()))}, caption=caption)
+    return Chart("weights", title, figures, {"Show": [name for (name,) in figures]}, caption)
+
+
+def _apart(values: list[int], most: int) -> list[int]:
+    return values if len(values) <= most else [values[i * len(values) // most] for i in range(most)]
+
+
+def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
+    here = [(arm, run) for arm in arms for run in arm.runs if run.seed == seed]
+    tall = min(max(len(clients) * 7, 120), 300)
+    height = len(here) * (tall + 44) + 100
+    figure = make_subplots(
+        rows=len(here),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=40 / height if len(here) > 1 else 0,
+        subplot_titles=[arm.name for arm, _ in here],
+    )
+    for note, (arm, _) in zip(figure.layout.annotations, here, strict=True):
+        note.update(x=0, xanchor="left", font={"size": 13.5, "color": arm.look.colour})
+    for row, (arm, run) in enumerate(here, 1):
+        _map(figure, row, arm, run, clients)
+    figure.update_yaxes(title_text="client", type="category", showgrid=False, nticks=8)
+    ends = [r.round for _, run in here for r in run.records]
+    figure.update_xaxes(showgrid=False, range=[min(ends) - 1.5, max(ends) + 0.5])
+    figure.update_xaxes(title_text="rounds", row=len(here), col=1)
+    bar = {"title": {"text": "weight in the round"}}
+    return sized(figure, height, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 30}, showlegend=False)
+
+
+def _map(figure: go.Figure, row: int, arm: Arm, run: Kept, clients: list[int]) -> None:
+    records = [run.records[i] for i in _apart(list(range(len(run.records))), _ROUNDS)]
+    names = [str(client) for client in clients]
+    given = [r.outcome.weights or {} for r in records]
+    figure.add_heatmap(
+        z=[[_short(weights.get(client)) for weights in given] for client in clients],
+        x=[r.round for r in records],
+        y=names,
+        coloraxis="coloraxis",
+        xgap=1 if len(records) <= 60 else 0,
+        ygap=1 if len(clients) <= 60 else 0,
+        hovertemplate=f"{arm.name}<br>client %{{y}}, round %{{x}}: weight %{{z}}<extra></extra>",
+        row=row,
+        col=1,
+    )
+    known = set(clients)
+    out = [(r.round, c, why) for r in records for c, why in r.outcome.excluded.items() if c in known]
+    moved = sorted({c for r in run.records for c in r.liars} & known)
+    figure.add_scatter(
+        x=[round for round, _, _ in out],
+        y=[str(client) for _, client, _ in out],
+        text=["left out" for _ in out],
+        mode="markers",
+        marker={"symbol": "x-thin", "size": 5, "line": {"width": 1.2, "color": ALARM}},
+        hovertemplate=f"{arm.name}<br>client %{{y}}, round %{{x}}: %{{text}}<extra></extra>",
+        row=row,
+        col=1,
+    )
+    figure.add_scatter(
+        x=[records[0].round - 1 if records else 0] * len(moved),
+        y=[str(client) for client in moved],
+        mode="markers",
+        marker={"symbol": "triangle-right", "size": 8, "color": ALARM},
+        hovertemplate="an adversary speaks for client %{y}<extra></extra>",
+        row=row,
+        col=1,
+    )
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.3g}")
+
+
+def couplings(study: Study) -> Chart | Missing:
+    """Does the weight go where the model does well? Rank correlations over rounds, and how many clients count."""
+    title = "Couplings over rounds"
+    notes = sorted({n for arm in study.arms for run in arm.runs for r in run.records for n in r.outcome.notes})
+    views: dict[str, go.Figure] = {}
+    for of in ("weight", *notes):
+        figure = go.Figure()
+        for arm in study.arms:
+            _line(figure, arm, [measures.couplings(run.records, of, study.metric) for run in arm.runs])
+        if figure.data:
+            figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+            figure.update_yaxes(range=[-1.05, 1.05])
+            views[of] = sized(figure, 340, "rounds", f"rank correlation with {study.metric}", showlegend=True)
+    figure = go.Figure()
+    for arm in study.arms:
+        _line(figure, arm, [measures.effective_clients(run.records) for run in arm.runs])
+    if figure.data:
+        figure.update_yaxes(rangemode="tozero")
+        views["effective clients"] = sized(figure, 340, "rounds", "effective number of clients", showlegend=True)
+    if not views:
+        return Missing(title, "No round has both weights and clients evaluated one by one.")
+    return Chart(
+        "couplings",
+        title,
+        {(view,): figure for view, figure in views.items()},
+        {"Show": list(views)},
+        f"Spearman's correlation, over the clients heard in a round, of their weight (or of a number noted for them) with the "
+        f"{study.metric} on their held-out part. Lines are means over seeds. Equal weights have no order, and so no line. The effective number of clients is (Σw)² / Σw².",
+    )
+
+
+def _line(figure: go.Figure, arm: Arm, found: list[Curve]) -> None:
+    each = [{round: value for round, value in curve if math.isfinite(value)} for curve in found]
+    rounds = sorted(set.intersection(*map(set, each))) if each else []
+    rounds = _apart(rounds, _ROUNDS)
+    if rounds:
+        across = [measures.across_seeds([values[round] for values in each]) for round in rounds]
+        short = [(float(np.round(mean, 4)), float(np.round(deviation, 4))) for mean, deviation in across]
+        band(figure, arm.name, arm.look, rounds, short, "%{y:.3f}", rounds, opacity=0.07)

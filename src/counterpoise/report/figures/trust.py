@@ -1,0 +1,252 @@
+"""What a server believed: claimed against estimated counts, and liars caught."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from counterpoise import measures
+from counterpoise.report.chart import Chart, Missing, Table
+from counterpoise.report.figures.learning import band
+from counterpoise.report.study import Arm, Study, holdings, liars, verdicts
+from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
+from counterpoise.runs.collection import Kept
+
+__all__ = ["claims", "detection", "judged", "judging"]
+
+_ACTIONS = ("accepted", "corrected", "warned", "excluded")
+
+
+def judging(study: Study) -> list[Arm]:
+    """The methods that judged claims."""
+    return [arm for arm in study.arms if any(r.outcome.verdicts for run in arm.runs for r in run.records)]
+
+
+def _none(title: str) -> Missing:
+    return Missing(
+        title, "None of these methods judges what clients claim; feddua does, and feddua:NAME around any other."
+    )
+
+
+def _moved(arm: Arm) -> bool:
+    return any(r.liars for run in arm.runs for r in run.records)
+
+
+def judged(study: Study) -> Table | Missing:
+    """Verdicts counted, and where liars were simulated held against the truth."""
+    title = "Verdicts"
+    arms = judging(study)
+    if not arms:
+        return _none(title)
+    truth = any(map(_moved, arms))
+    rows = {arm.label: Counter(row["action"] for run in arm.runs for row in verdicts(run.records)) for arm in arms}
+    actions = [action for action in _ACTIONS if action == "accepted" or any(counts[action] for counts in rows.values())]
+    columns = ["method", "claims judged", *actions]
+    columns += (
+        ["lies flagged", "honest claims flagged", "AUC", "liars caught", "honest clients accused", "error of counts"]
+        if truth
+        else []
+    )
+    return Table(
+        "verdicts",
+        title,
+        columns,
+        [_row(arm, [rows[arm.label][action] for action in actions], truth) for arm in arms],
+        [arm.look.colour for arm in arms],
+        "Counts are of all seeds together; shares are means over seeds. "
+        + (
+            "Lies flagged and honest claims flagged are per claim, liars caught and honest clients accused at least once per client; AUC is that of the size of z; "
+            "the error is the median relative one of estimated counts."
+            if truth
+            else "No adversary was simulated, so there is no truth to hold them against."
+        ),
+    )
+
+
+def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
+    rows = [verdicts(run.records) for run in arm.runs]
+    cells = [arm.label, str(sum(map(len, rows))), *map(str, counts)]
+    if not truth:
+        return cells
+    found = [measures.detection(r, liars(run.records), _sizes(run)) for r, run in zip(rows, arm.runs, strict=True)]
+    columns = zip(*((d.recall, d.false_alarms, d.auc, d.caught, d.accused, d.count_error) for d in found), strict=True)
+    means = [measures.across_seeds([v for v in column if not math.isnan(v)])[0] for column in columns]
+    return cells + [
+        "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}"
+        for place, mean in enumerate(means)
+    ]
+
+
+def _sizes(run: Kept) -> dict[int, float] | None:
+    """What clients truly train on."""
+    sizes = (holdings(run) or {}).get("sizes")
+    return None if sizes is None else dict(enumerate(sizes))
+
+
+def claims(study: Study) -> Chart | Missing:
+    """The last verdict on every client: what it claimed, and what the evidence spoke for."""
+    title = "Claimed and estimated counts"
+    arms = judging(study)
+    figures: dict[tuple[str, ...], go.Figure] = {
+        (arm.label,): figure for arm in arms if (figure := _claims(arm)) is not None
+    }
+    if not figures:
+        return _none(title) if not arms else Missing(title, "No verdict came with an estimate of the count.")
+    caption = (
+        "The last verdict with an estimate on every client of every seed. On the line, claim and estimate agree; below it, "
+        "the client claims more than the evidence speaks for. Upright lines: counts that would look the same."
+    )
+    caption += " Diamonds: clients that a simulated adversary speaks for." if any(map(_moved, arms)) else ""
+    if len(figures) == 1:
+        return Chart("claims", title, {(): next(iter(figures.values()))}, caption=caption)
+    return Chart("claims", title, figures, {"Verdicts of": [name for (name,) in figures]}, caption)
+
+
+def _claims(arm: Arm) -> go.Figure | None:
+    last: dict[tuple[int, int], tuple[dict[str, Any], bool]] = {}
+    for run in arm.runs:
+        moved = {client for client, _ in liars(run.records)}
+        for row in verdicts(run.records):
+            if row["estimated"] and row["estimated"] > 0 and row["claimed"] > 0:
+                last[run.seed, row["client"]] = (row, row["client"] in moved)
+    if not last:
+        return None
+    figure = go.Figure()
+    ends = [v for row, _ in last.values() for v in (row["claimed"], row["estimated"])]
+    line = [min(ends) * 0.8, max(ends) * 1.25]
+    figure.add_scatter(
+        x=line,
+        y=line,
+        mode="lines",
+        line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    kinds: dict[tuple[bool, bool], list[tuple[int, dict[str, Any]]]] = {}
+    for (seed, _), (row, lied) in last.items():
+        kinds.setdefault((row["action"] != "accepted", lied), []).append((seed, row))
+    truth = _moved(arm)
+    for (flagged, lied), rows in sorted(kinds.items()):
+        who = ("liar" if lied else "honest client") if truth else "client"
+        verdict = "flagged" if flagged else "accepted"
+        figure.add_scatter(
+            x=[row["claimed"] for _, row in rows],
+            y=[row["estimated"] for _, row in rows],
+            error_y=_interval([row for _, row in rows], ALARM if flagged else ACCENT),
+            mode="markers",
+            name=f"{who}, {verdict}",
+            marker={
+                "color": ALARM if flagged else ACCENT,
+                "symbol": "diamond" if lied else "circle",
+                "size": 10 if lied else 7,
+                "opacity": 0.85,
+            },
+            text=[f"client {row['client']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
+            hovertemplate="%{text}<br>claims %{x:,.0f}, evidence speaks for %{y:,.0f}<extra></extra>",
+        )
+    axis = {"type": "log", "tickvals": _ladder(*line), "range": [math.log10(end) for end in line]}
+    figure.update_xaxes(axis)
+    figure.update_yaxes(axis)
+    return sized(figure, 440, "claimed count (samples)", "estimated count (samples)", showlegend=True)
+
+
+def _ladder(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, ... between two ends; tens alone where there is much between them."""
+    steps = (1, 2, 5) if high / low < 2000 else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    return [step * 10.0**power for power in powers for step in steps]
+
+
+def _interval(rows: Sequence[dict[str, Any]], colour: str) -> dict[str, Any]:
+    def reach(row: dict[str, Any], end: str) -> float:
+        value = row[end]
+        return 0.0 if value is None else max(0.0, (value - row["estimated"]) * (1 if end == "high" else -1))
+
+    up, down = ([round(reach(row, end), 2) for row in rows] for end in ("high", "low"))
+    return {"array": up, "arrayminus": down, "color": colour, "thickness": 0.7, "width": 0}
+
+
+def detection(study: Study) -> Chart | Missing:
+    """Liars caught against honest clients accused: as rounds go by, and over thresholds."""
+    title = "Detection"
+    arms = judging(study)
+    if not arms:
+        return _none(title)
+    arms = [arm for arm in arms if _moved(arm)]
+    if not arms:
+        return Missing(title, "No adversary was simulated, so nobody can say who lied.")
+    by_round, by_threshold = go.Figure(), go.Figure()
+    for arm in arms:
+        _by_round(by_round, arm)
+        _by_threshold(by_threshold, arm)
+    by_round.update_yaxes(tickformat=".0%", range=[-0.03, 1.03])
+    sized(by_round, 360, "rounds", "share of clients", showlegend=True)
+    views = {"over rounds": by_round}
+    if by_threshold.data:
+        by_threshold.add_scatter(
+            x=[0, 1],
+            y=[0, 1],
+            mode="lines",
+            line={"color": NEUTRAL, "width": 1, "dash": "dot"},
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        by_threshold.update_xaxes(tickformat=".0%", range=[-0.02, 1.02])
+        by_threshold.update_yaxes(tickformat=".0%", range=[-0.03, 1.03])
+        views["over thresholds"] = sized(by_threshold, 400, "honest claims flagged", "lies flagged", showlegend=True)
+    return Chart(
+        "detection",
+        title,
+        {(view,): figure for view, figure in views.items()},
+        {"Show": list(views)},
+        "Over rounds: clients flagged at least once so far, of those heard so far; means over seeds. Over thresholds: what flagging "
+        "every claim with at least a given size of z would have done, claims of all seeds together.",
+    )
+
+
+def _by_round(figure: go.Figure, arm: Arm) -> None:
+    found = [
+        {at.round: at for at in measures.caught_by_round(verdicts(run.records), liars(run.records))} for run in arm.runs
+    ]
+    rounds = sorted(set.intersection(*map(set, found)))
+    for what, dash in (("caught", "solid"), ("accused", "dot")):
+        kept = [r for r in rounds if all(math.isfinite(getattr(at[r], what)) for at in found)]
+        across = [measures.across_seeds([getattr(at[r], what) for at in found]) for r in kept]
+        across = [(round(mean, 4), round(deviation, 4)) for mean, deviation in across]
+        name = f"{arm.name}: {'liars caught' if what == 'caught' else 'honest clients accused'}"
+        if kept:
+            band(figure, name, Look(arm.look.colour, dash, arm.look.symbol), kept, across, "%{y:.0%}", kept)
+
+
+def _by_threshold(figure: go.Figure, arm: Arm) -> None:
+    scored = [
+        (abs(row["z"]), (row["client"], row["round"]) in lied)
+        for run in arm.runs
+        for lied in (liars(run.records),)
+        for row in verdicts(run.records)
+        if row["z"] is not None
+    ]
+    points = _corners(measures.roc([z for z, _ in scored], [lie for _, lie in scored]))
+    if points:
+        figure.add_scatter(
+            x=[round(alarms, 4) for _, alarms, _ in points],
+            y=[round(recall, 4) for _, _, recall in points],
+            name=arm.name,
+            mode="lines",
+            line={"color": arm.look.colour, "dash": arm.look.dash, "width": 2},
+            customdata=[f"{at:.3g}" for at, _, _ in points],
+            hovertemplate=f"{arm.name}<br>|z| ≥ %{{customdata}}: %{{y:.0%}} of lies, %{{x:.0%}} of honest claims<extra></extra>",
+        )
+
+
+def _corners(points: list[tuple[float, float, float]]) -> list[tuple[float, float, float]]:
+    """The curve without the points that lie on a straight piece of it."""
+    kept = points[:1]
+    for before, at, after in zip(points, points[1:], points[2:], strict=False):
+        if not (before[1] == at[1] == after[1] or before[2] == at[2] == after[2]):
+            kept.append(at)
+    return kept + points[1:][-1:]

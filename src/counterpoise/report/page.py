@@ -1,0 +1,140 @@
+"""The page: sections of charts and tables as one HTML file that asks nothing of any network."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from importlib import resources
+from itertools import product
+from string import Template
+from typing import Any
+
+import plotly.io
+from plotly.offline import get_plotlyjs
+
+from counterpoise import __version__
+from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.report.style import TEMPLATES, words
+from counterpoise.runs.plan import slugs
+
+__all__ = ["figures", "page"]
+
+
+_LONG = 28
+"""Letters of a cell that may be broken into lines."""
+
+
+def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
+    """The whole file. `lead` and `footer` are markup; every other text is escaped here."""
+    charts = [part for section in sections for part in section.parts if isinstance(part, Chart)]
+    contents = "".join(f'<a href="#{s.key}">{html.escape(s.title)}</a>' for s in sections)
+    return Template(_asset("page.html")).substitute(
+        version=__version__,
+        title=html.escape(title),
+        css=_asset("page.css"),
+        js=_asset("page.js"),
+        lead=lead,
+        contents=contents,
+        body="\n".join(map(_section, sections)),
+        footer=footer,
+        plotly=get_plotlyjs(),
+        payload=_payload(charts),
+    )
+
+
+def figures(charts: Sequence[Chart]) -> list[tuple[Chart, str, tuple[str, ...], str]]:
+    """Every figure: its chart, the numbers of its choice as the page knows them, the choice, and a name for its file."""
+    found = [
+        (chart, "|".join(str(number) for number, _ in chosen), tuple(choice for _, choice in chosen))
+        for chart in charts
+        for chosen in product(*(enumerate(choices) for choices in chart.switches.values()))
+    ]
+    names = slugs(["-".join((chart.key, *choice)) for chart, _, choice in found])
+    return [(*one, name) for one, name in zip(found, names, strict=True)]
+
+
+def _asset(name: str) -> str:
+    return resources.files("counterpoise.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _payload(charts: Sequence[Chart]) -> str:
+    """Every figure and both templates as JSON that no HTML parser can take for markup."""
+    drawn: dict[str, dict[str, Any]] = {chart.key: {} for chart in charts}
+    for chart, numbers, choice, name in figures(charts):
+        drawn[chart.key][numbers] = {"file": name, **_figure(chart, choice)}
+    templates = {name: template.to_plotly_json() for name, template in TEMPLATES.items()}
+    text = json.dumps({"charts": drawn, "templates": templates}, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c")
+
+
+def _figure(chart: Chart, choice: tuple[str, ...]) -> dict[str, Any]:
+    figure: dict[str, Any] = json.loads(plotly.io.to_json(chart.figures[choice], validate=False))
+    figure["layout"].pop("template", None)
+    title = ": ".join(filter(None, (chart.title, ", ".join(choice))))
+    figure["layout"]["title"] = {"text": words(title), "x": 0.02, "font": {"size": 15}}
+    return {"data": figure["data"], "layout": figure["layout"]}
+
+
+def _section(section: Section) -> str:
+    text = f"<p>{html.escape(section.text)}</p>" if section.text else ""
+    parts = "\n".join(map(_part, section.parts))
+    return f'<section id="{section.key}">\n<h2>{html.escape(section.title)}</h2>\n{text}\n{parts}\n</section>'
+
+
+def _part(part: Chart | Table | Missing | Listing) -> str:
+    match part:
+        case Chart():
+            return _chart(part)
+        case Table():
+            return _table(part)
+        case Missing():
+            return f'<p class="missing"><strong>{html.escape(part.title)}.</strong> {html.escape(part.reason)}</p>'
+        case Listing():
+            before = f"<p>{html.escape(part.before)}</p>" if part.before else ""
+            commands = f"<pre>{html.escape(chr(10).join(part.commands))}</pre>" if part.commands else ""
+            body = f"{before}{commands}<pre>{html.escape(part.text)}</pre>"
+            if part.open:
+                return f"<h3>{html.escape(part.title)}</h3>{body}"
+            return f"<details><summary>{html.escape(part.title)}</summary>{body}</details>"
+
+
+def _chart(chart: Chart) -> str:
+    switches = "".join(
+        f'<div class="switch" role="group" aria-label="{html.escape(what)}"><span>{html.escape(what)}</span>'
+        + "".join(
+            f'<button type="button" value="{number}" aria-pressed="{"false" if number else "true"}">{html.escape(choice)}</button>'
+            for number, choice in enumerate(choices)
+        )
+        + "</div>"
+        for what, choices in chart.switches.items()
+    )
+    return (
+        f'<figure data-chart="{chart.key}">\n<div class="top"><h3>{html.escape(chart.title)}</h3>'
+        '<span class="save"><button type="button" data-save="svg">SVG</button><button type="button" data-save="png">PNG</button></span></div>\n'
+        + (f'<div class="switches">{switches}</div>\n' if switches else "")
+        + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{html.escape(chart.title)}"></div>\n'
+        + f"<figcaption>{html.escape(chart.caption)}</figcaption>\n</figure>"
+    )
+
+
+def _table(table: Table) -> str:
+    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.columns)
+    marks = table.colours or [None] * len(table.rows)
+    rows = "\n".join(_row(table.columns, row, mark) for row, mark in zip(table.rows, marks, strict=True))
+    caption = f"<figcaption>{html.escape(table.caption)}</figcaption>" if table.caption else ""
+    return (
+        f'<figure id="table-{table.key}">\n<h3>{html.escape(table.title)}</h3>\n'
+        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n{caption}</figure>'
+    )
+
+
+def _row(heads: Sequence[str], cells: Sequence[str], mark: str | None) -> str:
+    colour = f' style="--mark:{mark}"' if mark else ""
+    body = "".join(_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
+    return f"<tr{colour}>{body}</tr>"
+
+
+def _cell(head: str, cell: str) -> str:
+    long = ' class="long"' if len(cell) > _LONG else ""
+    return f'<td{long} data-head="{html.escape(head)}">{html.escape(cell)}</td>'

@@ -1,0 +1,172 @@
+"""A study as sections, in the order a reader asks: which is best, for whom, by whose word, at what cost, and how again."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import shlex
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import tomli_w
+
+from counterpoise import __version__
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import best_two
+from counterpoise.registry import flatten
+from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.report.figures.clients import gap, served, who_holds_what
+from counterpoise.report.figures.cost import costs
+from counterpoise.report.figures.heard import couplings, weights
+from counterpoise.report.figures.learning import curves, final
+from counterpoise.report.figures.trust import claims, detection, judged, judging
+from counterpoise.report.page import page
+from counterpoise.report.study import Study, study
+from counterpoise.report.style import look
+from counterpoise.runs.collection import Kept
+from counterpoise.runs.config import OWN
+from counterpoise.runs.files import replace_text
+from counterpoise.runs.plan import slugs
+from counterpoise.runs.standing import Stand, columns, stand, verdict
+
+__all__ = ["charts", "render", "sections", "write"]
+
+
+def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
+    """Write the report of the runs in these folders as one HTML file, and say where it is.
+
+    By default it lies in the folder, or where several are given in the present one, as ``report.html``.
+    """
+    places = [folders] if isinstance(folders, str | Path) else list(folders)
+    found = study(places)
+    path = Path(out) if out is not None else Path(places[0] if len(places) == 1 else ".") / "report.html"
+    if path.is_dir():
+        raise CounterpoiseError(f"{path} is a folder; name a file for the report.")
+    if not path.parent.is_dir():
+        raise CounterpoiseError(f"There is no folder {path.parent} for the report.")
+    replace_text(path, render(found))
+    return path
+
+
+def render(found: Study) -> str:
+    """The page of a study."""
+    standing = _stand(found)
+    made = datetime.datetime.now().astimezone().strftime("%d %B %Y, %H:%M")
+    footer = f"<p>Made by Counterpoise {__version__} on {made}, from runs kept on disk. The file needs no network.</p>"
+    return page(found.title, _lead(found, standing), sections(found), footer)
+
+
+def charts(found: Study) -> list[Chart]:
+    """Every chart of a study's page."""
+    return [part for section in sections(found) for part in section.parts if isinstance(part, Chart)]
+
+
+def sections(found: Study) -> list[Section]:
+    """All that a study can show, and for the rest why it cannot."""
+    trust = [judged(found), claims(found), detection(found)] if judging(found) else [judged(found)]
+    return [
+        Section("result", "The result", [_headline(found, _stand(found)), *_unfinished(found), final(found)]),
+        Section("learning", "Learning", [curves(found)]),
+        Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
+        Section("heard", "Who was heard", [weights(found), couplings(found)]),
+        Section("trust", "Trust", trust),
+        Section("cost", "Cost", [costs(found)]),
+        Section("again", "The configuration, and how to repeat it", list(_again(found))),
+    ]
+
+
+def _stand(found: Study) -> Stand:
+    """Methods against the plan's baseline; the settings of a sweep against the best."""
+    standing = stand(found.groups, found.plan.baseline if found.plan else None)
+    two = best_two(standing.rows, standing.lower)
+    return standing if standing.baseline or two is None else stand(found.groups, two[0].label, "the best")
+
+
+def _lead(found: Study, standing: Stand) -> str:
+    runs = [run for group in found.groups for run in group.runs]
+    told = [f"{line[0].upper()}{line[1:]}." for line in verdict(standing)] if len(found.groups) > 1 else []
+    facts = [
+        _counted(len(found.groups), "setting" if found.plan and found.plan.kind == "sweep" else "method"),
+        _counted(len({run.seed for run in runs}), "seed"),
+        _counted(max(len(run.records) for run in runs), "round"),
+        f"model {_named(runs, 'model')}",
+        f"data {_named(runs, 'data')}, dealt by {_named(runs, 'data', 'partition')}",
+    ]
+    lead = f'<p class="lead">{html.escape(" ".join(told))}</p>' if told else ""
+    return f'{lead}\n<p class="facts">{html.escape("; ".join(facts))}.</p>'
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _named(runs: list[Kept], *keys: str) -> str:
+    """What runs call something in their configuration, once for each name."""
+    names: dict[str, None] = {}
+    for run in runs:
+        values = flatten(run.settings)
+        named = values.get(".".join((*keys, "name")), values.get(".".join(keys)))
+        names[str(named or "not known")] = None
+    return " and ".join(names)
+
+
+def _headline(found: Study, standing: Stand) -> Table:
+    heads, rows = columns(standing)
+    done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
+    unit = "percentage points, " if standing.metric == "accuracy" else ""
+    return Table(
+        "headline",
+        "Methods side by side" if len(rows) > 1 else "In numbers",
+        [heads[0], "seeds done", *heads[1:]],
+        [[row[0], seeds, *row[1:]] for row, seeds in zip(rows, done, strict=True)],
+        [look(place).colour for place in range(len(rows))],
+        f"Of finished runs. {standing.metric.capitalize()} of the last round, mean and sample deviation over seeds; paired difference to "
+        f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % bootstrap interval, Wilcoxon's signed-rank p); volatility: mean absolute "
+        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock."
+        + (" With three seeds p cannot be below 0.25, with five not below 0.0625." if 1 < len(found.seeds) < 6 else ""),
+    )
+
+
+def _unfinished(found: Study) -> Iterator[Missing]:
+    for group in found.groups:
+        if not group.runs:
+            yield Missing(group.label, "It has not begun.")
+        for run in group.runs:
+            if run.status != "finished":
+                shown = "" if group.done or not run.records else " The charts show what there is of it."
+                said = run.sentence or f"It is {run.status}, after round {len(run.records)} of {run.rounds}."
+                yield Missing(f"{group.label}, seed {run.seed}", said + shown)
+
+
+def _again(found: Study) -> Iterator[Listing]:
+    if found.plan is not None:
+        yield Listing("All of it", found.plan.command, open=True)
+    begun = [group for group in found.groups if group.runs]
+    for group, name in zip(begun, slugs([group.label for group in begun]), strict=True):
+        first, *others = group.runs
+        values = flatten(first.settings)
+        own = {key.removeprefix("own.") for key in values if key.startswith("own.")}
+        own |= {key for key in ("data", "model", "method") if values.get(f"{key}.name") == OWN}
+        commands = [f"counterpoise run {name}.toml", *(_differing(name, first, other) for other in others)]
+        title = f"{group.label}: seed{'s' if others else ''} {', '.join(str(run.seed) for run in group.runs)}"
+        if own:
+            how = f"This was made with {' and '.join(sorted(own))} of its author's own, so only Python repeats it."
+            yield Listing(title, _toml(first), how)
+        else:
+            yield Listing(title, _toml(first), f"Save this as {name}.toml, and run it so:", commands)
+
+
+def _toml(run: Kept) -> str:
+    return tomli_w.dumps(dict(run.settings)).strip()
+
+
+def _differing(name: str, first: Kept, other: Kept) -> str:
+    """The command for another seed: that of the first, with every setting in which the two differ."""
+    before = flatten(first.settings)
+    settings = [f"{key}={_value(value)}" for key, value in flatten(other.settings).items() if before.get(key) != value]
+    return shlex.join(["counterpoise", "run", f"{name}.toml", *(word for s in settings for word in ("--set", s))])
+
+
+def _value(value: object) -> str:
+    """A value as TOML writes it."""
+    return tomli_w.dumps({"value": value}).removeprefix("value = ").strip()

@@ -1,0 +1,124 @@
+"""What a report is about: the runs of each method under their look, and what the pages ask of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.report.style import Look, elided, look, words
+from counterpoise.runs.collection import Group, Kept, collect
+from counterpoise.runs.folder import HOLDINGS
+from counterpoise.runs.plan import COMPARISON, Plan, read_plan
+
+__all__ = ["Arm", "Study", "holdings", "liars", "study", "verdicts"]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the things compared, as charts show it."""
+
+    group: Group
+    look: Look
+
+    @property
+    def label(self) -> str:
+        return self.group.label
+
+    @property
+    def name(self) -> str:
+        """The label for a chart."""
+        return words(elided(self.label))
+
+    @cached_property
+    def runs(self) -> tuple[Kept, ...]:
+        """The runs that finished; where none did, those that have a round."""
+        done = tuple(run for run in self.group.done.values() if run.records)
+        return done or tuple(run for run in self.group.runs if run.records)
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that a report knows."""
+
+    folders: tuple[Path, ...]
+    groups: tuple[Group, ...]
+    plan: Plan | None
+
+    @cached_property
+    def arms(self) -> tuple[Arm, ...]:
+        """Those that have something to show, in order; a method keeps its look when another has nothing."""
+        every = [Arm(group, look(place)) for place, group in enumerate(self.groups)]
+        return tuple(arm for arm in every if arm.runs)
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        return sorted({run.seed for arm in self.arms for run in arm.runs})
+
+    @cached_property
+    def metrics(self) -> list[str]:
+        """What was measured on the test set, accuracy first."""
+        found = {name for arm in self.arms for run in arm.runs for record in run.records for name in record.metrics}
+        order = {"accuracy": 0, "loss": 2, "train_loss": 3}
+        return sorted(found, key=lambda name: (order.get(name, 1), name))
+
+    @property
+    def metric(self) -> str:
+        """By which methods are told apart."""
+        return "accuracy" if "accuracy" in self.metrics or "loss" not in self.metrics else "loss"
+
+    @property
+    def lower(self) -> bool:
+        """Whether less of it is better."""
+        return self.metric == "loss"
+
+    @property
+    def title(self) -> str:
+        data = sorted({run.data for group in self.groups for run in group.runs})
+        what = "settings" if self.plan and self.plan.kind == "sweep" else "methods"
+        return f"{_list([group.label for group in self.groups], what)} on {' and '.join(data)}"
+
+
+def _list(names: Sequence[str], what: str, most: int = 4) -> str:
+    if len(names) > most:
+        return f"{len(names)} {what}"
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def study(folders: Iterable[str | Path]) -> Study:
+    """The runs in these folders. A folder without any is a mistake."""
+    places = tuple(map(Path, folders))
+    groups = tuple(collect(places))
+    if not any(group.runs for group in groups):
+        named = ", ".join(map(str, places)) or "no folder"
+        raise CounterpoiseError(f"There is no run in {named}. Make one with: counterpoise run quickstart")
+    plan = read_plan(places[0]) if len(places) == 1 and (places[0] / COMPARISON).exists() else None
+    return Study(places, groups, plan)
+
+
+def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
+    """Every verdict of a run as a row, as `Run.verdicts` has them."""
+    return [
+        {"round": record.round, "client": client} | vars(verdict)
+        for record in records
+        for client, verdict in record.outcome.verdicts.items()
+    ]
+
+
+def liars(records: Iterable[RoundRecord]) -> set[tuple[int, int]]:
+    """``(client, round)`` of those that a simulated adversary moved."""
+    return {(client, record.round) for record in records for client in record.liars}
+
+
+def holdings(run: Kept) -> Mapping[str, Any] | None:
+    """Who holds what, where the run's folder says it whole."""
+    try:
+        found = json.loads((run.path / HOLDINGS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,157 @@
+"""How charts look: one colour, dash and symbol for each method, and a light and a dark template."""
+
+from __future__ import annotations
+
+import html
+import textwrap
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+__all__ = [
+    "ACCENT",
+    "ALARM",
+    "NEUTRAL",
+    "TEMPLATES",
+    "Look",
+    "elided",
+    "look",
+    "rows",
+    "shade",
+    "sized",
+    "unit",
+    "words",
+    "wrapped",
+]
+
+# After Okabe and Ito (2008), without the black and the yellow that one of the two backgrounds would swallow, and with a
+# lighter blue that both carry.
+_COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_DASHES = ("solid", "dash", "dot", "dashdot")
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up")
+
+ACCENT, ALARM, NEUTRAL = "#1F83C4", "#D55E00", "#8a8f98"
+
+_SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
+_RAMPS = {"light": ("#edf2f7", "#7fb2d6", "#0b4a78"), "dark": ("#1c2a38", "#2f7fb3", "#c3e6ff")}
+_INKS = {"light": ("#33373d", "#e4e6ea"), "dark": ("#d5d8dd", "#2e333b")}
+
+
+class Look(NamedTuple):
+    """What a method is known by in every chart."""
+
+    colour: str
+    dash: str
+    symbol: str
+
+
+def look(place: int) -> Look:
+    """The look of the method in this place: colours come round again with another dash and symbol."""
+    turn = place // len(_COLOURS) % len(_DASHES)
+    return Look(_COLOURS[place % len(_COLOURS)], _DASHES[turn], _SYMBOLS[turn])
+
+
+def shade(colour: str, opacity: float) -> str:
+    """A colour with some of what is behind it."""
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def words(text: str) -> str:
+    """Text for a chart, which would take markup in it for markup."""
+    return html.escape(text, quote=False)
+
+
+def elided(text: str, most: int = 44) -> str:
+    """Text without its middle where it is long: settings differ at their ends.
+
+    >>> elided("fedprox(local.optimizer.lr=0.05, mu=0.1)", 20)
+    'fedprox(lo…, mu=0.1)'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
+
+
+def wrapped(text: str, width: int = 18) -> str:
+    """Text for a chart in at most three lines that a phone has room for."""
+    return "<br>".join(map(words, textwrap.wrap(elided(text, 3 * width - 8), width)))
+
+
+def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:
+    """A figure whose places 0, 1, ... upon y are named, from above down."""
+    return figure.update_yaxes(
+        tickvals=list(range(len(labels))), ticktext=list(map(wrapped, labels)), range=[len(labels) - 0.5, -0.5]
+    )
+
+
+def unit(largest: float, base: str = "B") -> tuple[str, float]:
+    """The unit in which numbers up to this one read well, and what to divide them by."""
+    for prefix, scale in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if largest >= scale:
+            return prefix + base, scale
+    return base, 1.0
+
+
+def sized(figure: go.Figure, height: int, x: str | None = None, y: str | None = None, **layout: Any) -> go.Figure:
+    """A figure with its height, its axes' titles and whatever else of the layout."""
+    figure.update_layout(height=height, **layout)
+    if x is not None:
+        figure.update_xaxes(title_text=x)
+    if y is not None:
+        figure.update_yaxes(title_text=y)
+    return figure
+
+
+def _template(theme: str) -> go.layout.Template:
+    ink, grid = _INKS[theme]
+    axis = {
+        "gridcolor": grid,
+        "linecolor": grid,
+        "tickcolor": grid,
+        "zeroline": False,
+        "automargin": True,
+        "title": {"standoff": 10, "font": {"size": 12.5}},
+        "tickfont": {"size": 12},
+    }
+    ramp = [[i / 2, colour] for i, colour in enumerate(_RAMPS[theme])]
+    bar = {
+        "orientation": "h",
+        "thickness": 8,
+        "len": 0.5,
+        "x": 0,
+        "xanchor": "left",
+        "yref": "container",
+        "y": 0,
+        "yanchor": "bottom",
+        "outlinewidth": 0,
+        "title": {"side": "right", "font": {"size": 12}},
+        "tickfont": {"size": 11},
+    }
+    return go.layout.Template(
+        layout={
+            "font": {"family": _SANS, "size": 13, "color": ink},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "margin": {"l": 8, "r": 12, "t": 8, "b": 8, "pad": 2},
+            "xaxis": axis,
+            "yaxis": axis,
+            "legend": {
+                "orientation": "h",
+                "x": 0,
+                "xanchor": "left",
+                "y": 1.01,
+                "yanchor": "bottom",
+                "bgcolor": "rgba(0,0,0,0)",
+                "font": {"size": 12.5},
+            },
+            "coloraxis": {"colorscale": ramp, "colorbar": bar},
+            "hoverlabel": {"font": {"family": _SANS, "size": 12.5}},
+            "hovermode": "closest",
+            "dragmode": "zoom",
+            "boxgap": 0.4,
+            "bargap": 0.35,
+        }
+    )
+
+
+TEMPLATES = {theme: _template(theme) for theme in _INKS}

@@ -1,0 +1,156 @@
+"""From a user's words to a plan: which methods, which settings, which seeds."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.methods import METHODS
+from counterpoise.runs.config import Config, override, parse, read, split, value
+from counterpoise.runs.plan import Arm, Plan, slugs, worded
+
+__all__ = ["compared", "parse_method", "swept"]
+
+
+def compared(
+    source: str,
+    methods: Sequence[str],
+    settings: Sequence[str],
+    seeds: int,
+    rounds: int | None,
+    command: str,
+    baseline: str = "",
+) -> Plan:
+    """The plan of a comparison. Without methods it takes those that the preset's paper compares.
+
+    ``method.x=...`` among the settings goes to every method that has the option x. What the preset says of its own
+    method holds for that one alone.
+    """
+    common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
+    config, values = _base(source, common, rounds)
+    choices = [parse_method(text) for text in methods] or config.paper.methods
+    if not choices:
+        raise CounterpoiseError(
+            f"Say which methods to compare: --methods fedavg,fedprox,scaffold ({source} names none)."
+        )
+    own = dict(config.method)
+    choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
+    for setting in settings:
+        if setting not in common:
+            choices = _with_option(choices, setting)
+    choices = [_checked(choice) for choice in choices]
+    names = [choice["name"] for choice in choices]
+    labels = [worded(choice) if names.count(choice["name"]) > 1 else choice["name"] for choice in choices]
+    _no_twins(labels)
+    if baseline and baseline not in labels:
+        raise CounterpoiseError(f"--baseline must be one of {', '.join(labels)}, not {baseline!r}.")
+    fedavg = next(
+        (label for label, choice in zip(labels, choices, strict=True) if choice["name"] == "fedavg"), labels[0]
+    )
+    arms = tuple(
+        Arm(label, slug, {"method": choice}) for label, slug, choice in zip(labels, slugs(labels), choices, strict=True)
+    )
+    return Plan("compare", source, command, _seeds(config, seeds), arms, baseline or fedavg, values)
+
+
+def swept(
+    source: str,
+    over: Sequence[str],
+    points: Sequence[str],
+    settings: Sequence[str],
+    seeds: int,
+    rounds: int | None,
+    command: str,
+) -> Plan:
+    """The plan of a sweep: every value of each `over` with every value of the next, and single `points`."""
+    config, values = _base(source, settings, rounds)
+    axes = [_axis(text) for text in over]
+    chosen = [dict(zip([key for key, _ in axes], row, strict=True)) for row in itertools.product(*(v for _, v in axes))]
+    chosen = [one for one in chosen if one] + [dict(_pair(part, "--at") for part in split(point)) for point in points]
+    if not chosen:
+        raise CounterpoiseError(
+            "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
+        )
+    short = _short([key for one in chosen for key in one])
+    labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in chosen]
+    _no_twins(labels)
+    if any(key == "seed" for one in chosen for key in one):
+        raise CounterpoiseError("Seeds are no setting to choose between; every setting runs with each of --seeds.")
+    arms = tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), chosen, strict=True))
+    plan = Plan("sweep", source, command, _seeds(config, seeds), arms, "", values)
+    for arm in arms:
+        piece = next(plan.pieces(arm))
+        _checked(parse(piece.values, f"{source} with {arm.label}").method)
+    return plan
+
+
+def parse_method(text: str) -> dict[str, Any]:
+    """A method and its options from words.
+
+    >>> parse_method("feddua:fedprox(mu=0.1)")
+    {'name': 'feddua:fedprox', 'mu': 0.1}
+    """
+    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text)
+    if found is None:
+        raise CounterpoiseError(f"A method is a name, or a name with options such as 'fedprox(mu=0.1)', not {text!r}.")
+    return {"name": found[1], **dict(_pair(part, "a method's option") for part in split(found[2] or ""))}
+
+
+def _base(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Config, dict[str, Any]]:
+    """What all arms share: checked, and whole but for the seed."""
+    values = override(read(source)[0], settings)
+    values |= {} if rounds is None else {"rounds": rounds}
+    config = parse(values, source)
+    return config, {key: value for key, value in config.plain().items() if key != "seed"}
+
+
+def _seeds(config: Config, count: int) -> tuple[int, ...]:
+    return tuple(range(config.seed, config.seed + count))
+
+
+def _pair(text: str, what: str) -> tuple[str, Any]:
+    key, equals, given = text.partition("=")
+    if not equals or not key.strip() or not given.strip():
+        raise CounterpoiseError(f"{what} takes key=value, such as mu=0.1, not {text!r}.")
+    return key.strip(), value(given.strip())
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    key, equals, given = text.partition("=")
+    values = [value(part) for part in split(given)]
+    if not equals or not key.strip() or not values:
+        raise CounterpoiseError(f"--over takes key=value,value,..., such as method.mu=0,0.01,0.1, not {text!r}.")
+    return key.strip(), values
+
+
+def _with_option(choices: Sequence[dict[str, Any]], setting: str) -> list[dict[str, Any]]:
+    key, given = _pair(setting, "--set")
+    name = key.removeprefix("method").strip(" .")
+    if not name:
+        raise CounterpoiseError("A comparison takes its methods from --methods, not from --set method=...")
+    having = [name in METHODS[choice["name"]].parameters for choice in choices]
+    if not any(having):
+        raise CounterpoiseError(f"None of the methods compared has an option {name}: --set {setting}")
+    return [{**choice, name: given} if has else choice for choice, has in zip(choices, having, strict=True)]
+
+
+def _checked(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's choice with names and options checked, and options as they were given."""
+    options = {key: given for key, given in choice.items() if key != "name"}
+    whole = METHODS[choice["name"]].check(f"method {choice['name']}", options)
+    return {"name": choice["name"]} | {key: whole[key] for key in options}
+
+
+def _short(keys: Sequence[str]) -> dict[str, str]:
+    """For each key its last part, or all of it where another one ends alike."""
+    ends = {key: key.rpartition(".")[2] for key in keys}
+    return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}
+
+
+def _no_twins(labels: Sequence[str]) -> None:
+    for label in labels:
+        if labels.count(label) > 1:
+            raise CounterpoiseError(f"{label} is named twice.")

@@ -1,0 +1,254 @@
+"""Runs on disk: found, read however they ended, and named apart.
+
+A run's folder is any that holds a ``config.toml`` of a run. A comparison's folder holds ``compare.toml`` (its plan, see
+`counterpoise.runs.plan`) and a run's folder for each of its arms and seeds, ``<arm>/seed-<n>``; a run that failed has
+its sentence there in ``failure.txt``.
+
+Reading is forgiving, unlike `resume`: a torn last line, a file that is missing and lines of an older
+schema leave out what they do not hold.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.registry import flatten
+from counterpoise.runs.folder import SCHEMA, record
+from counterpoise.runs.frames import frame
+from counterpoise.runs.plan import COMPARISON, Plan, read_plan
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["FAILURE", "Group", "Kept", "collect", "groups", "labels", "of_plan", "read_run", "run_folders", "status_of"]
+
+FAILURE = "failure.txt"
+
+_CONFIG = "config.toml"
+_NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
+"""Settings in which two runs of one thing may differ: the seed and what follows from it, and how the work was done."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run as its folder tells it."""
+
+    path: Path
+    settings: Mapping[str, Any]
+    """Its configuration, as plain values; of an older schema as it was then."""
+    records: Sequence[RoundRecord]
+    status: str
+    """finished, stopped, diverged, failed, or running (which a run that was killed also says)"""
+    sentence: str
+    """Why it failed; empty where it did not."""
+    changed: datetime.datetime
+    """When its last round was written."""
+
+    @property
+    def method(self) -> str:
+        choice = self.settings.get("method", {})
+        return str(choice.get("called") or choice.get("name", "unknown") if isinstance(choice, Mapping) else choice)
+
+    @property
+    def data(self) -> str:
+        choice = self.settings.get("data", {})
+        return str(choice.get("name", "unknown") if isinstance(choice, Mapping) else choice)
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings.get("seed", 0))
+
+    @property
+    def rounds(self) -> int:
+        """How many it was made for; its records are those it has done."""
+        return int(self.settings.get("rounds", 0))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.sentence)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that all seeds of one thing share, with dots into tables."""
+        return {key: value for key, value in flatten(self.settings).items() if not _NOT_IDENTITY.fullmatch(key)}
+
+    def frame(self, of: str = "rounds") -> pd.DataFrame:
+        """As `counterpoise.Run.frame`."""
+        return frame(self.records, of, method=self.method, seed=self.seed)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one thing, one for each seed."""
+
+    label: str
+    runs: tuple[Kept, ...]
+
+    @property
+    def done(self) -> dict[int, Kept]:
+        """By seed, those that went all their rounds."""
+        return {run.seed: run for run in self.runs if run.status == "finished"}
+
+    @property
+    def sentence(self) -> str:
+        """Why its first run that failed did; empty where none did."""
+        return next((run.sentence for run in self.runs if run.failed), "")
+
+
+def run_folders(folders: Iterable[str | Path]) -> list[Path]:
+    """Every run's folder in these, themselves included, at any depth; in order of their names."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise CounterpoiseError(f"There is no folder {folder}.")
+        inside = (path.parent for name in (_CONFIG, FAILURE) for path in folder.rglob(name))
+        found |= dict.fromkeys(sorted(set(inside), key=lambda path: _natural(str(path))))
+    return list(found)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key that puts seed-10 behind seed-9."""
+    return [(int(part or 0), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
+    """A run from its folder; `settings` stand in for those of one that failed before it wrote them."""
+    config = path / _CONFIG
+    try:
+        if settings is None or config.exists():
+            settings = tomllib.loads(config.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        settings = {}
+    except (OSError, ValueError) as error:
+        raise CounterpoiseError(f"{config} cannot be read: {error}.") from None
+    records = list(_records(path))
+    status = status_of(path)
+    return Kept(path, settings, records, status, _sentence(path, status, len(records)), _changed(path))
+
+
+def _records(path: Path) -> Iterator[RoundRecord]:
+    clients = {line["round"]: line for line in _lines(path / "clients.jsonl")}
+    for line in _lines(path / "metrics.jsonl"):
+        beside = clients.get(line["round"], {})
+        try:
+            yield record({**_OLD_METRICS, **line}, {**_OLD_CLIENTS, **beside})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise CounterpoiseError(
+                f"{path} holds round {line['round']} in a form that was not written by counterpoise."
+            ) from None
+
+
+_OLD_METRICS = {"seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "bytes_server": 0, "bytes_clients": 0}
+_OLD_CLIENTS: dict[str, Any] = {"cohort": (), "claims": {}, "weights": None, "excluded": {}, "notes": {}, "metrics": {}}
+"""What lines hold that were written before they held it."""
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rounds of a file up to the first that is torn."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
+    for line in text.splitlines():
+        try:
+            value = json.loads(line)
+        except json.JSONDecodeError:
+            return
+        if not isinstance(value, dict):
+            return
+        if int(value.get("schema", 0)) > SCHEMA:
+            raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
+        if "round" in value:
+            yield value
+
+
+def status_of(path: Path) -> str:
+    """How a run ended, in the words of `Kept.status`."""
+    try:
+        return str(json.loads((path / "checkpoint" / "checkpoint.json").read_text(encoding="utf-8"))["status"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "failed" if (path / FAILURE).exists() else "running"
+
+
+def _sentence(path: Path, status: str, rounds: int) -> str:
+    try:
+        return (path / FAILURE).read_text(encoding="utf-8").partition("\n")[0]
+    except OSError:
+        return f"It {status} after round {rounds}." if status in ("diverged", "failed") else ""
+
+
+def _changed(path: Path) -> datetime.datetime:
+    places = (path / name for name in ("metrics.jsonl", _CONFIG, FAILURE, "."))
+    return datetime.datetime.fromtimestamp(next(p for p in places if p.exists()).stat().st_mtime).astimezone()
+
+
+_NAMES = ("method.called", "method.name", "method")
+
+
+def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each: its method, and where that is not enough the settings in which it differs.
+
+    >>> labels([{"method.name": "fedavg"}, {"method.name": "fedprox", "method.mu": 1}, {"method.name": "fedprox", "method.mu": 2}])
+    ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
+    """
+    names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
+    found: list[str] = []
+    for name, one in zip(names, identities, strict=True):
+        like = [other for other, its in zip(identities, names, strict=True) if its == name]
+        keys = dict.fromkeys(key for other in like for key in other)
+        apart = [key for key in keys if any(other.get(key) != like[0].get(key) for other in like)]
+        apart.sort(key=lambda key: not key.startswith("method."))
+        shown = [f"{key.removeprefix('method.')}={one[key]}" for key in apart if key in one]
+        found.append(f"{name}({', '.join(shown)})" if shown else name)
+    return found
+
+
+def groups(runs: Iterable[Kept]) -> list[Group]:
+    """Runs by what they are of, with a label each: fedavg first, then by name.
+
+    Of two runs of one thing with one seed the later counts.
+    """
+    things: dict[str, dict[int, Kept]] = {}
+    for run in sorted(runs, key=lambda run: run.changed):
+        things.setdefault(json.dumps(run.identity, sort_keys=True, default=str), {})[run.seed] = run
+    found = [tuple(run for _, run in sorted(seeds.items())) for seeds in things.values()]
+    named = zip(labels([seeds[0].identity for seeds in found]), found, strict=True)
+    return [Group(*pair) for pair in sorted(named, key=lambda pair: (pair[1][0].method != "fedavg", _natural(pair[0])))]
+
+
+def collect(folders: Iterable[str | Path]) -> list[Group]:
+    """The groups of all runs in these folders; those of one comparison as its plan orders and names them."""
+    places = [Path(folder) for folder in folders]
+    if len(places) == 1 and (places[0] / COMPARISON).exists():
+        return of_plan(places[0], read_plan(places[0]))
+    return groups(map(read_run, run_folders(places)))
+
+
+def of_plan(folder: Path, plan: Plan) -> list[Group]:
+    """The groups of a comparison, those that have not begun without a run."""
+    return [
+        Group(
+            arm.label,
+            tuple(
+                read_run(folder / piece.place, piece.values)
+                for piece in plan.pieces(arm)
+                if _begun(folder / piece.place)
+            ),
+        )
+        for arm in plan.arms
+    ]
+
+
+def _begun(path: Path) -> bool:
+    return (path / _CONFIG).exists() or (path / FAILURE).exists()

@@ -1,0 +1,210 @@
+"""Doing a plan: its pieces in worker processes, as many at once as cores and memory allow.
+
+How many there are changes no number: a run's backend, chunk and threads come from its configuration. Whatever ends the
+work, each piece is a run's folder that goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.collection import FAILURE, status_of
+from counterpoise.runs.files import replace_text
+from counterpoise.runs.plan import Piece, Plan
+
+try:
+    import fcntl
+except ImportError:  # not a POSIX system
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["News", "conduct", "held", "open_pieces", "workers_at_once"]
+
+_LEAST = 2**30
+"""Bytes that a worker is taken to need before one has told."""
+_PATIENCE = 30.0
+"""Seconds for the workers of a comparison that was killed to keep what they have."""
+
+
+@dataclass(frozen=True)
+class News:
+    """What a worker tells: a round of a piece, or its end."""
+
+    piece: Piece
+    round: int = 0
+    metrics: Mapping[str, float] | None = None
+    seconds: float = 0.0
+    end: str = ""
+    """finished or failed"""
+    sentence: str = ""
+
+
+def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
+    """What is still to be done, seed by seed, so that every arm fills in alike. A run that diverged would do so again."""
+    by_arm = [list(plan.pieces(arm)) for arm in plan.arms]
+    pieces = [piece for row in zip(*by_arm, strict=True) for piece in row]
+    return [piece for piece in pieces if status_of(folder / piece.place) not in ("finished", "diverged")]
+
+
+def workers_at_once(pieces: Sequence[Piece]) -> int:
+    """How many processes at once: on a GPU one, on a CPU as many as come to two threads for each core.
+
+    That factor is a choice, not a measured optimum; no number depends on it.
+    """
+    most = 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    for piece in pieces:
+        engine, cohort = piece.values.get("engine", {}), piece.values.get("cohort")
+        if str(engine.get("device", "auto")).startswith("cuda") or (
+            engine.get("device", "auto") == "auto" and torch.cuda.is_available()
+        ):
+            return 1
+        threads = min(engine.get("threads") or cores, cohort if type(cohort) is int else cores)
+        most = max(most, 2 * cores // max(threads, 1))
+    return min(most, cores, max(len(pieces), 1))
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[int | None]:
+    """Hold a comparison's folder. Workers hold it with their parent, so one that was killed is waited for."""
+    if fcntl is None:
+        yield None
+        return
+    with open(folder / ".lock", "wb") as file:
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if time.monotonic() > until:
+                    raise CounterpoiseError(f"Another process is at work in {folder}.") from None
+                time.sleep(0.1)
+        yield file.fileno()
+
+
+def conduct(folder: Path, pieces: Sequence[Piece], at_once: int, tell: Callable[[News | None], object]) -> None:
+    """Do pieces; `tell` hears every round and end, and None now and then so that a clock can move.
+
+    An interruption lets the workers keep checkpoints before it goes on to the caller.
+    """
+    waiting = list(reversed(pieces))
+    crew: list[_Worker] = []
+    heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
+    peak = _LEAST
+    with held(folder) as lock, open(folder / "workers.log", "ab") as log:
+        try:
+            while waiting or any(worker.piece for worker in crew):
+                idle = next((worker for worker in crew if not worker.piece), None)
+                if waiting and idle is None and len(crew) < at_once and _room(crew, peak):
+                    idle = _Worker(heard, log, lock)
+                    crew.append(idle)
+                if waiting and idle is not None:
+                    idle.give(folder, waiting.pop())
+                    continue
+                try:
+                    worker, said = heard.get(timeout=0.5)
+                except queue.Empty:
+                    tell(None)
+                    continue
+                piece = worker.piece
+                if said is None:
+                    crew.remove(worker)
+                    if piece:
+                        tell(_died(folder, piece, worker))
+                elif piece and "end" in said:
+                    worker.piece = None
+                    tell(News(piece, end=said["end"], sentence=said["sentence"]))
+                elif piece:
+                    worker.young = False
+                    peak = max(peak, said["memory"])
+                    tell(News(piece, said["round"], said["metrics"], said["seconds"]))
+        finally:
+            for worker in crew:
+                worker.dismiss()
+            for worker in crew:
+                worker.wait()
+
+
+class _Worker:
+    """A process, and the piece it is at."""
+
+    def __init__(
+        self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]], log: IO[bytes], lock: int | None
+    ) -> None:
+        self.piece: Piece | None = None
+        self.young = True
+        """It has not finished a round, so that memory it will need is still free."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "counterpoise.runs.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # Ctrl-C is the parent's to hear
+            pass_fds=() if lock is None else (lock,),
+        )
+        threading.Thread(target=self._hear, args=(heard,), daemon=True).start()
+
+    def _hear(self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                heard.put((self, json.loads(line)))
+        heard.put((self, None))
+
+    def give(self, folder: Path, piece: Piece) -> None:
+        assert self._process.stdin is not None
+        self.piece = piece
+        with contextlib.suppress(BrokenPipeError):  # it died, and that will be heard
+            self._process.stdin.write(json.dumps({"folder": str(folder / piece.place), "values": piece.values}) + "\n")
+            self._process.stdin.flush()
+
+    def dismiss(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def wait(self) -> int:
+        """Its exit status; an impatient second Ctrl-C leaves it to itself."""
+        return self._process.wait()
+
+
+def _room(crew: Sequence[_Worker], peak: int) -> bool:
+    """Whether memory has room for one more beside those that still grow. The first always begins."""
+    free = _free_memory()
+    growing = sum(worker.young for worker in crew)
+    return not crew or free is None or free > 1.25 * peak * (growing + 1)
+
+
+def _free_memory() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+
+
+def _died(folder: Path, piece: Piece, worker: _Worker) -> News:
+    sentence = (
+        f"Its process ended with status {worker.wait()} in the middle of the run, perhaps for want of memory; "
+        f"see {folder / 'workers.log'}. The same command tries again."
+    )
+    place = folder / piece.place
+    place.mkdir(parents=True, exist_ok=True)
+    replace_text(place / FAILURE, sentence + "\n")
+    return News(piece, end="failed", sentence=sentence)

@@ -1,0 +1,74 @@
+"""A run's records as tidy pandas frames: one observation a row, one variable a column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError, unknown
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["frame"]
+
+
+def frame(records: Sequence[RoundRecord], of: str = "rounds", **same: Any) -> pd.DataFrame:
+    """A row for each round, for each client in each round (``of="clients"``) or for each verdict (``of="verdicts"``).
+
+    `same` are columns that have one value all through, such as the method and the seed, so that frames of several runs
+    can be put below each other. What was not measured is missing.
+    """
+    if of not in _ROWS:
+        raise unknown("frame", of, _ROWS, "of a run")
+    try:
+        import pandas as pd
+    except ImportError:
+        raise CounterpoiseError("Frames need pandas. Install it with: pip install pandas") from None
+    rows = [{**same, "round": record.round, **row} for record in records for row in _ROWS[of](record)]
+    return pd.DataFrame(rows, columns=None if rows else [*same, "round"])
+
+
+def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:
+    yield {
+        **record.metrics,
+        "clients": len(record.cohort),
+        "excluded": len(record.outcome.excluded),
+        "skipped": record.outcome.skipped or None,
+        "seconds": record.seconds,
+        "bytes_up": record.bytes_up,
+        "bytes_down": record.bytes_down,
+        "bytes_server": record.bytes_server,
+        "bytes_clients": record.bytes_clients,
+        "memory": record.memory,
+    }
+
+
+def _clients(record: RoundRecord) -> Iterator[dict[str, Any]]:
+    """Everyone of the cohort, and everyone who was measured."""
+    outcome = record.outcome
+    heard = set(record.cohort)
+    columns: dict[str, Mapping[int, Any]] = {
+        "claimed": outcome.claims,
+        "weight": outcome.weights or {},
+        "excluded": outcome.excluded,
+        **outcome.notes,
+        **{f"client_{name}": values for name, values in record.clients.items()},
+    }
+    for client in sorted({*heard, *(c for values in columns.values() for c in values)}):
+        found = {name: values.get(client) for name, values in columns.items()}
+        yield {"client": client, "heard": client in heard, "liar": client in record.liars, **found}
+
+
+def _verdicts(record: RoundRecord) -> Iterator[dict[str, Any]]:
+    for client, verdict in record.outcome.verdicts.items():
+        yield {"client": client, "liar": client in record.liars, **asdict(verdict)}
+
+
+_ROWS: dict[str, Callable[[RoundRecord], Iterator[dict[str, Any]]]] = {
+    "rounds": _round,
+    "clients": _clients,
+    "verdicts": _verdicts,
+}

@@ -1,0 +1,166 @@
+"""What a comparison or a sweep is to do: arms, each a few settings of its own, under the same seeds.
+
+``DIR/compare.toml`` holds the plan, and ``DIR/<arm>/seed-<n>`` the ordinary run's folder of each piece. A seed means
+the same deal of data, cohorts, batches and initial weights in every arm.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.registry import flatten
+from counterpoise.runs.config import assign, parse
+from counterpoise.runs.files import replace_text
+
+__all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
+
+COMPARISON = "compare.toml"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the things compared."""
+
+    label: str
+    slug: str
+    """Its folder."""
+    settings: Mapping[str, Any]
+    """What it sets, with dots into tables: ``{"method": {"name": "fedprox", "mu": 0.1}}``."""
+
+    @property
+    def whole(self) -> str:
+        """A label that tells all of its settings."""
+        return ", ".join(worded(value) if key == "method" else f"{key}={value}" for key, value in self.settings.items())
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One run of a plan."""
+
+    label: str
+    seed: int
+    place: str
+    """Its folder within the plan's."""
+    values: Mapping[str, Any]
+    """Its whole configuration."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison or a sweep."""
+
+    kind: str
+    """compare or sweep"""
+    source: str
+    """The preset or file that it was made from."""
+    command: str
+    """What repeats it."""
+    seeds: tuple[int, ...]
+    arms: tuple[Arm, ...]
+    baseline: str
+    """The label of the arm that others are held against; empty for a sweep, which asks for the best."""
+    values: Mapping[str, Any]
+    """The configuration that all share."""
+
+    def pieces(self, arm: Arm) -> Iterator[Piece]:
+        """The runs of one arm."""
+        for seed in self.seeds:
+            values: Mapping[str, Any] = {**self.values, "seed": seed}
+            for key, value in arm.settings.items():
+                values = assign(values, key, value)
+            yield Piece(arm.label, seed, f"{arm.slug}/seed-{seed}", values)
+
+    def extended(self, other: Plan) -> Plan:
+        """This plan with the arms and seeds of another one of the same settings."""
+        mine, theirs = flatten(self.values), flatten(other.values)
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) != theirs.get(key):
+                raise CounterpoiseError(
+                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: {key} was {mine.get(key)!r} and is "
+                    f"{theirs.get(key)!r}. Choose another folder with --out."
+                )
+        arms = list(self.arms)
+        for arm in other.arms:
+            if all(arm.settings != mine.settings for mine in arms):
+                label = arm.label if all(arm.label != mine.label for mine in arms) else arm.whole
+                arms.append(Arm(label, slugs([*(mine.slug for mine in arms), label])[-1], arm.settings))
+        seeds = tuple(sorted({*self.seeds, *other.seeds}))
+        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms))
+
+
+def worded(method: Any) -> str:
+    """A method with the options it was given.
+
+    >>> worded({"name": "fedprox", "mu": 0.1})
+    'fedprox(mu=0.1)'
+    """
+    if not isinstance(method, Mapping):
+        return str(method)
+    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
+    return f"{method['name']}({options})" if options else str(method["name"])
+
+
+def slugs(labels: Sequence[str]) -> list[str]:
+    """A folder's name for each label, no two alike.
+
+    >>> slugs(["feddua:fedavg", "fedprox(mu=0.1)", "fedprox(mu=0,1)"])
+    ['feddua-fedavg', 'fedprox-mu-0.1', 'fedprox-mu-0-1']
+    """
+    found: list[str] = []
+    for label in labels:
+        plain = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "arm"
+        taken = sum(re.fullmatch(re.escape(plain) + r"(_\d+)?", slug) is not None for slug in found)
+        found.append(f"{plain}_{taken + 1}" if taken else plain)
+    return found
+
+
+def write_plan(folder: Path, plan: Plan) -> None:
+    """Keep a plan in its folder."""
+    values = {
+        "schema": SCHEMA,
+        "kind": plan.kind,
+        "source": plan.source,
+        "command": plan.command,
+        "seeds": list(plan.seeds),
+        "baseline": plan.baseline,
+        "arms": [{"label": arm.label, "slug": arm.slug, "settings": dict(arm.settings)} for arm in plan.arms],
+        "config": dict(plan.values),
+    }
+    replace_text(folder / COMPARISON, tomli_w.dumps(values))
+
+
+def read_plan(folder: Path) -> Plan:
+    """The plan that a folder keeps."""
+    path = folder / COMPARISON
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        if values["schema"] > SCHEMA:
+            raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
+        arms = tuple(Arm(arm["label"], arm["slug"], arm["settings"]) for arm in values["arms"])
+        if any(re.fullmatch(r"[a-z0-9._-]*[a-z0-9][a-z0-9._-]*", arm.slug) is None for arm in arms):
+            raise ValueError("an arm's slug is not a plain name")
+        parse(values["config"], str(path))
+        return Plan(
+            values["kind"],
+            values["source"],
+            values["command"],
+            tuple(values["seeds"]),
+            arms,
+            values["baseline"],
+            values["config"],
+        )
+    except FileNotFoundError:
+        raise CounterpoiseError(f"{folder} holds no comparison: there is no {COMPARISON} in it.") from None
+    except CounterpoiseError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CounterpoiseError(f"{path} cannot be read: {error}.") from None

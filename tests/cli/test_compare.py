@@ -1,0 +1,254 @@
+"""`compare` and `sweep` as a user meets them: the table, what fails, and interruptions by real signals."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from counterpoise.cli import main
+
+SMALL = [
+    "--set",
+    "local.epochs=1",
+    "--set",
+    "data.partition.clients=6",
+    "--set",
+    "cohort=3",
+    "--set",
+    "engine.threads=1",
+]
+
+
+def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
+    monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    out, err = capsys.readouterr()
+    return int(left.value.code or 0), out, err
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    return lambda *words: call(capsys, monkeypatch, *words)
+
+
+def plain(document: Any) -> Any:
+    """A document without what differs from one doing to the next: times and memory."""
+    if isinstance(document, dict):
+        drop = ("seconds", "peak memory", "report")
+        return {key: plain(value) for key, value in document.items() if key not in drop}
+    return [plain(value) for value in document] if isinstance(document, list) else document
+
+
+def files(folder: Path) -> dict[str, Any]:
+    """Everything that decides: each round's lines, each configuration and the last checkpoint's state."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.suffix == ".jsonl":
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            found[name] = [{k: v for k, v in line.items() if k not in ("seconds", "memory")} for line in lines]
+        elif path.name.startswith("state-") or path.name == "config.toml":
+            found[name] = path.read_bytes()
+    return found
+
+
+def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
+    words = ["compare", "quickstart", "--seeds", "2", "--rounds", "2", "--out", "c", "--jobs", "1", *SMALL]
+    code, out, err = cli(*words, "--methods", "fedavg,krum(faulty=2), fedprox(mu=0.1)")
+    assert code == 1, err
+    assert max(map(len, out.splitlines()[:4])) <= 80
+    assert re.search(r"^fedavg +\d+\.\d\d ± \d+\.\d\d ", out, re.M)
+    assert re.search(r"^fedprox +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[[+-][\d.]+, [+-][\d.]+\] ", out, re.M)
+    assert re.search(r"^krum +failed ", out, re.M)
+    assert re.search(r"^krum failed: method krum", out, re.M)
+    assert "kept in: c" in out
+    before = files(Path("c"))
+    assert len([name for name in before if name.endswith("state-2.safetensors")]) == 4
+    code, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--json")
+    document = json.loads(out)
+    assert code == 1
+    assert [arm["label"] for arm in document["arms"]] == ["fedavg", "krum", "fedprox", "scaffold"]
+    assert document["open"] == 2  # krum's, which may be mended
+    assert {name: document["arms"][3]["seeds"].keys() for name in ("seeds",)} == {"seeds": {"0", "1"}}
+    assert document["arms"][2]["difference"]["seeds"] == 2
+    assert document["arms"][1]["failed"].keys() == {"0", "1"}
+    now = files(Path("c"))
+    assert {name: now[name] for name in before} == before
+
+    code, out, err = cli(
+        "sweep",
+        "quickstart",
+        "--over",
+        "local.optimizer.lr=0.05,0.0000001",
+        "--seeds",
+        "2",
+        "--rounds",
+        "2",
+        *SMALL,
+        "--jobs",
+        "1",
+    )
+    assert code == 0, err
+    assert re.search(r"^best: lr=0.05, accuracy \d+\.\d\d % \[.+\] over 2 seeds$", out, re.M)
+    assert re.search(r"^ahead of lr=1e-07 by \d+\.\d\d \[\+", out, re.M)
+    assert "kept in: runs/sweep-quickstart" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["compare", "quickstart"], "Say which methods to compare"),
+        (
+            ["compare", "quickstart", "--methods", "fedavg,fedpox"],
+            "There is no method 'fedpox'. Did you mean 'fedprox'?",
+        ),
+        (
+            ["compare", "quickstart", "--methods", "fedprox(mu=-1)"],
+            "method fedprox: option mu must be a number at least 0, not -1.",
+        ),
+        (["compare", "quickstart", "--methods", "fedprox(mu)"], "takes key=value, such as mu=0.1, not 'mu'."),
+        (["compare", "quickstart", "--methods", "fedavg,fedavg"], "fedavg is named twice."),
+        (
+            ["compare", "quickstart", "--methods", "fedavg", "--set", "method=fedprox"],
+            "takes its methods from --methods",
+        ),
+        (
+            ["compare", "quickstart", "--methods", "fedavg", "--set", "method.mu=1"],
+            "None of the methods compared has an option mu",
+        ),
+        (
+            ["compare", "quickstart", "--methods", "fedavg", "--baseline", "x"],
+            "--baseline must be one of fedavg, not 'x'.",
+        ),
+        (["compare", "quickstart", "--methods", "fedavg", "--out", "full"], "The folder full is not empty."),
+        (["sweep", "quickstart"], "Say what to sweep over"),
+        (["sweep", "quickstart", "--over", "method.mu=1,2"], "method fedavg"),
+        (["sweep", "quickstart", "--over", "local.epoch=1,2"], "There is no setting 'local.epoch'"),
+        (["sweep", "quickstart", "--over", "seed=1,2"], "Seeds are no setting"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(cli, words: list[str], sentence: str) -> None:
+    Path("full").mkdir()
+    Path("full/file").touch()
+    code, _, err = cli(*words)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+    assert not Path("runs").exists()
+
+
+COMPARE = ["compare", "quickstart", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "12", "--out", "c", "--jobs", "2", "--json", *SMALL]  # fmt: skip
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "counterpoise", *words]
+    return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def lines(folder: Path) -> int:
+    found = 0
+    for path in folder.rglob("metrics.jsonl"):
+        with contextlib.suppress(FileNotFoundError):  # one that was half made is made anew
+            found += path.read_bytes().count(b"\n")
+    return found
+
+
+def wait_for_lines(process: subprocess.Popen[str], folder: Path, count: int) -> None:
+    """Until so many rounds are written, at least one of them by this process."""
+    before = lines(folder)
+    for _ in range(12000):
+        if lines(folder) >= max(count, before + 1) or process.poll() is not None:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the comparison did not get going")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("whole")
+    done = start(folder, *COMPARE)
+    out, err = done.communicate()
+    assert done.returncode == 0, err
+    return folder / "c", json.loads(out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_compare_goes_on_to_the_same_end(
+    number: int, uninterrupted: tuple[Path, Any], tmp_path: Path
+) -> None:
+    whole, document = uninterrupted
+    seed = random.SystemRandom().randrange(2**32)
+    points = sorted(random.Random(seed).sample(range(3, 50), 2))
+    for point in points:
+        going = start(tmp_path, *COMPARE)
+        wait_for_lines(going, tmp_path, point)
+        going.send_signal(number)
+        out, err = going.communicate()
+        if number == signal.SIGINT and going.returncode:  # not when it was just done
+            assert going.returncode == 130, (seed, err)
+            assert re.fullmatch(r"Stopped with \d of 4 runs done. Continue with: counterpoise resume c\n", err), seed
+            assert json.loads(out)["open"] > 0
+    last = start(tmp_path, "resume", "c", "--json")
+    out, err = last.communicate()
+    assert last.returncode == 0, (seed, err)
+    assert plain(json.loads(out)) == plain(document), seed
+    assert files(tmp_path / "c") == files(whole), seed
+    assert not (tmp_path / "c/workers.log").read_text(), seed
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_terminal_stops_all_workers_and_keeps_what_they_have(tmp_path: Path) -> None:
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(tmp_path)
+        os.environ["COLUMNS"] = "80"
+        os.execv(sys.executable, [sys.executable, "-m", "counterpoise", *COMPARE, "--rounds", "400"])
+    shown = b""
+    while b"accuracy" not in shown or not list(tmp_path.rglob("metrics.jsonl")):
+        shown += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    while True:
+        try:
+            shown += os.read(terminal, 65536)
+        except OSError:
+            break
+    _, status = os.waitpid(process, 0)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"Continue with: counterpoise resume c" in shown
+    assert b"Traceback" not in shown
+    assert not (tmp_path / "c/workers.log").read_text()
+    shutil.rmtree(tmp_path / "c")
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_its_run_and_no_other(tmp_path: Path) -> None:
+    going = start(tmp_path, *COMPARE)
+    wait_for_lines(going, tmp_path, 10)
+    children = Path(f"/proc/{going.pid}/task/{going.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    out, _ = going.communicate()
+    assert going.returncode == 1
+    failed = [sentence for arm in json.loads(out)["arms"] for sentence in arm["failed"].values()]
+    assert len(failed) == 1
+    assert "ended with status -9" in failed[0]
+    again = start(tmp_path, *COMPARE)
+    out, _ = again.communicate()
+    assert again.returncode == 0
+    assert not any(arm["failed"] for arm in json.loads(out)["arms"])

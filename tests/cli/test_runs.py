@@ -1,0 +1,115 @@
+"""`counterpoise runs` and a method's page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+import counterpoise as cp
+from counterpoise.cli import main
+from counterpoise.methods import METHODS
+from counterpoise.runs.costs import costs
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return call
+
+
+@pytest.fixture
+def some(tmp_path: Path) -> None:
+    fed = cp.load("digits", partition=cp.iid(clients=3))
+    for name in ("fedavg", "fedprox"):
+        cp.simulate(name, fed, model=cp.models.linear, rounds=2, out=tmp_path / "runs" / "deep" / name)
+
+
+@pytest.mark.usefixtures("some")
+def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
+    code, out, _ = cli("runs", "list")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "2/2" in out
+    _, out, _ = cli("runs", "list", "--method", "prox", "--json")
+    (row,) = json.loads(out)
+    assert (row["method"], row["data"], row["status"], row["rounds"]) == ("fedprox", "digits", "finished", 2)
+    assert row["folder"] == "runs/deep/fedprox"
+    assert json.loads(cli("runs", "list", "--data", "mnist", "--json")[1]) == []
+    assert len(json.loads(cli("runs", "list", "--since", "2020-01-01", "--json")[1])) == 2
+    assert json.loads(cli("runs", "list", "--before", "2020-01-01", "--json")[1]) == []
+    assert cli("runs", "list", "--since", "soon")[2] == "Error: --since takes a day such as 2026-01-31, not 'soon'.\n"
+
+    _, out, _ = cli("runs", "show", "runs/deep/fedavg")
+    assert out.startswith("fedavg on digits, seed 0: finished, 2 of 2 rounds\n")
+    assert "accuracy (last round)" in out
+    assert '[method]\nname = "fedavg"' in out
+    shown = json.loads(cli("runs", "show", "runs/deep/fedavg", "--json")[1])
+    assert shown["measures"]["rounds"] == 2
+    assert cli("runs", "show", "runs")[0] == 2
+
+    _, out, _ = cli("runs", "compare")
+    assert [line.split()[0] for line in out.splitlines()] == ["method", "fedavg", "fedprox"]
+    assert cli("runs", "compare", "--format", "markdown")[1].startswith("| method |")
+    assert cli("runs", "compare", "--format", "latex")[1].startswith(r"\begin{tabular}")
+    assert "There is no format 'html'" in cli("runs", "compare", "--format", "html")[2]
+    found = json.loads(cli("runs", "compare", "--baseline", "fedprox", "--json")[1])
+    assert found["groups"][0]["difference"]["seeds"] == 1
+    assert "no runs to compare" in cli("runs", "compare", "--method", "krum")[2]
+
+    assert "left alone" in cli("runs", "rm", "runs", "--yes")[2]
+    assert "left alone" in cli("runs", "rm", "runs/deep/fedavg", "runs/deep", "--yes")[2]
+    assert Path("runs/deep/fedavg").exists()
+    assert cli("runs", "rm", "runs/deep/fedavg", "--yes")[1] == "removed: 1 runs\n"
+    assert not Path("runs/deep/fedavg").exists()
+    assert cli("runs", "list", "nowhere")[2] == "Error: There is no folder nowhere.\n"
+
+
+def test_without_a_folder_runs_says_so(cli) -> None:
+    assert cli("runs", "list")[2] == "Error: There is no folder runs here. Say where to look.\n"
+
+
+def test_a_methods_page(cli) -> None:
+    code, out, _ = cli("methods", "scaffold")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    assert "arXiv:1910.06378" in out
+    assert "weights = uniform" in out
+    assert "(eq. 3)" in out
+    assert "its variate starts at zero again" in out
+    facts = json.loads(cli("methods", "feddua:fedprox", "--json")[1])
+    assert facts["costs"]["up"] > 1
+    assert "Did you mean 'fedprox'" in cli("methods", "fedpox")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("fedavg", (1, 1, 0, 0, 0)),
+        ("scaffold", (2, 2, 1, 0, 1)),
+        ("feddc", (2, 2, 2, 0, 2)),
+        ("fedavgm", (1, 1, 1, 0, 0)),
+        ("mifa", (1, 1, 1, 1, 0)),
+        ("ditto", (1, 1, 0, 0, 1)),
+        ("fedadam", (1, 1, 2, 0, 0)),
+    ],
+)
+def test_costs_are_those_of_the_page_on_baselines(name: str, expected: tuple[int, ...]) -> None:
+    found = costs(METHODS.make(name))
+    assert found is not None
+    assert found[:5] == pytest.approx(expected, abs=0.01)
+
+
+def test_every_method_can_tell_its_costs() -> None:
+    assert all(costs(entry.factory()) is not None for entry in METHODS)

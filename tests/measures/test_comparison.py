@@ -1,0 +1,68 @@
+"""How methods stand to each other over seeds."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from counterpoise.measures import best_two, standings
+
+
+def run(*accuracies: float, clients: tuple[float, ...] = (), bytes: int = 10, seconds: float = 2.0) -> list:
+    return [
+        SimpleNamespace(
+            round=number,
+            metrics={"accuracy": value, "loss": 1 - value},
+            clients={"accuracy": dict(enumerate(clients))} if clients else {},
+            bytes_up=bytes,
+            bytes_down=2 * bytes,
+            seconds=seconds,
+        )
+        for number, value in enumerate(accuracies, 1)
+    ]
+
+
+RUNS = {
+    "base": {0: run(0.1, 0.5), 1: run(0.1, 0.7), 2: run(0.1, 0.6)},
+    "other": {0: run(0.2, 0.8, clients=(0.2, 0.9), bytes=7), 2: run(0.1, 0.7, clients=(0.5, 0.7), seconds=4.0)},
+    "none": {},
+}
+
+
+def test_means_and_differences_are_over_the_seeds_that_there_are() -> None:
+    base, other, none = standings(RUNS, "base")
+    assert base.values == {0: 0.5, 1: 0.7, 2: 0.6}
+    assert (base.mean, base.deviation) == (pytest.approx(0.6), pytest.approx(0.1))
+    assert base.paired is None
+    assert other.paired is not None
+    assert other.paired.seeds == 2
+    assert other.paired.difference == pytest.approx(np.mean([0.8 - 0.5, 0.7 - 0.6]))
+    assert (other.paired.low, other.paired.high) == (pytest.approx(0.1), pytest.approx(0.3))
+    assert other.volatility == pytest.approx(0.6)
+    assert other.gap == pytest.approx(np.mean([0.7, 0.2]))
+    assert other.worst == pytest.approx(0.35)
+    assert other.bytes == pytest.approx(np.mean([2 * 21, 2 * 30]))
+    assert other.seconds == pytest.approx(np.mean([4, 8]))
+    assert math.isnan(none.mean)
+    assert none.paired is None
+    assert math.isnan(base.gap)
+
+
+def test_a_value_that_is_not_finite_counts_nowhere() -> None:
+    runs = RUNS | {"other": {**RUNS["other"], 2: run(0.1, math.nan)}}
+    _, other, _ = standings(runs, "base")
+    assert (other.mean, other.paired.seeds) == (0.8, 1)
+    assert math.isnan(other.paired.low)
+
+
+def test_the_best_two_and_their_difference() -> None:
+    first, second, beside = best_two(standings(RUNS))
+    assert (first.label, second.label) == ("other", "base")
+    assert beside.difference == pytest.approx(0.2)
+    first, second, beside = best_two(standings(RUNS, metric="loss", lower=True), lower=True)
+    assert (first.label, second.label, beside.difference) == ("other", "base", pytest.approx(-0.2))
+    assert best_two(standings({"none": {}})) is None
+    assert best_two(standings({"base": RUNS["base"]}))[1:] == (None, None)

@@ -1,0 +1,209 @@
+"""The page in a real browser: drawn, switched, quiet, alone, and as narrow as a phone."""
+
+from __future__ import annotations
+
+import base64
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from kept import comparison, keep
+
+from counterpoise import report
+from counterpoise.report.chromium import Browser, address, browser, find
+
+PROGRAM = find()
+pytestmark = pytest.mark.skipif(
+    PROGRAM is None, reason="needs Chromium or Chrome on the path: apt-get install chromium"
+)
+
+EVIL = "<img src=x onerror=window.harmed=1>"
+CHARTS = {"final", "curves", "served", "gap", "labels", "weights", "couplings", "claims", "detection", "cost"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A comparison with one method whose name holds markup, and one whose name is very long."""
+    folder = tmp_path_factory.mktemp("compare")
+    comparison(folder)
+    for place, called in enumerate((EVIL, "a-rule-as-long-as-settings-make-it" * 4)):
+        own = {"name": "own", "called": called, "parts": ""}
+        for seed in range(2):
+            keep(folder / f"own-{place}" / f"seed-{seed}", method=own, seed=seed, weights=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder) -> Iterator[Browser]:
+    path = report.write(folder)
+    with browser(str(PROGRAM)) as chromium:
+        chromium.open(address(path), "Runtime", "Log", "Network")
+        chromium.evaluate("counterpoise.ready.then(() => true)")
+        yield chromium
+
+
+def resize(page: Browser, width: int) -> None:
+    page.send("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=width < 500)
+    page.evaluate("counterpoise.settled()")
+
+
+def test_every_chart_is_drawn(page):
+    found = page.evaluate(
+        """[...document.querySelectorAll('figure[data-chart]')].map(figure => {
+            const box = figure.querySelector('.main-svg').getBoundingClientRect();
+            const marks = figure.querySelectorAll('.scatterlayer path, .barlayer path, .boxlayer path, .heatmaplayer image').length;
+            return [figure.dataset.chart, box.width > 300 && box.height > 100 && marks > 0];
+        })"""
+    )
+    assert dict(found) == dict.fromkeys(CHARTS, True)
+    assert page.evaluate("document.querySelectorAll('table tbody tr').length") == 6  # five methods; one that judges
+
+
+def test_charts_have_titles_axes_and_legends(page):
+    words = page.evaluate("document.querySelector('[data-chart=curves]').innerText")
+    assert all(word in words for word in ("Learning curves", "test accuracy", "rounds", "fedavg", "feddua:fedavg"))
+    assert page.evaluate("document.querySelector('#chart-curves .xtitle').textContent") == "rounds"
+
+
+def test_every_switch_switches(page):
+    seen = page.evaluate(
+        """(async () => {
+            const seen = [];
+            for (const button of document.querySelectorAll('.switch button[aria-pressed=false]')) {
+                const place = button.closest('figure').querySelector('.chart');
+                const before = place.querySelector('.main-svg').outerHTML;
+                const first = button.parentElement.querySelector('[aria-pressed=true]');
+                button.click();
+                await counterpoise.settled();
+                const changed = before !== place.querySelector('.main-svg').outerHTML;
+                seen.push([button.closest('figure').dataset.chart + ' ' + button.textContent, changed && button.ariaPressed === 'true' && first.ariaPressed === 'false']);
+                first.click();
+                await counterpoise.settled();
+            }
+            return seen;
+        })()"""
+    )
+    assert len(seen) == 14
+    assert [name for name, changed in seen if not changed] == []
+
+
+def test_the_axes_say_what_the_switches_say(page):
+    titles = page.evaluate(
+        """(async () => {
+            const figure = document.querySelector('[data-chart=curves]');
+            const press = async (text) => {
+                [...figure.querySelectorAll('.switch button')].find(b => b.textContent === text).click();
+                await counterpoise.settled();
+            };
+            const title = (axis) => figure.querySelector(`.${axis}title`).textContent;
+            await press('test loss'); await press('bytes');
+            const first = [title('x'), title('y')];
+            await press('seconds');
+            const second = [title('x'), title('y')];
+            await press('test accuracy'); await press('rounds');
+            return [first, second];
+        })()"""
+    )
+    assert titles == [["sent both ways (kB)", "test loss"], ["wall-clock time (s)", "test loss"]]
+
+
+def test_light_and_dark_by_the_system_and_by_hand(page):
+    def ink() -> tuple[str, str, str]:
+        page.evaluate("counterpoise.settled()")
+        return tuple(
+            page.evaluate(
+                """[getComputedStyle(document.documentElement).backgroundColor,
+                    getComputedStyle(document.querySelector('#chart-final .xtick text')).fill,
+                    document.getElementById('theme').textContent]"""
+            )
+        )
+
+    def system(theme: str) -> None:
+        page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    system("light")
+    light = ink()
+    system("dark")
+    dark = ink()
+    assert light[2:] + dark[2:] == ("Dark", "Light")
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    page.evaluate("document.getElementById('theme').click()")
+    assert ink() == light
+    page.evaluate("document.getElementById('theme').click()")
+    assert ink() == dark
+    system("light")
+    assert ink() == light
+
+
+@pytest.mark.parametrize("width", [380, 768, 1400])
+def test_no_width_makes_the_page_scroll_sideways(page, width):
+    resize(page, width)
+    shrunk = """new Promise((done, fail) => {
+        const end = Date.now() + 20000;
+        const look = () => {
+            const over = [...document.querySelectorAll('.main-svg')].filter(s => s.getBoundingClientRect().right > innerWidth);
+            if (!over.length) done(true); else if (Date.now() > end) done(false); else setTimeout(look, 100);
+        };
+        look();
+    })"""
+    assert page.evaluate(shrunk)
+    wide, window = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= window == width
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_on_paper_everything_is_light_open_and_within_the_sheet(page):
+    resize(page, 1200)
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
+    page.evaluate("counterpoise.settled()")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    dark, shut, widest = page.evaluate(
+        """[document.documentElement.classList.contains('dark'), document.querySelectorAll('details:not([open])').length,
+            Math.max(...[...document.querySelectorAll('.main-svg')].map(s => s.getBoundingClientRect().width))]"""
+    )
+    assert (dark, shut) == (False, 0)
+    assert widest <= 680
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.evaluate("counterpoise.settled()")
+    assert page.evaluate("document.documentElement.classList.contains('dark')") is True
+    page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
+    printed = base64.b64decode(page.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"])
+    assert printed.startswith(b"%PDF")
+    assert 4 <= len(re.findall(rb"/Type\s*/Page\b", printed)) <= 20
+
+
+def test_markup_in_a_name_is_read_as_text(page):
+    assert page.evaluate("window.harmed") is None
+    assert EVIL in page.evaluate("document.querySelector('#table-headline').innerText")
+    legend = page.evaluate("[...document.querySelectorAll('#chart-curves .legendtext')].map(t => t.textContent)")
+    assert EVIL in legend
+    assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_the_console_is_quiet_and_nothing_leaves_the_file(page):
+    """Last, when everything above has been done to the page."""
+    page.evaluate("counterpoise.settled()")
+    kinds = {"Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded"}
+    assert [event for event in page.events if event["method"] in kinds] == []
+    asked = [e["params"]["request"]["url"] for e in page.events if e["method"] == "Network.requestWillBeSent"]
+    assert asked[0].startswith("file:")
+    assert {url.partition(":")[0] for url in asked[1:]} <= {"data", "blob"}
+
+
+def test_figures_become_files(tmp_path):
+    keep(tmp_path / "run", rounds=3, verdicts=True, liars=(1,))
+    written = report.export(tmp_path / "run", tmp_path / "figures")
+    names = {path.name for path in written}
+    assert {"curves-test-accuracy-rounds.svg", "weights.png", "claims.svg", "detection-over-thresholds.png"} <= names
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == names
+    drawing = (tmp_path / "figures" / "curves-test-accuracy-rounds.svg").read_text()
+    assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
+    assert "Learning curves: test accuracy, rounds" in drawing
+    assert ">test accuracy</text>" in drawing
+    picture = (tmp_path / "figures" / "weights.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert struct.unpack(">I", picture[16:20]) == (3 * 760,)

@@ -1,0 +1,449 @@
+"""The page says what the records say, says why where it cannot, and is one safe file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from kept import comparison, keep
+
+from counterpoise import measures, report
+from counterpoise.cli import main
+from counterpoise.errors import CounterpoiseError
+from counterpoise.report.chart import Chart, Missing, Table
+from counterpoise.report.report import render, sections
+from counterpoise.report.study import study
+from counterpoise.report.style import look, unit, wrapped
+from counterpoise.runs.config import override
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compare")
+    records = comparison(folder)
+    return folder, records, {part.title: part for section in sections(study([folder])) for part in section.parts}
+
+
+def charts(parts) -> dict[str, Chart]:
+    return {part.key: part for part in parts.values() if isinstance(part, Chart)}
+
+
+def traces(figure) -> list[dict[str, Any]]:
+    return figure.to_plotly_json()["data"]
+
+
+def named(figure, name: str) -> dict[str, Any]:
+    (found,) = [trace for trace in traces(figure) if trace.get("name") == name]
+    return found
+
+
+def payload(page: str) -> dict[str, Any]:
+    return json.loads(re.search(r'<script id="payload" type="application/json">(.*?)</script>', page, re.S)[1])
+
+
+# ---------------------------------------------------------------- every number is that of the records
+
+
+def test_curves_are_means_over_seeds_with_a_deviation_either_side(made):
+    _, records, parts = made
+    chart = charts(parts)["curves"]
+    assert chart.switches == {
+        "Show": ["test accuracy", "test loss", "training loss"],
+        "against": ("rounds", "bytes", "seconds"),
+    }
+    values = np.array([[r.metrics["accuracy"] for r in run] for run in records["scaffold"]])
+    line = named(chart.figures["test accuracy", "rounds"], "scaffold")
+    assert line["x"] == list(range(1, 13))
+    assert line["y"] == pytest.approx(values.mean(0), rel=1e-4)
+    (band,) = [
+        t for t in traces(chart.figures["test accuracy", "rounds"]) if t["legendgroup"] == "scaffold" and "fill" in t
+    ]
+    assert band["y"][:12] == pytest.approx(values.mean(0) + values.std(0, ddof=1), rel=1e-3)
+    assert band["y"][12:] == pytest.approx((values.mean(0) - values.std(0, ddof=1))[::-1], rel=1e-3)
+
+
+def test_bytes_and_seconds_add_up_along_the_axis(made):
+    _, records, parts = made
+    figures = charts(parts)["curves"].figures
+    assert named(figures["test loss", "bytes"], "fedavg")["x"] == pytest.approx([1.5 * r for r in range(1, 13)])  # kB
+    assert figures["test loss", "bytes"].layout.xaxis.title.text == "sent both ways (kB)"
+    mean = np.mean([r[0].seconds for r in records["fedavg"]])
+    assert named(figures["test loss", "seconds"], "fedavg")["x"] == pytest.approx(
+        [mean * r for r in range(1, 13)], rel=1e-3
+    )
+
+
+def test_every_seed_is_a_dot(made):
+    _, records, parts = made
+    figure = charts(parts)["final"].figures[()]
+    found = traces(figure)
+    for place, (name, runs) in enumerate(records.items()):
+        dots, mean = found[2 * place], found[2 * place + 1]
+        ends = [run[-1].metrics["accuracy"] for run in runs]
+        assert dots["x"] == ends
+        assert dots["y"] == [place] * 3
+        assert figure.layout.yaxis.ticktext[place] == name
+        assert mean["x"] == pytest.approx([np.mean(ends)])
+        assert mean["error_x"]["array"] == pytest.approx([np.std(ends, ddof=1)])
+
+
+def test_clients_gap_and_worst_tenth(made):
+    _, records, parts = made
+    boxes = traces(charts(parts)["served"].figures[()])
+    last = [[*run[-1].clients["accuracy"].values()] for run in records["fedavg"]]
+    assert boxes[0]["x"][0] == pytest.approx(np.concatenate(last), abs=1e-4)
+    assert boxes[0]["median"] == pytest.approx([np.median(np.concatenate(last))])
+    gap = charts(parts)["gap"].figures
+    assert traces(gap["gap",])[0]["x"] == pytest.approx([max(v) - min(v) for v in last])  # of 8 clients, a tenth is one
+    assert traces(gap["worst tenth",])[0]["x"] == pytest.approx([min(v) for v in last])
+
+
+def test_clients_own_models_are_a_view_of_their_own(tmp_path):
+    records = keep(tmp_path / "run", personal=True)
+    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "served")
+    assert chart.switches == {"Show": ["the server's model", "clients' own models"]}
+    own = [*records[-1].clients["personal_accuracy"].values()]
+    assert traces(chart.figures["clients' own models",])[0]["x"][0] == pytest.approx(own, abs=1e-4)
+
+
+def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
+    folder, _, parts = made
+    chart = charts(parts)["labels"]
+    assert chart.switches == {"Deal of": ["seed 0", "seed 1", "seed 2"]}
+    kept = np.array(json.loads((folder / "fedavg" / "seed-1" / "federation.json").read_text())["labels"])
+    heat, bars = traces(chart.figures["seed 1",])
+    assert [[v or 0 for v in row] for row in heat["z"]] == kept.T.tolist()
+    assert bars["y"] == kept.sum(1).tolist()
+
+
+def test_the_weight_map_leaves_empty_who_was_not_asked_and_crosses_who_was_left_out(made):
+    _, records, parts = made
+    figure = charts(parts)["weights"].figures["seed 2",]
+    maps = [trace for trace in traces(figure) if trace["type"] == "heatmap"]
+    assert len(maps) == 3
+    for heat, runs in zip(maps, records.values(), strict=True):
+        for row, client in zip(heat["z"], heat["y"], strict=True):
+            weights = [r.outcome.weights.get(int(client)) for r in runs[2]]
+            assert [v is None for v in row] == [w is None for w in weights]
+            assert [v for v in row if v is not None] == pytest.approx([w for w in weights if w is not None], rel=1e-2)
+    crosses = [t for t in traces(figure) if t.get("marker", {}).get("symbol") == "x-thin"][1]
+    out = {(r.round, c) for r in records["feddua:fedavg"][2] for c in r.outcome.excluded}
+    assert out
+    assert {(x, int(y)) for x, y in zip(crosses["x"], crosses["y"], strict=True)} == out
+    liars = [t for t in traces(figure) if t.get("marker", {}).get("symbol") == "triangle-right"]
+    assert [t["y"] for t in liars] == [["1", "6"]] * 3
+
+
+def test_couplings_and_the_effective_number_over_rounds(made):
+    _, records, parts = made
+    figures = charts(parts)["couplings"].figures
+    means = [
+        np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
+    ]
+    assert named(figures["weight",], "fedavg")["y"] == pytest.approx(means, abs=1e-4)
+    effective = [
+        np.mean(v)
+        for v in zip(*([c for _, c in measures.effective_clients(r)] for r in records["fedavg"]), strict=True)
+    ]
+    assert named(figures["effective clients",], "fedavg")["y"] == pytest.approx(effective, abs=1e-4)
+
+
+def test_claims_against_estimates_are_the_last_verdicts_told_apart_by_the_truth(made):
+    _, records, parts = made
+    last = {
+        (seed, client): verdict
+        for seed, run in enumerate(records["feddua:fedavg"])
+        for r in run
+        for client, verdict in r.outcome.verdicts.items()
+    }
+    found = {
+        (trace["name"], x, y)
+        for trace in traces(charts(parts)["claims"].figures[()])
+        if trace.get("name")
+        for x, y in zip(trace["x"], trace["y"], strict=True)
+    }
+    kinds = {
+        (False, False): "honest client, accepted",
+        (False, True): "honest client, flagged",
+        (True, True): "liar, flagged",
+    }
+    assert found == {
+        (kinds[client in (1, 6), v.action != "accepted"], v.claimed, v.estimated) for (_, client), v in last.items()
+    }
+
+
+def test_detection_over_rounds_and_thresholds_and_the_table_of_verdicts(made):
+    _, records, parts = made
+    runs = records["feddua:fedavg"]
+    rows = [
+        [{"round": r.round, "client": c, **vars(v)} for r in run for c, v in r.outcome.verdicts.items()] for run in runs
+    ]
+    lies = [{(c, r.round) for r in run for c in r.liars} for run in runs]
+    figures = charts(parts)["detection"].figures
+    accused = named(figures["over rounds",], "feddua:fedavg: honest clients accused")
+    by_round = [
+        {at.round: at.accused for at in measures.caught_by_round(r, lied)} for r, lied in zip(rows, lies, strict=True)
+    ]
+    assert accused["y"] == pytest.approx([np.mean([one[x] for one in by_round]) for x in accused["x"]], abs=1e-3)
+    curve = named(figures["over thresholds",], "feddua:fedavg")
+    area = np.trapezoid(curve["y"], curve["x"])
+    pooled = [
+        (abs(row["z"]), (row["client"], row["round"]) in lied) for r, lied in zip(rows, lies, strict=True) for row in r
+    ]
+    assert area == pytest.approx(measures.auc(*zip(*pooled, strict=True)), abs=1e-3)
+    table = parts["Verdicts"]
+    assert isinstance(table, Table)
+    found = dict(zip(table.columns, table.rows[0], strict=True))
+    each = [measures.detection(r, lied) for r, lied in zip(rows, lies, strict=True)]
+    assert found["claims judged"] == "144"
+    assert int(found["accepted"]) + int(found["excluded"]) == 144
+    assert "warned" not in found
+    assert found["lies flagged"] == "100.0%"
+    assert found["honest claims flagged"] == f"{np.mean([d.false_alarms for d in each]):.1%}"
+    assert found["error of counts"] != "not known"
+
+
+def test_costs_are_those_of_whole_runs(made):
+    _, _, parts = made
+    figures = charts(parts)["cost"].figures
+    assert [view for (view,) in figures] == ["time", "traffic", "memory", "state"]
+    assert traces(figures["time",])[0]["x"] == pytest.approx([12 * 0.51])
+    assert traces(figures["traffic",])[0]["x"] == pytest.approx([18.0])
+    assert figures["traffic",].layout.xaxis.title.text == "sent both ways (kB)"
+    assert traces(figures["memory",])[0]["x"] == pytest.approx([100.0])
+
+
+def test_a_method_has_one_colour_everywhere_and_no_two_share_a_look(made):
+    _, _, parts = made
+    colours = {"fedavg": look(0).colour, "feddua:fedavg": look(1).colour, "scaffold": look(2).colour}
+    seen = 0
+    for chart in charts(parts).values():
+        for figure in chart.figures.values():
+            for trace in traces(figure):
+                if trace.get("name") in colours and trace.get("line", {}).get("color"):
+                    seen += 1
+                    assert trace["line"]["color"] == colours[trace["name"]]
+    assert seen > 20
+    assert parts["Methods side by side"].colours == [*colours.values()]
+    assert len({look(place) for place in range(24)}) == 24
+
+
+# ---------------------------------------------------------------- what is missing says why
+
+
+def reasons(folder: Path) -> dict[str, str]:
+    return {p.title: p.reason for s in sections(study([folder])) for p in s.parts if isinstance(p, Missing)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "title", "reason"),
+    [
+        ({"heldout": False}, "The fairness gap", "Clients were not evaluated one by one"),
+        ({"heldout": False}, "Each client's accuracy", "Clients were not evaluated one by one"),
+        ({"holdings": False}, "Who holds which labels", "the runs' folders do not say"),
+        ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
+        ({"weights": False}, "The weight of every client in every round", "None of these rules gives clients a weight"),
+        ({"weights": False}, "Couplings over rounds", "No round has both weights and clients"),
+        ({"metrics": False}, "Test accuracy after the last round", "No run measured a finite test accuracy."),
+        ({}, "Verdicts", "None of these methods judges what clients claim"),
+        ({"verdicts": True}, "Detection", "No adversary was simulated"),
+        ({"status": "stopped"}, "fedavg, seed 0", "It is stopped, after round 12 of 12. The charts show what there is"),
+        ({"status": "diverged"}, "fedavg, seed 0", "It diverged after round 12."),
+    ],
+)
+def test_a_missing_part_says_why(tmp_path, settings, title, reason):
+    keep(tmp_path / "run", **settings)
+    assert reason in reasons(tmp_path)[title]
+    assert reason.replace("'", "&#x27;") in report.write(tmp_path).read_text()
+
+
+def test_unfinished_seeds_are_named_and_kept_out_of_the_means(tmp_path):
+    kept = keep(tmp_path / "a")
+    keep(tmp_path / "b", seed=1, status="stopped", level=0.1)
+    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
+    line = named(chart.figures["test accuracy", "rounds"], "fedavg")
+    assert line["y"] == pytest.approx([r.metrics["accuracy"] for r in kept], rel=1e-4)
+    assert reasons(tmp_path)["fedavg, seed 1"] == "It is stopped, after round 12 of 12."
+
+
+def test_one_run_alone_shows_all_it_has(tmp_path):
+    keep(tmp_path / "run", verdicts=True, liars=(2,))
+    found = {p.key for s in sections(study([tmp_path / "run"])) for p in s.parts if isinstance(p, Chart)}
+    assert found == {
+        "final",
+        "curves",
+        "served",
+        "gap",
+        "labels",
+        "weights",
+        "couplings",
+        "claims",
+        "detection",
+        "cost",
+    }
+    assert report.write(tmp_path / "run") == tmp_path / "run" / "report.html"
+
+
+def test_a_run_of_no_round_and_a_torn_one_still_report(tmp_path):
+    keep(tmp_path / "begun", rounds=1, method={"name": "fedprox", "mu": 0.1})
+    for file in ("metrics.jsonl", "clients.jsonl"):
+        (tmp_path / "begun" / file).write_text('{"schema":1}\n')
+    keep(tmp_path / "torn", status="running")
+    for file in ("metrics.jsonl", "clients.jsonl"):
+        path = tmp_path / "torn" / file
+        path.write_text(path.read_text()[:-40])
+    page = report.write(tmp_path).read_text()
+    assert "It is running, after round 11 of 12." in page
+    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
+    assert named(chart.figures["test accuracy", "rounds"], "fedavg")["x"] == list(range(1, 12))
+
+
+def test_an_older_schema_still_reports(tmp_path):
+    keep(tmp_path / "old")
+    for file, gone in (
+        ("metrics.jsonl", ("memory", "bytes_server", "bytes_clients")),
+        ("clients.jsonl", ("notes", "excluded")),
+    ):
+        path = tmp_path / "old" / file
+        lines = [json.loads(line) for line in path.read_text().splitlines()[1:]]
+        kept = [{k: v for k, v in line.items() if k not in gone} for line in lines]
+        path.write_text("\n".join(map(json.dumps, [{"schema": 0}, *kept])) + "\n")
+    (tmp_path / "old" / "federation.json").unlink()
+    (tmp_path / "old" / "config.toml").write_text(
+        'rounds = 12\nseed = 0\ndata = "digits"\nmodel = "linear"\nmethod = "fedavg"\n'
+    )
+    found = {p.key: p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart)}
+    assert set(found["cost"].figures) == {("time",), ("traffic",)}
+    assert named(found["curves"].figures["test accuracy", "rounds"], "fedavg")
+    assert "fedavg on digits" in report.write(tmp_path).read_text()
+
+
+def test_a_damaged_file_of_holdings_is_passed_over(tmp_path):
+    keep(tmp_path / "run", verdicts=True, liars=(1,))
+    (tmp_path / "run" / "federation.json").write_text('{"schema":1,"cli')
+    assert "the runs' folders do not say" in reasons(tmp_path)["Who holds which labels"]
+
+
+# ---------------------------------------------------------------- one safe, small file
+
+
+def test_markup_in_names_is_text(tmp_path):
+    evil = "<script>alert('x')</script><img src=x>"
+    keep(tmp_path / "a", method={"name": "own", "called": evil, "parts": ""}, data={"name": f"{evil}&"}, verdicts=True)
+    keep(tmp_path / "b")
+    page = report.write(tmp_path, tmp_path / "page.html").read_text()
+    assert evil not in page
+    assert "<img" not in re.sub(r"<script>.*?</script>", "", page, flags=re.S)
+    assert page.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;") > 2
+    names = {t.get("name") for f in payload(page)["charts"]["curves"].values() for t in f["data"]}
+    assert "&lt;script&gt;alert('x')&lt;/script&gt;&lt;img src=x&gt;" in names
+
+
+@pytest.mark.slow
+def test_twenty_runs_of_two_hundred_rounds_fit_into_eight_megabytes(tmp_path):
+    for number, name in enumerate(("fedavg", "fedprox", "scaffold", "feddua:fedavg", "fedbac")):
+        for seed in range(4):
+            keep(
+                tmp_path / f"{number}-{seed}",
+                method={"name": name},
+                seed=seed,
+                rounds=200,
+                clients=100,
+                cohort=100,
+                verdicts=number == 3,
+                liars=tuple(range(10)),
+                classes=100,
+            )
+    page = report.write(tmp_path)
+    assert 5e6 < page.stat().st_size < 8e6, f"{page.stat().st_size / 1e6:.2f} MB"
+    assert "Seeds 0, 1 of 4, to keep the page small." in page.read_text()
+
+
+def test_the_same_runs_give_the_same_page(tmp_path):
+    keep(tmp_path / "run")
+    pages = [re.sub(r"on \d\d \w+ \d{4}, \d\d:\d\d", "", render(study([tmp_path]))) for _ in range(2)]
+    assert pages[0] == pages[1]
+
+
+def test_the_configuration_and_its_commands_give_every_run_again(made):
+    folder, _, _ = made
+    listings = next(s for s in sections(study([folder])) if s.key == "again").parts
+    assert [listing.title for listing in listings] == [
+        f"{n}: seeds 0, 1, 2" for n in ("fedavg", "feddua:fedavg", "scaffold")
+    ]
+    for listing, place in zip(listings, ("fedavg", "feddua-fedavg", "scaffold"), strict=True):
+        values = tomllib.loads(listing.text)
+        for seed, command in enumerate(listing.commands):
+            words = shlex.split(command)
+            assert words[:3] == ["counterpoise", "run", f"{place}.toml"]
+            kept = tomllib.loads((folder / place / f"seed-{seed}" / "config.toml").read_text())
+            assert override(values, words[4::2]) == kept
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return int(left.value.code or 0), *capsys.readouterr()
+
+    return call
+
+
+def test_the_command_says_where_the_report_is(cli, tmp_path):
+    keep(tmp_path / "a")
+    keep(tmp_path / "b", seed=1)
+    assert cli("report", "a") == (0, f"report: {Path('a', 'report.html')}\n", "")
+    code, out, _ = cli("report", "a", "b", "--json")
+    assert (code, json.loads(out)) == (0, {"report": "report.html", "figures": []})
+    assert cli("report", "a", "--out", "page.html")[0] == 0
+    assert "fedavg on digits" in Path("page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "There is no folder nowhere."),
+        (["empty"], "There is no run in empty. Make one with: counterpoise run quickstart"),
+        (["run", "--out", "empty"], "empty is a folder; name a file for the report."),
+        (["run", "--out", "no/page.html"], "There is no folder no for the report."),
+        (["run", "--export", "figures", "--format", "gif"], "There is no format 'gif'."),
+        (["run", "--export", "figures", "--format", ","], "--format takes png, svg or both"),
+    ],
+)
+def test_a_mistake_is_told_in_a_sentence(cli, tmp_path, words, sentence):
+    (tmp_path / "empty").mkdir()
+    keep(tmp_path / "run")
+    code, _, err = cli("report", *words)
+    assert code == 2
+    assert sentence in err
+    assert "Traceback" not in err
+
+
+def test_without_chromium_the_export_says_what_to_do(tmp_path, monkeypatch):
+    keep(tmp_path / "run")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(CounterpoiseError, match=r"there is none on the path\. Install it, or open the report"):
+        report.export(tmp_path / "run", tmp_path / "figures")
+
+
+def test_units_and_lines():
+    assert unit(1_500_000) == ("MB", 1e6)
+    assert unit(999) == ("B", 1.0)
+    assert wrapped("fedprox(mu=0.1, local.epochs=3) <b>", 18) == "fedprox(mu=0.1,<br>local.epochs=3)<br>&lt;b&gt;"
+    assert unit(0) == ("B", 1.0)
+    assert wrapped("x" * 100).count("<br>") == 2

@@ -1,0 +1,319 @@
+"""Runs on disk: found, read however they ended, named apart; and the plan that a comparison keeps."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import counterpoise as cp
+from counterpoise.runs.arms import compared, parse_method, swept
+from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders
+from counterpoise.runs.conduct import open_pieces, workers_at_once
+from counterpoise.runs.config import split
+from counterpoise.runs.plan import Piece, read_plan, slugs, write_plan
+from counterpoise.runs.standing import as_latex, as_markdown, stand, verdict
+from counterpoise.runs.worker import do
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two seeds of fedavg and of two kinds of fedprox."""
+    folder = tmp_path_factory.mktemp("kept")
+    for name, method in (
+        ("a", cp.methods.fedavg()),
+        ("b", cp.methods.fedprox(mu=0.1)),
+        ("c", cp.methods.fedprox(mu=1.0)),
+    ):
+        for seed in (0, 1):
+            fed = cp.load("digits", partition=cp.dirichlet(0.5, clients=4), seed=seed)
+            cp.simulate(method, fed, model=cp.models.linear, rounds=3, seed=seed, out=folder / "deep" / f"{name}{seed}")
+    return folder
+
+
+@pytest.fixture
+def one(kept: Path, tmp_path: Path) -> Path:
+    """A copy of one run to damage."""
+    for path in (kept / "deep/a0").rglob("*"):
+        copy = tmp_path / "one" / path.relative_to(kept / "deep/a0")
+        if path.is_file():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    return tmp_path / "one"
+
+
+def test_runs_are_found_at_any_depth_in_order_of_their_numbers(tmp_path: Path) -> None:
+    for name in ("x/seed-10", "x/seed-9", "x"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "config.toml").touch()
+    (tmp_path / "x/seed-9" / FAILURE).touch()
+    assert [p.relative_to(tmp_path).as_posix() for p in run_folders([tmp_path])] == ["x", "x/seed-9", "x/seed-10"]
+    with pytest.raises(cp.CounterpoiseError, match=r"There is no folder .*nowhere\."):
+        run_folders([tmp_path / "nowhere"])
+
+
+def test_a_run_is_read_as_it_was_written(kept: Path) -> None:
+    run = read_run(kept / "deep/b1")
+    again = cp.resume(kept / "deep/b1")
+    assert list(run.records) == again.rounds
+    assert (run.method, run.data, run.seed, run.rounds, run.status, run.sentence) == (
+        "fedprox",
+        "digits",
+        1,
+        3,
+        "finished",
+        "",
+    )
+
+
+def test_groups_hold_the_seeds_of_one_thing_and_are_told_apart_by_what_differs(kept: Path) -> None:
+    found = collect([kept])
+    assert [group.label for group in found] == ["fedavg", "fedprox(mu=0.1)", "fedprox(mu=1.0)"]
+    assert [[run.seed for run in group.runs] for group in found] == [[0, 1]] * 3
+    assert [group.label for group in collect([kept / "deep/a0", kept / "deep/b0"])] == ["fedavg", "fedprox"]
+
+
+def test_of_two_runs_of_one_seed_the_later_counts(kept: Path, one: Path) -> None:
+    for path in one.glob("*.jsonl"):
+        os.utime(path, (1, 1))
+    early, late = read_run(one), read_run(kept / "deep/a0")
+    for order in ([early, late], [late, early]):
+        (group,) = groups(order)
+        assert group.runs == (late,)
+
+
+def test_a_torn_line_ends_what_is_read(one: Path) -> None:
+    text = (one / "metrics.jsonl").read_text()
+    (one / "metrics.jsonl").write_text(text[:-10])
+    assert [record.round for record in read_run(one).records] == [1, 2]
+
+
+def test_an_older_schema_is_read_for_what_it_holds(one: Path) -> None:
+    lines = [json.loads(line) for line in (one / "metrics.jsonl").read_text().splitlines()]
+    for line in lines[1:]:
+        for name in ("bytes_server", "bytes_clients", "memory"):
+            del line[name]
+    lines[0]["schema"] = 0
+    (one / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    (one / "clients.jsonl").unlink()
+    (one / "config.toml").write_text('method = "fedavg"\ndata = "digits"\n')
+    run = read_run(one)
+    assert [record.metrics["accuracy"] for record in run.records] == [line["accuracy"] for line in lines[1:]]
+    assert (run.method, run.data, run.seed) == ("fedavg", "digits", 0)
+    assert groups([run])[0].label == "fedavg"
+
+
+def test_a_newer_schema_is_refused(one: Path) -> None:
+    (one / "metrics.jsonl").write_text('{"schema": 99}\n')
+    with pytest.raises(cp.CounterpoiseError, match="written by a newer version"):
+        read_run(one)
+
+
+@pytest.mark.parametrize(("status", "sentence"), [("diverged", "It diverged after round 3."), ("stopped", "")])
+def test_how_it_ended(one: Path, status: str, sentence: str) -> None:
+    index = one / "checkpoint/checkpoint.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"status": status}))
+    assert (read_run(one).status, read_run(one).sentence) == (status, sentence)
+    (one / FAILURE).write_text("The lr is too high.\nTraceback ...")
+    assert read_run(one).sentence == "The lr is too high."
+    index.unlink()
+    (one / FAILURE).unlink()
+    assert read_run(one).status == "running"
+
+
+def test_labels_differ_wherever_identities_do() -> None:
+    base = {"method.name": "fedprox", "method.mu": 0.1, "local.epochs": 1}
+    found = labels([base, base | {"local.epochs": 2}, base | {"method.mu": 0.2}])
+    assert found == [
+        "fedprox(mu=0.1, local.epochs=1)",
+        "fedprox(mu=0.1, local.epochs=2)",
+        "fedprox(mu=0.2, local.epochs=1)",
+    ]
+
+
+# ---------------------------------------------------------------- plans
+
+
+def test_commas_within_brackets_and_quotes_do_not_divide() -> None:
+    assert split("a(x=1, y=[2, 3]), 'b,c', {d = 1, e = 2}") == ["a(x=1, y=[2, 3])", "'b,c'", "{d = 1, e = 2}"]
+    assert parse_method("scaffold(weights=data, lr=0.5)") == {"name": "scaffold", "weights": "data", "lr": 0.5}
+
+
+def test_slugs_are_plain_and_no_two_alike() -> None:
+    found = slugs(["a:b", "a-b", "a b", "../../x", ""])
+    assert found == ["a-b", "a-b_2", "a-b_3", "x", "arm"]
+
+
+def plan(**more: Any):
+    given = {"methods": ["fedavg", "fedprox(mu=0.1)"], "settings": [], "seeds": 2, "rounds": 2, "command": "it"} | more
+    return compared("quickstart", **given)
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = plan(settings=["seed=5", "local.epochs=1"])
+    write_plan(tmp_path, made)
+    assert read_plan(tmp_path) == made
+    assert made.seeds == (5, 6)
+    assert made.baseline == "fedavg"
+    pieces = list(made.pieces(made.arms[1]))
+    assert [(p.place, p.values["seed"], p.values["method"]) for p in pieces] == [
+        ("fedprox/seed-5", 5, {"name": "fedprox", "mu": 0.1}),
+        ("fedprox/seed-6", 6, {"name": "fedprox", "mu": 0.1}),
+    ]
+
+
+@pytest.mark.parametrize("slug", ["..", "a/b", ""])
+def test_a_plan_that_leads_out_of_its_folder_is_refused(tmp_path: Path, slug: str) -> None:
+    write_plan(tmp_path, plan())
+    path = tmp_path / "compare.toml"
+    path.write_text(path.read_text().replace('slug = "fedprox"', f'slug = "{slug}"'))
+    with pytest.raises(cp.CounterpoiseError, match="slug"):
+        read_plan(tmp_path)
+
+
+def test_settings_of_the_preset_hold_for_its_own_method_and_those_set_for_all_that_have_them() -> None:
+    made = compared("feddua/figure-4-cifar10", ["feddua:fedavg", "fedprox", "fedavg"], ["method.lr=0.5"], 1, None, "")
+    assert [arm.settings["method"] for arm in made.arms] == [
+        {"name": "feddua:fedavg", "paper": True, "lr": 0.5},
+        {"name": "fedprox", "lr": 0.5},
+        {"name": "fedavg", "lr": 0.5},
+    ]
+    assert made.baseline == "fedavg"
+    assert len(compared("feda4/table-1-fmnist", [], [], 1, None, "").arms) == 4  # the paper's own
+
+
+def test_a_plan_grows_by_arms_and_seeds_but_not_into_another_one() -> None:
+    grown = plan().extended(plan(methods=["fedprox(mu=1)", "fedprox(mu=0.1)"], seeds=3))
+    assert [(arm.label, arm.slug) for arm in grown.arms] == [
+        ("fedavg", "fedavg"),
+        ("fedprox", "fedprox"),
+        ("fedprox(mu=1.0)", "fedprox-mu-1.0"),
+    ]
+    assert grown.seeds == (0, 1, 2)
+    with pytest.raises(cp.CounterpoiseError, match="rounds was 2 and is 3"):
+        plan().extended(plan(rounds=3))
+
+
+def test_a_sweep_is_a_grid_and_single_points() -> None:
+    made = swept("quickstart", ["local.epochs=1,2", "cohort=3,4"], ["local.batch=8, cohort=5"], [], 1, None, "")
+    assert [arm.label for arm in made.arms] == [
+        "epochs=1, cohort=3",
+        "epochs=1, cohort=4",
+        "epochs=2, cohort=3",
+        "epochs=2, cohort=4",
+        "batch=8, cohort=5",
+    ]
+    (piece,) = made.pieces(made.arms[4])
+    assert (piece.values["local"]["batch"], piece.values["cohort"]) == (8, 5)
+
+
+def test_how_many_at_once_follows_cores_and_threads_and_a_gpu_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
+
+    def at_once(pieces: int = 100, **values: Any) -> int:
+        return workers_at_once([Piece("x", seed, "x", {"cohort": 100, **values}) for seed in range(pieces)])
+
+    cpu = {"device": "cpu"}
+    assert at_once(engine=cpu) == 2
+    assert at_once(engine=cpu, cohort=4) == 8
+    assert at_once(engine=cpu | {"threads": 1}) == 16
+    assert at_once(engine=cpu | {"threads": 1}, pieces=3) == 3
+    assert at_once(engine={"device": "cuda:1"}, cohort=4) == 1
+
+
+# ---------------------------------------------------------------- doing pieces
+
+
+def test_pieces_are_done_seed_by_seed_and_those_that_ended_are_left(tmp_path: Path) -> None:
+    made = plan(settings=["data.partition.clients=4", "cohort=2"])
+    assert [p.place for p in open_pieces(tmp_path, made)] == [
+        "fedavg/seed-0",
+        "fedprox/seed-0",
+        "fedavg/seed-1",
+        "fedprox/seed-1",
+    ]
+    first = open_pieces(tmp_path, made)[0]
+    rounds: list[int] = []
+    assert do(tmp_path / first.place, first.values, lambda record: rounds.append(record.round)) == ""
+    assert rounds == [1, 2]
+    assert len(open_pieces(tmp_path, made)) == 3
+    (tmp_path / "fedprox/seed-0").mkdir(parents=True)
+    (tmp_path / "fedprox/seed-0/metrics.jsonl").touch()  # killed while it was made
+    second = open_pieces(tmp_path, made)[0]
+    assert do(tmp_path / second.place, second.values) == ""
+    found = stand(of_plan(tmp_path, made))
+    assert [len(row.values) for row in found.rows] == [1, 1]
+
+
+def test_a_piece_that_fails_keeps_its_sentence_and_may_be_tried_again(tmp_path: Path) -> None:
+    made = plan(methods=["feda4", "fedavg"], settings=["data.probe=0", "data.partition.clients=4", "cohort=2"], seeds=1)
+    piece = open_pieces(tmp_path, made)[0]
+    sentence = do(tmp_path / piece.place, piece.values)
+    assert sentence.startswith("This method needs a probe set")
+    (feda4, fedavg) = of_plan(tmp_path, made)
+    assert (feda4.sentence, feda4.runs[0].status, feda4.runs[0].method) == (sentence, "failed", "feda4")
+    assert (fedavg.runs, fedavg.sentence) == ((), "")
+    assert open_pieces(tmp_path, made)[0] == piece
+    mended = {**piece.values, "data": {**piece.values["data"], "probe": 1}}
+    assert do(tmp_path / piece.place, mended) == ""
+    assert of_plan(tmp_path, made)[0].sentence == ""
+
+
+def test_a_fault_of_ours_is_told_in_one_line_with_its_traceback_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("counterpoise.runs.worker.setup", broken)
+    piece = open_pieces(tmp_path, plan())[0]
+    assert do(tmp_path / "x", piece.values) == "RuntimeError: two lines"
+    kept = (tmp_path / "x" / FAILURE).read_text()
+    assert kept.startswith("RuntimeError: two lines\nTraceback")
+
+
+# ---------------------------------------------------------------- tables
+
+
+def test_tables_for_papers(kept: Path) -> None:
+    found = stand(collect([kept]))
+    assert found.baseline == "fedavg"
+    markdown = as_markdown(found).splitlines()
+    assert markdown[0].startswith("| method | accuracy (%) | vs fedavg [95 %] | p |")
+    assert len(markdown) == 5
+    assert {line.count("|") for line in markdown} == {9}
+    latex = as_latex(found).splitlines()
+    assert latex[0] == r"\begin{tabular}{lrrrrrrr}"
+    assert r"fedprox(mu=0.1) & " in latex[5]
+    assert r"$\pm$" in latex[5]
+    assert r"accuracy (\%)" in latex[2]
+    with pytest.raises(cp.CounterpoiseError, match="The baseline must be one of fedavg, "):
+        stand(collect([kept]), "x")
+
+
+def test_names_in_latex_are_escaped(kept: Path) -> None:
+    (group, *_) = collect([kept])
+    odd = type(group)(r"a_b&c\d%{-1}", group.runs)
+    assert r"a\_b\&c\textbackslash{}d\%\{$-$1\} &" in as_latex(stand([odd]))
+
+
+def test_the_verdict_warns_of_noise(kept: Path) -> None:
+    found = stand(collect([kept]))
+    one, *_ = found.rows
+    better = one._replace(label="better", values={s: v + 0.1 for s, v in one.values.items()}, mean=one.mean + 0.1)
+    mixed = one._replace(label="mixed", values={0: one.values[0] + 0.1, 1: one.values[1] - 0.09}, mean=one.mean + 0.005)
+
+    def said(*rows: Any) -> str:
+        return "\n".join(verdict(type(found)(found.groups, rows, "", "accuracy")))
+
+    assert "best: better, accuracy" in said(one, better)
+    assert "ahead of fedavg by 10.00 [+10.00, +10.00], p = 0.5" in said(one, better)
+    assert "warning" not in said(one, better)
+    assert "warning: ahead of fedavg by 0.50, which is noise: the interval [-9.00, +10.00] holds 0" in said(one, mixed)
+    assert said(one).count("\n") == 0
+    single = one._replace(values={0: one.values[0]}), better._replace(values={0: better.values[0]})
+    assert "of one seed: nothing tells it from noise" in said(*single)
+    assert said(one._replace(mean=float("nan"))) == "No run finished, so there is no best one."

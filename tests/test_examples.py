@@ -1,0 +1,63 @@
+"""The examples run, in seconds, and show what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_own_data_and_model(capsys) -> None:
+    run = load("own_data_and_model").main(rounds=8)
+    assert run.accuracy > 0.7
+    assert "accuracy at the first hospital's patients to come: " in capsys.readouterr().out
+
+
+def test_own_weighting_rule(capsys) -> None:
+    module = load("own_weighting_rule")
+    found = module.main(rounds=3, seeds=2)
+    assert found["fedavg"] != found["fedagree"]
+    assert "difference " in capsys.readouterr().out
+    body = (EXAMPLES / "own_weighting_rule.py").read_text()
+    rule = body[body.index("def by_agreement") : body.index("def main")].strip()
+    assert len(rule.splitlines()) <= 20
+
+
+def test_spotting_a_liar(capsys) -> None:
+    found = load("spotting_a_liar").main(rounds=12)
+    assert found.caught == 1
+    assert found.false_alarms < 0.1
+    assert "they lied: " in capsys.readouterr().out
+
+
+def test_a_papers_table(capsys) -> None:
+    few = ["data=digits", "rounds=1", "local.epochs=1", "model=mlp", "data.samples=300", "data.partition.clients=5"]
+    table = load("paper_table").main("feda4/table-1-fmnist-small", *few)
+    out = capsys.readouterr().out
+    assert [len(row) for row in table] == [5, 5, 5, 5]
+    assert "(88.72)" in out
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["avg", "fedavg", "fedprox", "feda4"]
+
+
+@pytest.mark.slow
+def test_fedbacs_collapse(capsys) -> None:
+    load("fedbac_collapse").main(rounds=10, seeds=1)
+    assert len(capsys.readouterr().out.splitlines()) == 7
+
+
+def test_every_example_is_tested() -> None:
+    text = Path(__file__).read_text()
+    assert all(f'load("{path.stem}")' in text for path in EXAMPLES.glob("*.py"))
