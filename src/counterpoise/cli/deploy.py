@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from counterpoise.cli.progress import watched
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 
@@ -63,15 +62,12 @@ def local(
         say.update("submitting the run ...")
         run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
         say.stop()
-        with watched(folder.name, rounds) as on_round:
-            for record in running.rounds(run, kept):
-                if on_round is not None:
-                    on_round(record)
-                typer.echo(_line(record, rounds))
+        for record in running.rounds(run, kept, rounds):
+            typer.echo(_line(record, rounds))
         say.update("taking everything down ...")
         say.start()
     typer.echo(f"kept in: {kept}")
-    _report(kept)
+    typer.echo(f"report: {_report(kept)}")
 
 
 def _line(record: RoundRecord, rounds: int) -> str:
@@ -88,9 +84,10 @@ def _line(record: RoundRecord, rounds: int) -> str:
     return "\n".join(lines)
 
 
-def _report(run: Path) -> None:
-    """The report of the run, where there is a report to be had."""
-    # The one place to call it from, as soon as counterpoise.report is there.
+def _report(run: Path) -> Path:
+    from counterpoise.report import write  # plotly, which takes its time
+
+    return write(run)
 
 
 @contextlib.contextmanager

@@ -59,6 +59,7 @@ class Deployment:
         self.app, self.nodes = app.resolve(), nodes
         self.work = self.app / ".deployment"
         self.certificates, self.keys, self.logs = (self.work / name for name in ("certificates", "keys", "logs"))
+        self.database = self.work / "state.db"
         self.environment = environment(self.work / "home")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
@@ -66,6 +67,9 @@ class Deployment:
     def __enter__(self) -> Deployment:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
+        if not self.database.exists():  # a new SuperLink knows nobody
+            for mark in self.keys.glob("*.registered"):
+                mark.unlink()
         certify(self.certificates)
         try:
             self.start_link()
@@ -95,7 +99,7 @@ class Deployment:
             "flower-superlink",
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
-            **{"host": "127.0.0.1", "port": self.port, "database": self.work / "state.db"},
+            **{"host": "127.0.0.1", "port": self.port, "database": self.database},
             **{"ssl-ca-certfile": ca, "ssl-certfile": own, "ssl-keyfile": key},
         )
         self._until(lambda: _answers(self.port), LINK)
@@ -119,15 +123,17 @@ class Deployment:
 
     def end(self) -> None:
         """End every process: politely, then not."""
-        for process in self.processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _SECONDS_TO_END
-        for process in self.processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        for name in list(self.processes):
-            self.kill(name)
+        try:
+            for process in self.processes.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _SECONDS_TO_END
+            for process in self.processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # also where a second Ctrl-C ends the waiting
+            for name in list(self.processes):
+                self.kill(name)
 
     def _start(self, name: str, program: str, *flags: str, **options: object) -> None:
         command = [program, *flags, *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
@@ -204,27 +210,25 @@ class Deployment:
         """What the run's server said."""
         return self.flwr("log", str(run), "dep", "--show")
 
-    def rounds(self, run: int, out: Path, seen: int = 0) -> Iterator[RoundRecord]:
-        """The rounds of a run as they come, from the folder it is kept in, until it ends; `seen` of them are known."""
-        asked = time.monotonic()
+    def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
+        """The rounds of a run as they come, from the folder it is kept in, until it has ended; those before it too."""
+        seen, asked, ended = 0, time.monotonic(), ""
         while True:
-            ended = ""
-            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
-                asked, ended = time.monotonic(), self.status(run)
-            status = ""
-            if (out / "checkpoint" / "checkpoint.json").exists():
-                index = read_index(out / "checkpoint")
-                for record in [r for r in Folder.open(out).records() if seen < r.round <= index["round"]]:
+            index = read_index(out / "checkpoint") if (out / "checkpoint" / "checkpoint.json").exists() else None
+            for record in [] if index is None else Folder.open(out).records():
+                if seen < record.round <= index["round"]:  # type: ignore[index]
                     seen, asked = record.round, time.monotonic()
                     yield record
-                status = index["status"]
-            if status in ("finished", "diverged"):
+            if index is not None and index["status"] == "finished" and index["round"] >= last:
                 return
-            if ended.startswith("finished"):
+            if ended:
                 raise CounterpoiseError(
                     f"The run ended as {ended}. What its server said last:\n"
                     + "\n".join(self.log(run).splitlines()[-15:])
                 )
+            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
+                asked, status = time.monotonic(), self.status(run)
+                ended = status if status.startswith("finished") else ""  # and look once more at what it left
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
