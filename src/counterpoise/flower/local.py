@@ -59,7 +59,6 @@ class Deployment:
         self.app, self.nodes = app.resolve(), nodes
         self.work = self.app / ".deployment"
         self.certificates, self.keys, self.logs = (self.work / name for name in ("certificates", "keys", "logs"))
-        self.database = self.work / "state.db"
         self.environment = environment(self.work / "home")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.port = 0
@@ -67,9 +66,9 @@ class Deployment:
     def __enter__(self) -> Deployment:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
-        if not self.database.exists():  # a new SuperLink knows nobody
-            for mark in self.keys.glob("*.registered"):
-                mark.unlink()
+        # A new SuperLink each time: an old one's database believes in nodes that are gone. The run is in its own folder.
+        for old in self.work.glob("state.db*"):
+            old.unlink()
         certify(self.certificates)
         try:
             self.start_link()
@@ -99,7 +98,7 @@ class Deployment:
             "flower-superlink",
             "--enable-supernode-auth",
             "--disable-runtime-dependency-installation",
-            **{"host": "127.0.0.1", "port": self.port, "database": self.database},
+            **{"host": "127.0.0.1", "port": self.port, "database": self.work / "state.db"},
             **{"ssl-ca-certfile": ca, "ssl-certfile": own, "ssl-keyfile": key},
         )
         self._until(lambda: _answers(self.port), LINK)
@@ -187,13 +186,10 @@ class Deployment:
 
     def _register(self) -> None:
         """Make a key for every node that has none, and register it under the node's name."""
-        for node in range(self.nodes):
-            key, done = self.keys / f"site-{node}", self.keys / f"site-{node}.registered"
+        for key in (self.keys / f"site-{node}" for node in range(self.nodes)):
             if not key.exists():
                 make_key(key)
-            if not done.exists():
-                self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
-                write_private(done, b"")
+            self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
