@@ -58,14 +58,18 @@ def local(
     kept = (out or folder / "runs" / "local").resolve()
     console = Console(stderr=True)
     say = console.status("starting the SuperLink and its nodes ...")
-    with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
-        say.update("submitting the run ...")
-        run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
-        say.stop()
-        for record in running.rounds(run, kept, rounds):
-            typer.echo(_line(record, rounds))
-        say.update("taking everything down ...")
-        say.start()
+    try:
+        with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
+            say.update("submitting the run ...")
+            run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
+            say.stop()
+            for record in running.rounds(run, kept, rounds):
+                typer.echo(_line(record, rounds))
+            say.update("taking everything down ...")
+            say.start()
+    except KeyboardInterrupt:  # told here, before click makes a bare abort of it
+        typer.echo("Stopped, and everything taken down. The same command goes on from the last round.", err=True)
+        raise typer.Exit(130) from None
     typer.echo(f"kept in: {kept}")
     typer.echo(f"report: {_report(kept)}")
 

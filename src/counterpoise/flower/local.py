@@ -116,12 +116,15 @@ class Deployment:
     def kill(self, name: str) -> None:
         """Kill a process and its children at once, as a crash of its machine would."""
         process = self.processes.pop(name)
+        children = _descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _end(children)
 
     def end(self) -> None:
         """End every process: politely, then not."""
+        children = [child for process in self.processes.values() for child in _descendants(process.pid)]
         try:
             for process in self.processes.values():
                 with contextlib.suppress(ProcessLookupError):
@@ -133,6 +136,7 @@ class Deployment:
         finally:  # also where a second Ctrl-C ends the waiting
             for name in list(self.processes):
                 self.kill(name)
+            _end(children)
 
     def _start(self, name: str, program: str, *flags: str, **options: object) -> None:
         command = [program, *flags, *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
@@ -226,6 +230,25 @@ class Deployment:
                 asked, status = time.monotonic(), self.status(run)
                 ended = status if status.startswith("finished") else ""  # and look once more at what it left
             time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All that a process started, and these in turn: Flower puts some of them into sessions of their own."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [[int(number) for number in line.split()] for line in listed.splitlines()]
+    found, todo = [], [pid]
+    while todo:
+        above = todo.pop()
+        below = [child for child, parent in pairs if parent == above]
+        found += below
+        todo += below
+    return found
+
+
+def _end(processes: list[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
 
 
 def free_port() -> int:
