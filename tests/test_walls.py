@@ -15,7 +15,7 @@ ROOT = Path(counterpoise.__file__).parent
 CORE = ["randomness", "registry", "flat", "local", "method", "errors", "augment"]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
-EXTRAS["measures/significance.py"] = {"scipy"}
+EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
     **dict.fromkeys(CORE, 0),

@@ -2,6 +2,7 @@
 
 import time
 
+import numpy as np
 import torch
 
 import counterpoise as cp
@@ -9,6 +10,21 @@ from counterpoise.engine import Simulation
 from counterpoise.local import Local
 from counterpoise.method import Part
 from counterpoise.methods import fedavg
+
+
+def test_a_million_clients_may_be_a_table_of_rows_of_a_shared_base():
+    rows = np.random.default_rng(0).integers(0, 500, (1_000_000, 4))
+    x, y = np.zeros((500, 3), "f"), np.arange(500) % 10
+    federation = cp.Federation.from_arrays(x, y, partition=rows, heldout=0.25)
+    assert federation.clients == 1_000_000
+    ids = torch.tensor([0, 123_456, 999_999])
+    train, heldout = federation.train.rows(ids), federation.heldout.rows(ids)
+    assert train.shape == (3, 3)
+    assert heldout.shape == (3, 1)
+    both = torch.cat([train, heldout], 1).sort(1).values
+    assert both.tolist() == np.sort(rows[ids], 1).tolist()
+    simulation = Simulation(fedavg(), federation, cp.models.linear((3,), 10), cohort=20, local=Local(batch=2))
+    assert len(simulation.advance().outcome.weights) == 20
 
 
 def test_a_hundred_thousand_clients_cost_only_those_that_were_seen():

@@ -25,6 +25,7 @@ from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
+from counterpoise.engine.distributed import rank
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -129,14 +130,13 @@ def run(
     values = override(values, settings or [])
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
-    folder = out or _claimed(
-        Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
-    )
+    own = Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
+    folder = out or (own if rank() else _claimed(own))
     try:
         with watched(made.method.name, made.rounds) as on_round, _told(as_json):
             done = run_setup(made, on_round, folder, log)
     except CounterpoiseError:
-        if out is None:
+        if out is None and not rank():
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it is empty where the run was refused before its first round
         raise
@@ -174,7 +174,7 @@ def _told(as_json: bool) -> Iterator[None]:
     try:
         yield
     except (Interrupted, Diverged) as end:
-        if as_json and isinstance(end.run, Run):
+        if as_json and isinstance(end.run, Run) and not rank():
             typer.echo(json.dumps(end.run.summary()))
         if isinstance(end, Interrupted):
             leave(str(end), 128 + end.signal)
@@ -196,6 +196,8 @@ def _claimed(path: Path) -> Path:
 
 
 def _show(run: Run, as_json: bool) -> None:
+    if rank():
+        return
     if as_json:
         typer.echo(json.dumps(run.summary()))
         return

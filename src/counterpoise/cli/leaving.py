@@ -6,10 +6,13 @@ from typing import NoReturn
 
 from rich.console import Console
 
+from counterpoise.engine.distributed import first_to_say
+
 __all__ = ["leave"]
 
 
 def leave(message: str, code: int) -> NoReturn:
-    """Say why and go."""
-    Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+    """Say why and go; of several ranks, one says it."""
+    if first_to_say():
+        Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
     raise SystemExit(code)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from counterpoise.engine.distributed import rank
 from counterpoise.engine.simulation import RoundRecord
 
 __all__ = ["watched"]
@@ -15,9 +16,9 @@ __all__ = ["watched"]
 
 @contextlib.contextmanager
 def watched(title: str, rounds: int) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A callback for each round that moves the bar; None when standard error is not a terminal."""
+    """A callback for each round that moves the bar; None when standard error is not a terminal, or another rank has it."""
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal or rank():
         yield None
         return
     columns = (

@@ -51,9 +51,8 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         for name, values in named.items()
     }
     seen = (cohort.examples, cohort.steps, ~finite, norms > limits.norm_ratio * middle, *reports.values())
-    claims, steps, broken, far, *unreadable = torch.stack(
-        [row.double() for row in seen]
-    ).tolist()  # the one wait for a GPU
+    # The one wait for a GPU.
+    claims, steps, broken, far, *unreadable = torch.stack([row.double() for row in seen]).tolist()
     if 2 * sum(broken) > len(cohort):
         raise Diverged(
             f"Training diverged: the updates of {sum(broken):.0f} of {len(cohort)} clients are not finite. "

@@ -102,6 +102,9 @@ class Backend(Protocol):
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         """The outputs of models ``[M, D]`` in evaluation mode on the same inputs."""
 
+    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        """The outputs of models ``[M, D]`` in evaluation mode, each on inputs of its own ``[M, B, ...]``."""
+
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         """The output of one model in evaluation mode."""
 

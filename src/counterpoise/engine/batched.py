@@ -231,6 +231,10 @@ class Batched:
             call = vmap(self._evaluate, in_dims=(0, None))
             return torch.cat([call(some, inputs) for some in torch.split(models, self.chunk)])
 
+    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return vmap(self._evaluate)(models, inputs)
+
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)

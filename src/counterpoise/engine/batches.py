@@ -14,7 +14,7 @@ from torch import Tensor
 
 from counterpoise.randomness import counter, orders, purpose
 
-__all__ = ["Plan", "augment_keys", "client_keys", "plan"]
+__all__ = ["Plan", "augment_keys", "client_keys", "plan", "seen"]
 
 _BATCHES, _MODEL, _AUGMENT = purpose("batches"), purpose("model"), purpose("augment")
 
@@ -61,6 +61,12 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Te
     position = (first[:, None] + lap)[:, :, None] * width + place.clamp(max=width - 1)
     places = torch.where(real, order.flatten()[position], 0)
     return Plan(places, real, lap, counter(keys[:, None], _MODEL, epochs[:, None], step[None, :]))
+
+
+def seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:
+    """How many samples, repetitions counted, each client goes through in a pass of its steps."""
+    per_lap = ((sizes + batch - 1) // batch).clamp(min=1)
+    return steps // per_lap * sizes + steps % per_lap * batch
 
 
 def augment_keys(keys: Tensor, batches: Plan, epochs: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -14,6 +14,7 @@ from counterpoise.engine.backend import Backend
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
+from counterpoise.randomness import purpose, sample
 
 __all__ = ["Evaluation", "Evaluator", "Metric", "accuracy", "cross_entropy"]
 
@@ -23,7 +24,7 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 _TRAINING_COST = 3
 """A training pass over a sample costs about three evaluations of it."""
 _MOST_CLIENTS = 10_000
-"""Populations beyond this are not evaluated client by client."""
+"""Of larger populations so many clients are evaluated: the same ones every time, drawn by the seed."""
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -40,8 +41,8 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 class Evaluation:
     """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.
 
-    None is resolved from sample counts so that each takes at most half as much work as training does;
-    0 is never. Otherwise the last round is always evaluated.
+    None is resolved from the numbers of samples and steps so that each takes at most half as much work as
+    training does, and both together at most half of the run; 0 is never. Otherwise the last round is always evaluated.
     """
 
     every: int | None = None
@@ -60,7 +61,10 @@ class Evaluation:
         return self.every is not None and self.clients_every is not None
 
     def resolve(self, trained: float, test: int, heldout: int) -> Evaluation:
-        """Fill in the intervals; `trained` is the number of samples a round trains on."""
+        """Fill in the intervals ``k = ceil(2 samples / (3 trained))``; `trained` is what a round trains on.
+
+        All are counts of samples, repetitions included: `heldout` once for every model that a client is measured with.
+        """
 
         def interval(asked: int | None, samples: int) -> int:
             if asked is not None or not samples:
@@ -81,11 +85,13 @@ class Evaluator:
         metrics: Mapping[str, Metric],
         dtype: torch.dtype,
         trained: float,
+        models: int = 1,
+        seed: int = 0,
     ) -> None:
         self._backend, self._federation, self._metrics, self._dtype = backend, federation, metrics, dtype
-        self._rows, self._owners = _heldout(federation)
+        self._rows, self._owners = _heldout(federation, _evaluated(federation.clients, seed))
         tested = 0 if federation.test is None else len(federation.test)
-        self.setting = asked.resolve(trained, tested, len(self._rows))
+        self.setting = asked.resolve(trained, tested, models * len(self._rows))
 
     def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:
         """Metrics on the test set, and of each client, as far as this round is due for them."""
@@ -101,14 +107,32 @@ class Evaluator:
     def clients_due(self, round: int, last: bool) -> bool:
         return len(self._rows) > 0 and _due(self.setting.clients_every, round, last)
 
-    def evaluate_personal(self, models: Iterable[tuple[int, Tensor]]) -> dict[str, dict[int, float]]:
-        """Metrics of each client's own model on its held-out part."""
-        each: dict[str, dict[int, float]] = {}
-        for client, model in models:
-            rows = self._rows[self._owners == client]
-            for name, v in self._measure(model, self._federation.base, rows).items() if len(rows) else ():
-                each.setdefault(f"personal_{name}", {})[client] = float(v.mean())
-        return each
+    def evaluate_personal(
+        self, seen: Iterable[int], models: Callable[[Sequence[int]], Tensor]
+    ) -> dict[str, dict[int, float]]:
+        """Metrics of clients' own models ``[M, D]`` on their held-out parts: of those that were seen and have one."""
+        there = torch.tensor(sorted({*seen} & {*self._owners.tolist()}), dtype=torch.int64)
+        sizes = self._federation.heldout.sizes(there)
+        order = sizes.argsort(stable=True)  # like sizes together, so that little is padding
+        each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self._metrics if len(there)}
+        for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()) if len(there) else 1)):
+            clients = there[places]
+            for name, values in self._measure_own(models(clients.tolist()), clients).items():
+                each[f"personal_{name}"] |= dict(zip(clients.tolist(), values.tolist(), strict=True))
+        return {name: dict(sorted(values.items())) for name, values in each.items()}
+
+    def _measure_own(self, models: Tensor, clients: Tensor) -> dict[str, Tensor]:
+        """Every metric of each client's own model ``[M]``: the mean over its held-out part."""
+        heldout = self._federation.heldout
+        rows, sizes = heldout.rows(clients), heldout.sizes(clients)
+        inputs, targets = self._federation.base.take(rows.to(models.device), self._dtype)
+        outputs = self._backend.own_outputs(models, inputs).flatten(0, 1)
+        real = torch.arange(rows.shape[1]) < sizes[:, None]
+        found = {}
+        for name, metric in self._metrics.items():
+            values = metric(outputs, targets.flatten(0, 1)).to("cpu", torch.float64).view(real.shape)
+            found[name] = torch.where(real, values, 0).sum(1) / sizes
+        return found
 
     def _measure(self, model: Tensor, samples: Samples, rows: Tensor) -> dict[str, Tensor]:
         """Every metric, one value per sample."""
@@ -125,9 +149,14 @@ def _due(every: int | None, round: int, last: bool) -> bool:
     return bool(every) and (last or round % (every or 1) == 0)
 
 
-def _heldout(federation: Federation) -> tuple[Tensor, Tensor]:
-    """All held-out rows and whose they are; a population too large to look at one by one has none."""
-    clients = torch.arange(federation.clients if federation.clients <= _MOST_CLIENTS else 0)
+def _evaluated(population: int, seed: int) -> Tensor:
+    if population <= _MOST_CLIENTS:
+        return torch.arange(population)
+    return sample(population, _MOST_CLIENTS, seed, purpose("evaluated clients")).sort().values
+
+
+def _heldout(federation: Federation, clients: Tensor) -> tuple[Tensor, Tensor]:
+    """All held-out rows of these clients, and whose they are."""
     rows, sizes = federation.heldout.rows(clients), federation.heldout.sizes(clients)
     real = torch.arange(rows.shape[1]) < sizes[:, None]
     return rows[real], clients[:, None].expand_as(rows)[real]

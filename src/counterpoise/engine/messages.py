@@ -14,7 +14,16 @@ from torch import Tensor
 from counterpoise.engine.client import Named, Program, Sent, Shared, Stake
 from counterpoise.method import Cohort
 
-__all__ = ["byte_count", "pack_broadcast", "pack_reply", "shown", "stack_replies", "template", "unpack_broadcast"]
+__all__ = [
+    "byte_count",
+    "pack_broadcast",
+    "pack_reply",
+    "shown",
+    "stack_replies",
+    "template",
+    "unpack_broadcast",
+    "unpack_reports",
+]
 
 Arrays = dict[str, Tensor]
 
@@ -46,6 +55,11 @@ def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
 def pack_reply(sent: Sent, examples: Tensor, steps: Tensor) -> Arrays:
     """What a client sends back; its state is not in it."""
     return {"update": sent.update, "examples": examples, "steps": steps} | _flatten("report", sent.reports)
+
+
+def unpack_reports(arrays: Mapping[str, Tensor]) -> Named:
+    """The reports within a reply."""
+    return _nest("report", arrays)
 
 
 def template(program: Program, shared: Shared, state: Named) -> Arrays:

@@ -104,6 +104,9 @@ class PerClient:
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])
 
+    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        return torch.stack([self.output(model, own) for model, own in zip(models, inputs, strict=True)])
+
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)

@@ -32,7 +32,7 @@ class Engine:
     device: str = "auto"
     """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
     threads: int | None = None
-    """CPU threads; by default one per core this process may use."""
+    """CPU threads; by default one per core this process may use, shared with the other ranks of a run on this machine."""
     chunk: int | None = None
     """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
     dtype: str = "float32"
@@ -109,4 +109,5 @@ class Engine:
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, there // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))

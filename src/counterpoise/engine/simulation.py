@@ -7,6 +7,7 @@ import copy
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -271,8 +272,8 @@ class Simulation(Trainer):
         for adversary, who in self.adversaries:
             cohort, strange = _expected(self._meddled(adversary, who, round, cohort, liars), present)
             absent |= strange
-        missing = [client for client in present if client not in cohort.ids and client not in absent]
-        absent |= dict.fromkeys(missing, SILENT)
+        missing = {*present} - {*cohort.ids} - {*absent}
+        absent |= dict.fromkeys(sorted(missing), SILENT)
         down = byte_count(pack_broadcast(shared)) * ready.asked
         return Heard(cohort, absent, {}, up, down, frozenset(liars), present, sent)
 
@@ -417,8 +418,9 @@ def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, s
     """What the server takes of what an adversary made of the replies: one from each client it asked."""
     if not isinstance(cohort, Cohort):
         raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")
-    strange = {client: "it was not asked" for client in cohort.ids if client not in drawn}
-    strange |= {client: "it replied more than once" for client in cohort.ids if cohort.ids.count(client) > 1}
+    asked = {*drawn}
+    strange = {client: "it was not asked" for client in cohort.ids if client not in asked}
+    strange |= {client: "it replied more than once" for client, times in Counter(cohort.ids).items() if times > 1}
     good = torch.tensor(
         [client not in strange for client in cohort.ids], dtype=torch.bool, device=cohort.updates.device
     )

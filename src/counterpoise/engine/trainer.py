@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
-from counterpoise.engine.batches import client_keys
+from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.perclient import PerClient
@@ -90,6 +92,7 @@ class Trainer:
             if self.engine.backend == "per-client":
                 self.engine = replace(self.engine, threads=1)
         device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
+        group = Group.join(device)
         self.federation = federation.to(device)
         module = copy.deepcopy(model).to(device=device, dtype=dtype)
         batched = self.engine.backend == "batched"
@@ -110,14 +113,24 @@ class Trainer:
             if batched
             else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
         )
+        if group is not None:
+            self.backend = Distributed(self.backend, self.program, group)
         self.module = module
         self.start = self.layout.flatten([p.detach() for p in module.parameters() if p.requires_grad]).clone()
         self.client_state = {
             p.name: Store(p.client_state(self.start), self.memory) for p in method.parts if p.client_state is not None
         }
         evaluation = evaluation or Evaluation()
-        trained = 0.0 if evaluation.settled else _work(federation, cohort, local)
-        self.evaluator = Evaluator(evaluation, self.backend, self.federation, scores, dtype, trained)
+        self.evaluator = Evaluator(
+            evaluation,
+            self.backend,
+            self.federation,
+            scores,
+            dtype,
+            trained=0.0 if evaluation.settled else cohort * _samples_trained(federation, local),
+            models=1 + sum(part.personal is not None for part in method.parts),
+            seed=seed,
+        )
 
     @property
     def memory(self) -> float:
@@ -147,7 +160,7 @@ class Trainer:
         for part in self.program.method.parts:
             store, own = self.client_state.get(part.name), part.personal
             if own is not None and store is not None:
-                each |= self.evaluator.evaluate_personal((client, own(model, store[client])) for client in store)
+                each |= self.evaluator.evaluate_personal(store, partial(_own_models, own, model, store))
         return each
 
     @contextlib.contextmanager
@@ -173,9 +186,14 @@ class Trainer:
             yield
 
 
-def _work(federation: Federation, cohort: int, local: Local) -> float:
-    """About how many samples a round trains on."""
-    if local.steps is not None:
-        return cohort * local.batch * float(torch.as_tensor(local.steps, dtype=torch.float64).mean())
-    first = federation.train.sizes(torch.arange(min(federation.clients, 1000)))
-    return cohort * float(first.double().mean()) * local.epochs
+def _samples_trained(federation: Federation, local: Local) -> float:
+    """What a client goes through in a round, in the mean over all clients, repetitions counted."""
+    clients = torch.arange(federation.clients)
+    sizes = federation.train.sizes(clients)
+    return float(seen(sizes, local.steps_of(clients, sizes), local.batch).double().mean()) * local.passes
+
+
+def _own_models(
+    own: Callable[[Tensor, Mapping[str, Tensor]], Tensor], model: Tensor, store: Store, clients: Sequence[int]
+) -> Tensor:
+    return torch.stack([own(model, store[client]) for client in clients])

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["cat", "fill", "leaves", "own", "replaced", "select", "stack", "where"]
+__all__ = ["cat", "fill", "leaves", "own", "pack", "replaced", "row_size", "select", "stack", "unpack", "where"]
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:
@@ -80,3 +80,23 @@ def fill(target: Any, source: Any) -> None:
                 f"a tensor of {of.dtype} {tuple(of.shape)} does not fit a buffer of {to.dtype} {tuple(to.shape)}"
             )
         to.copy_(of, non_blocking=True)
+
+
+def pack(tree: Any) -> Tensor:
+    """A stacked tree as bytes, a row for each client: ``[C, bytes]``."""
+    return torch.cat([t.contiguous().view(len(t), -1).view(torch.uint8) for t in leaves(tree) if t.numel()], 1)
+
+
+def row_size(like: Any) -> int:
+    """The bytes of a row of `pack`, given the tree of one client."""
+    return sum(t.numel() * t.element_size() for t in leaves(like))
+
+
+def unpack(rows: Tensor, like: Any) -> Any:
+    """The stacked tree that `pack` made rows of, given the tree of one client."""
+    columns = torch.split(rows, [t.numel() * t.element_size() for t in leaves(like)], 1)
+    stacked = []
+    for column, t in zip(columns, leaves(like), strict=True):
+        aligned = column.clone(memory_format=torch.contiguous_format).flatten()  # a column may begin at any byte
+        stacked.append(aligned.view(t.dtype).view(len(rows), *t.shape))
+    return replaced(like, stacked)

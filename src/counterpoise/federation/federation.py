@@ -138,7 +138,7 @@ class Federation:
         """A federation of your own arrays.
 
         `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample,
-        or one array of rows per client. `heldout` is the fraction of each client's data kept for
+        or one array of rows per client, which may be a table of them. `heldout` is the fraction of each client's data kept for
         its own accuracy; `probe` samples per class and `proxy` samples go to the server before the
         rest is dealt. Byte inputs become ``inputs * scale + shift`` in a batch. `identities` says whose
         each sample is, for ``cp.natural()``; `features` is how clients see pictures differently
@@ -249,28 +249,37 @@ def _assign(
                 "Clients that draw from a shared base leave no samples apart for a probe or proxy set."
             )
         return held
-    if isinstance(partition, np.ndarray | Tensor) or _whole(partition):
+    if (isinstance(partition, np.ndarray | Tensor) and partition.ndim != 2) or _whole(partition):
         owners = torch.as_tensor(partition)
         if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or _outside(owners):
             raise CounterpoiseError(
                 f"partition must give one client number, from 0, to each of the {len(targets)} samples."
             )
         return Table.of(owners.long()[kept], kept, int(owners.max()) + 1)
+    flat, sizes = _rows(partition)
+    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):
+        raise CounterpoiseError(f"partition names a sample outside 0 to {len(targets) - 1}.")
+    owners = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
+    if len(kept) < len(targets):
+        there = torch.isin(flat, kept)
+        owners, flat = owners[there], flat[there]
+    return Table.of(owners, flat, len(sizes))
+
+
+def _rows(partition: Any) -> tuple[Tensor, Tensor]:
+    """All clients' rows one after the other, and how many each has. By numpy, which is quick with a million small arrays."""
     try:
-        rows = [torch.as_tensor(r) for r in partition]
-        if not rows or any(len(r) and (r.ndim != 1 or r.is_floating_point() or r.dtype == torch.bool) for r in rows):
+        rows = [np.asarray(own.cpu() if isinstance(own, Tensor) else own) for own in partition]
+        if not rows or any(len(own) and (own.ndim != 1 or own.dtype.kind not in "iu") for own in rows):
             raise TypeError
     except (TypeError, ValueError, RuntimeError):
         raise CounterpoiseError(
             "partition must be a recipe such as cp.iid(clients=10), one client number per sample, "
             f"or one list of row numbers per client; this is of type {type(partition).__name__}."
         ) from None
-    flat = torch.cat([r.long() for r in rows])
-    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):
-        raise CounterpoiseError(f"partition names a sample outside 0 to {len(targets) - 1}.")
-    owners = torch.repeat_interleave(torch.arange(len(rows)), torch.tensor([len(r) for r in rows]))
-    there = torch.isin(flat, kept)
-    return Table.of(owners[there], flat[there], len(rows))
+    full = [own for own in rows if len(own)] or [np.empty(0, np.int64)]
+    flat = torch.from_numpy(np.concatenate(full).astype(np.int64, copy=False))
+    return flat, torch.from_numpy(np.fromiter(map(len, rows), np.int64, len(rows)))
 
 
 def _identities(identities: Array | None, samples: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import select
@@ -17,6 +16,11 @@ from typing import Any
 
 from counterpoise.errors import CounterpoiseError
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system, where pipes have no numbers to give
+    fcntl = None  # type: ignore[assignment]
+
 __all__ = ["Browser", "address", "browser", "find"]
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -25,8 +29,8 @@ _SECONDS = 120.0
 
 
 def find() -> str | None:
-    """The Chromium or Chrome on the path, if there is one."""
-    return next((found for name in _NAMES if (found := shutil.which(name))), None)
+    """The Chromium or Chrome on the path, if there is one that can be driven here."""
+    return None if fcntl is None else next((found for name in _NAMES if (found := shutil.which(name))), None)
 
 
 class Browser:

@@ -119,8 +119,8 @@ class Folder:
                 raise CounterpoiseError(f"Another process is running the run in {self.path}.") from None
             yield
 
-    def restore(self, simulation: Simulation) -> tuple[list[RoundRecord], str]:
-        """Bring a simulation and both files back to the checkpoint; lines written after it are dropped.
+    def restore(self, simulation: Simulation, writes: bool = True) -> tuple[list[RoundRecord], str]:
+        """Bring a simulation, and if this process `writes` both files, back to the checkpoint; later lines are dropped.
 
         A run that was killed before its first checkpoint goes back to its beginning.
         """
@@ -132,8 +132,9 @@ class Folder:
             raise CounterpoiseError(
                 f"{self.path} has lost rounds that its checkpoint counts; its metrics.jsonl or clients.jsonl is not whole."
             )
-        _rewrite(self.metrics, map(_metrics_line, records))
-        _rewrite(self.clients, map(_clients_line, records))
+        if writes:
+            _rewrite(self.metrics, map(_metrics_line, records))
+            _rewrite(self.clients, map(_clients_line, records))
         self.written = simulation.round
         return records, status
 

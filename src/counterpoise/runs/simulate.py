@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
+from counterpoise.engine.distributed import rank
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
@@ -97,7 +98,7 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
     loggers = resolve(log)
     simulation = made.simulation()
     run = Run(made.method.name, made.seed, simulation.module)
-    if out is None:
+    if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, path)
         return _go(simulation, run, made.rounds, on_round, None, loggers)
     folder = _create(made, simulation, run, out)
@@ -168,8 +169,9 @@ def resume(
     simulation = made.simulation()
     check_same(kept.config, describe(made, simulation))
     run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
-    with kept.locked():
-        run.rounds, run.status = kept.restore(simulation)
+    writes = rank() == 0
+    with kept.locked() if writes else contextlib.nullcontext():
+        run.rounds, run.status = kept.restore(simulation, writes)
         if run.status == "diverged":
             raise CounterpoiseError(
                 f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
@@ -180,8 +182,9 @@ def resume(
                 raise CounterpoiseError(
                     f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
                 )
-            kept.extend(rounds)
-        return _go(simulation, run, kept.config.rounds, on_round, kept, loggers)
+            if writes:
+                kept.extend(rounds)
+        return _go(simulation, run, rounds or kept.config.rounds, on_round, kept if writes else None, loggers)
 
 
 def _go(

@@ -1,0 +1,214 @@
+"""`python benchmarks/peers`: our engine, a bare torch loop, pfl 0.6.0 and Flower's simulation on the same work.
+
+First every arm does two rounds of one batch per epoch, from the same weights, and all must agree: so they do the same
+work. Then they take turns, and a ratio is the median over turns of two times of one turn. Peers keep their data on
+the device too, and use TF32 where ours does. With --cold each arm is also run as a program of its own,
+start-up and imports included, for 12 rounds; Flower's simulation is only measured so, as its actors start with every run.
+
+Peers come from benchmarks/install_peers.sh; what is absent is skipped with a word. Raw times go to
+benchmarks/results/. On a machine where nothing is installed: PYTHONPATH=src python benchmarks/peers ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from arms import Absent, Arm, Loop, Ours, Pfl, folder
+from works import WORKS, Work, machine
+
+import counterpoise as cp
+
+_HERE = Path(__file__).resolve().parent
+_OURS = {
+    "cpu": {"ours": {}, "ours, 1 thread": {"threads": 1}},
+    "cuda": {
+        "ours, float32": {"tf32": False},
+        "ours, TF32": {},
+        "ours, TF32, compiled": {"compile": True},
+        "ours, bf16": {"bf16": True},
+        "ours, bf16, compiled": {"bf16": True, "compile": True},
+    },
+}
+Make = Callable[[Work, bool], Arm]
+
+
+def arms(device: str, threads: int, more: list[str]) -> dict[str, tuple[Make, int]]:
+    """How to make each arm, and torch's threads while it runs."""
+    known = {field.name for field in dataclasses.fields(cp.Engine)}
+    ours: dict[str, dict[str, Any]] = dict(_OURS[device]) | dict(map(_option, more))
+    found: dict[str, tuple[Make, int]] = {}
+    for name, options in ours.items():
+        if unknown := options.keys() - known:
+            print(f"{name}: skipped, as the engine has no {', '.join(sorted(unknown))}")
+            continue
+        some = {"threads": threads, **options}
+        found[name] = (lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some)), some["threads"]
+    for threads_of in dict.fromkeys((1, threads)) if device == "cpu" else (threads,):
+        name = f", {threads_of} thread{'s' * (threads_of > 1)}" if device == "cpu" else ""
+        found[f"bare loop{name}"] = (lambda w, d: Loop(w, w.data(), w.model(d), device)), threads_of
+    found["pfl"] = (lambda w, d: Pfl(w, w.data(), w.model(d), device)), threads
+    if device == "cuda":
+        found["bare loop, bf16"] = (lambda w, d: Loop(w, w.data(), w.model(d), device, bf16=True)), threads
+        found["pfl, bf16"] = (lambda w, d: Pfl(w, w.data(), w.model(d), device, bf16=True)), threads
+    return found
+
+
+def _option(text: str) -> tuple[str, dict[str, Any]]:
+    name, _, options = text.partition(":")
+    return f"ours, {name}", {key: json.loads(value) for key, _, value in (o.partition("=") for o in options.split(","))}
+
+
+def check(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, float]:
+    """How far each arm's model is from the first loop's after two rounds of whole batches, relative to how far it went."""
+    small = dataclasses.replace(work, clients=5, cohort=5, batch=work.images, epochs=2)
+    start = torch.nn.utils.parameters_to_vector(small.model(False).parameters()).detach()
+    models = {}
+    for name, (make, threads) in makers.items():
+        torch.set_num_threads(threads)
+        arm = make(small, False)
+        arm.run(2)
+        models[name] = arm.weights().cpu()
+    reference = models[next(name for name in models if name.startswith("bare loop"))]
+    away = {name: float((w - reference).norm() / (reference - start).norm()) for name, w in models.items()}
+    for name, distance in away.items():
+        if not distance < (0.2 if "bf16" in name else 0.05):
+            sys.exit(
+                f"{name} does not do the same work: its model is {distance:.3g} away, relative to how far it went."
+            )
+    return away
+
+
+def timed(arm: Arm, rounds: int, threads: int, device: str) -> float:
+    torch.set_num_threads(threads)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    begun = time.perf_counter()
+    arm.run(rounds)
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - begun) / rounds
+
+
+def turns(work: Work, makers: dict[str, tuple[Make, int]], dropout: bool, asked: argparse.Namespace) -> dict[str, Any]:
+    made = {name: (make(work, dropout), threads) for name, (make, threads) in makers.items()}
+    for name, (arm, threads) in made.items():
+        print(f"  warm-up of {name}: {timed(arm, 2, threads, asked.device):.3f} s a round", flush=True)
+    times: dict[str, list[float]] = {name: [] for name in made}
+    for _ in range(asked.turns):
+        for name, (arm, threads) in made.items():
+            many = asked.rounds if name.startswith("ours") else max(1, asked.rounds // asked.slower)
+            times[name].append(timed(arm, many, threads, asked.device))
+    return times
+
+
+def cold(work: str, asked: argparse.Namespace) -> dict[str, list[float]]:
+    """Seconds of a whole program of 12 rounds, arms in turn."""
+    paths = [str(_HERE), str(Path(cp.__file__).parents[1])]
+    times: dict[str, list[float]] = {}
+    for _ in range(asked.cold):
+        for name in ("ours", "loop", "pfl", "flower"):
+            more = [str(folder("flower"))] if name == "flower" else []
+            quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+            path = os.pathsep.join([*more, *paths, os.environ.get("PYTHONPATH", "")])
+            command = [sys.executable, str(_HERE / "cold.py"), name, work, "12", asked.device, str(asked.threads)]
+            begun = time.perf_counter()
+            done = subprocess.run(
+                command, env={**os.environ, **quiet, "PYTHONPATH": path}, capture_output=True, text=True
+            )
+            if done.returncode:
+                print(f"  {name}, cold: skipped: {(done.stderr.strip() or 'it failed').splitlines()[-1]}", flush=True)
+                continue
+            times.setdefault(name, []).append(time.perf_counter() - begun)
+    return times
+
+
+def ratios(times: dict[str, list[float]], base: str) -> dict[str, float]:
+    return {
+        name: statistics.median(b / s for b, s in zip(times[base], own, strict=True)) for name, own in times.items()
+    }
+
+
+def table(times: dict[str, list[float]], title: str) -> str:
+    bases = [name for name in times if not name.startswith("ours") and "bf16" not in name]
+    over = {base: ratios(times, base) for base in bases if len(times[base]) == len(next(iter(times.values())))}
+    lines = [f"{title:52} {'ms':>9}" + "".join(f"  {'over ' + base:>22}" for base in over)]
+    for name, own in times.items():
+        cells = "".join(f"  {over[base][name]:20.2f} x" for base in over)
+        lines.append(f"  {name:50} {1000 * statistics.median(own):9.1f}{cells}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", action="append", choices=[*WORKS], help="may be given again [default: all]")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of an arm of ours in a turn")
+    parser.add_argument("--slower", type=int, default=1, help="peers do this many times fewer")
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", action="append", help="only arms with this in their name; may be given again")
+    parser.add_argument(
+        "--engine", action="append", default=[], metavar="NAME:KEY=VALUE,...", help="one more arm of ours"
+    )
+    parser.add_argument(
+        "--cold", type=int, default=0, metavar="TIMES", help="also whole programs of 12 rounds, so often"
+    )
+    parser.add_argument("--no-turns", action="store_true", help="only --cold")
+    parser.add_argument("--out", type=Path, help="[default: benchmarks/results/peers-DEVICE.json]")
+    asked = parser.parse_args()
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    makers = arms(asked.device, asked.threads, asked.engine)
+    if asked.only:
+        makers = {name: make for name, make in makers.items() if any(part in name for part in asked.only)}
+    results: dict[str, Any] = {"machine": machine(asked.device), "seconds_a_round": {}, "seconds_cold": {}, "away": {}}
+    results["asked"] = {key: value for key, value in vars(asked).items() if key != "out"}
+    tables = []
+    for name in asked.work or [*WORKS]:
+        work = WORKS[name]
+        if not asked.no_turns:
+            here = _present(work, makers)
+            results["away"][name] = away = check(work, here)
+            print(f"{work.about}: all arms do the same work, to {max(away.values()):.1g} of its way", flush=True)
+            for dropout in (False, True) if name == "cifar" else (False,):
+                title = f"{work.about}{', dropout' if dropout else ''}"
+                print(title, flush=True)
+                times = turns(work, here, dropout, asked)
+                results["seconds_a_round"][f"{name}{', dropout' if dropout else ''}"] = times
+                tables.append(table(times, f"{title}: a round"))
+        if asked.cold and name == "lenet5":
+            print(f"{work.about}: whole programs of 12 rounds", flush=True)
+            results["seconds_cold"][name] = cold(name, asked)
+            tables.append(table(results["seconds_cold"][name], f"{work.about}: 12 rounds with start-up"))
+    out = asked.out or _HERE.parent / "results" / f"peers-{asked.device}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(results, indent=1) + "\n")
+    print("\n" + "\n\n".join(tables) + f"\n\nRaw times: {out}")
+
+
+def _present(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, tuple[Make, int]]:
+    """The arms that can be made here; a word about the others."""
+    found = {}
+    tiny = dataclasses.replace(work, clients=2, cohort=2)
+    for name, (make, threads) in makers.items():
+        try:
+            make(tiny, False)
+        except (Absent, ImportError) as reason:
+            print(f"{name}: skipped: {reason}", flush=True)
+            continue
+        found[name] = (make, threads)
+    return found
+
+
+if __name__ == "__main__":
+    main()

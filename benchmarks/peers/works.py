@@ -1,0 +1,99 @@
+"""The works that are compared: model, data, batches, optimiser; the same for every arm."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import counterpoise as cp
+
+__all__ = ["WORKS", "Data", "Work", "machine", "pfl_cnn"]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Inputs, targets, and the rows of each client ``[N, n]``."""
+
+    inputs: Tensor
+    targets: Tensor
+    rows: Tensor
+
+    def to(self, device: str) -> Data:
+        return Data(self.inputs.to(device), self.targets.to(device), self.rows.to(device))
+
+
+@dataclass(frozen=True)
+class Work:
+    about: str
+    shape: tuple[int, ...]
+    clients: int
+    cohort: int
+    images: int
+    batch: int
+    epochs: int
+    lr: float
+    momentum: float = 0.0
+
+    def data(self) -> Data:
+        """Random samples: how long a round takes does not depend on them."""
+        generator = torch.Generator().manual_seed(0)
+        count = self.clients * self.images
+        inputs = torch.randn(count, *self.shape, generator=generator)
+        targets = torch.randint(0, 10, (count,), generator=generator)
+        return Data(inputs, targets, torch.arange(count).view(self.clients, self.images))
+
+    def model(self, dropout: bool, seed: int = 0) -> nn.Module:
+        torch.manual_seed(seed)
+        return pfl_cnn(dropout) if self.shape == (3, 32, 32) else cp.models.lenet5(self.shape)
+
+
+def pfl_cnn(dropout: bool) -> nn.Module:
+    """The network of pfl's CIFAR-10 benchmark: 1,626,442 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        *([nn.Dropout(0.25)] if dropout else []),
+        nn.Flatten(),
+        nn.Linear(64 * 14 * 14, 128),
+        nn.ReLU(),
+        *([nn.Dropout(0.5)] if dropout else []),
+        nn.Linear(128, 10),
+    )
+
+
+_LENET = {"shape": (1, 28, 28), "images": 120, "batch": 20, "epochs": 3, "lr": 0.01, "momentum": 0.9}
+WORKS = {
+    "cifar": Work("pfl's CIFAR-10 benchmark, cohort 50", (3, 32, 32), 1000, 50, 50, 10, 1, 0.1),
+    "lenet5": Work("LeNet-5, 5 clients x 120 images, batch 20, 3 epochs", clients=5, cohort=5, **_LENET),
+    "lenet5-100": Work("LeNet-5, 100 clients x 120 images, batch 20, 3 epochs", clients=100, cohort=100, **_LENET),
+}
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What a result was measured on."""
+    found = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    }
+    found |= {"torch": torch.__version__, "system": platform.platform()}
+    names = {line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "CPU part"))}
+    if names:
+        found["cpu"] = ", ".join(sorted(names))
+    if device == "cuda":
+        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    return found
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []

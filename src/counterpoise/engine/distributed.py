@@ -1,0 +1,197 @@
+"""One simulation on several processes, each with a share of the cohort: what `torchrun` starts.
+
+Every rank holds the whole federation and the whole server, and draws the same cohorts and batches; what is split is
+local training. A round has one exchange, an all-gather of the ranks' packed replies, after which all ranks know the
+same and go on alike. How a rank fared travels with its replies, so that one that fails or is stopped ends all
+of them, and so does a digest of the model it started from, so that ranks which drifted apart are noticed.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from counterpoise.engine.backend import Backend, Job
+from counterpoise.engine.client import Program, Sent
+from counterpoise.engine.messages import template, unpack_reports
+from counterpoise.engine.trees import pack, row_size, select, unpack
+from counterpoise.errors import CounterpoiseError, Interrupted
+
+__all__ = ["Distributed", "Group", "first_to_say", "rank"]
+
+_WELL, _STOPPED, _FAILED = 0, 1, 2
+_SAID = "counterpoise/said"
+_TEXT = 1000
+"""Bytes of a failure's sentence that travel."""
+
+
+def rank() -> int:
+    """This process's number; 0 in a run of one process."""
+    return int(os.environ["RANK"]) if _launched() else 0
+
+
+def first_to_say() -> bool:
+    """Whether it is for this process to say how the run ended: rank 0, or another when rank 0 says nothing."""
+    if not _launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return rank() == 0
+    store = next(rendezvous("env://"))[0]
+    if rank():
+        with contextlib.suppress(RuntimeError):  # nobody has said it in that time
+            store.wait([_SAID], timedelta(seconds=5))
+            return False
+    return bool(store.add(_SAID, 1) == 1)
+
+
+def _launched() -> bool:
+    """By torchrun, or by something that sets the same variables."""
+    return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() and int(
+        os.environ["WORLD_SIZE"]
+    ) > 1
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes of this run."""
+
+    rank: int
+    size: int
+    wire: torch.device | None
+    """Where packets lie when they are exchanged; None where they are."""
+
+    @classmethod
+    def join(cls, device: torch.device) -> Group | None:
+        """The group this process was launched in, or None if it runs alone."""
+        if not _launched():
+            return None
+        here = int(os.environ.get("LOCAL_RANK", 0))
+        on_gpu = device.type == "cuda"
+        shared = on_gpu and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count()
+        if on_gpu and device.index is None:
+            torch.cuda.set_device(here % torch.cuda.device_count())
+        if not dist.is_initialized():
+            try:
+                dist.init_process_group("nccl" if on_gpu and not shared else "gloo")
+            except RuntimeError as error:
+                raise CounterpoiseError(
+                    f"Rank {rank()} could not join the others: {str(error).splitlines()[0]}."
+                ) from error
+            atexit.register(_leave)
+        return cls(
+            dist.get_rank(), dist.get_world_size(), None if dist.get_backend() == "nccl" else torch.device("cpu")
+        )
+
+    def gather(self, packet: Tensor) -> Tensor:
+        """Every rank's packet ``[R, bytes]``."""
+        sent = packet if self.wire is None else packet.to(self.wire)
+        got = sent.new_empty(self.size, len(sent))
+        try:
+            dist.all_gather(list(got), sent)
+        except RuntimeError as error:
+            raise CounterpoiseError(
+                "Another rank of this run has ended, and with it the run. What that rank said tells why."
+            ) from error
+        return got.to(packet.device)
+
+
+def _leave() -> None:
+    with contextlib.suppress(Exception):
+        dist.destroy_process_group()
+
+
+class _Halt(threading.Event):
+    """A wish to stop: ranks act on it together, at their next exchange, and so it is never seen between two rounds."""
+
+    def __init__(self, inner: threading.Event) -> None:
+        super().__init__()
+        self._inner = inner
+
+    def set(self) -> None:
+        self._inner.set()
+
+
+class Distributed:
+    """A backend that trains this rank's share of a cohort on another backend, and shares the replies."""
+
+    def __init__(self, inner: Backend, program: Program, group: Group) -> None:
+        self.halt: threading.Event = _Halt(inner.halt)
+        self._inner, self._program, self._group = inner, program, group
+        self._like: Any = None
+
+    def plan(self, job: Job) -> Any:
+        mine = self._shares(job)[self._group.rank]
+        return self._inner.plan(job.some(mine)) if len(mine) else None
+
+    def _shares(self, job: Job) -> list[Tensor]:
+        """The places of every rank in the cohort, the longest clients dealt out first, so that shares are alike."""
+        order = job.steps.argsort(descending=True, stable=True)
+        return [order[rank :: self._group.size] for rank in range(self._group.size)]
+
+    def train(self, job: Job, planned: Any = None) -> Sent:
+        shares, ranks = self._shares(job), self._group.size
+        like = self._one_reply(job)
+        fared, rows = _WELL, job.shared.start.new_empty(0, row_size(like), dtype=torch.uint8)
+        failure: BaseException | None = None
+        try:
+            mine = shares[self._group.rank]
+            if len(mine):
+                rows = pack(self._inner.train(job.some(mine), planned))
+        except Interrupted as stopped:
+            fared, failure = _STOPPED, stopped
+        except Exception as error:
+            fared, failure = _FAILED, error
+        packets = self._group.gather(_packet(fared, failure, job.shared.start, rows, len(shares[0])))
+        heads = packets[:, :16].contiguous().view(torch.int64).tolist()
+        if failure is not None:
+            raise failure
+        for other, (how, _) in enumerate(heads):
+            if how == _FAILED:
+                text = bytes(packets[other, 16 : 16 + _TEXT].tolist()).rstrip(b"\0").decode(errors="replace")
+                raise CounterpoiseError(f"Rank {other} failed, and with it the run: {text}")
+        if any(how == _STOPPED for how, _ in heads):
+            raise Interrupted("Stopped.")
+        if len({digest for _, digest in heads}) > 1:
+            raise CounterpoiseError(
+                "The ranks do not hold the same model any more. Give all of them the same program, arguments and data, "
+                "on machines of one kind."
+            )
+        replies = packets[:, 16 + _TEXT :].reshape(ranks, len(shares[0]), -1)
+        rows = torch.cat([replies[rank, : len(share)] for rank, share in enumerate(shares)])
+        return Sent(*unpack(rows[torch.cat(shares).argsort().to(rows.device)], like))
+
+    def _one_reply(self, job: Job) -> Sent:
+        """What one client ends a round with, for its layout: the same in every round."""
+        if self._like is None:
+            start, state = job.shared.start, select(job.state, 0)
+            reports = unpack_reports(template(self._program, job.shared, state))
+            self._like = Sent(start, reports, state, start.new_zeros(()))
+        return self._like  # type: ignore[no-any-return]
+
+    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        return self._inner.outputs(models, inputs)
+
+    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+        return self._inner.own_outputs(models, inputs)
+
+    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+        return self._inner.output(model, inputs)
+
+
+def _packet(fared: int, failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
+    """How a rank fared, a digest of the model it began with, a failure's sentence, and its replies padded to `width`."""
+    bits = start.contiguous().view(torch.int64 if start.element_size() == 8 else torch.int32)
+    digest = (bits * torch.arange(1, len(bits) + 1, device=bits.device)).sum(dtype=torch.int64)
+    head = torch.stack([torch.full_like(digest, fared), digest]).view(torch.uint8)
+    text = ("" if failure is None else str(failure) or type(failure).__name__).encode()[:_TEXT].ljust(_TEXT, b"\0")
+    body = rows.new_zeros(width, rows.shape[1])
+    body[: len(rows)] = rows
+    return torch.cat([head, torch.tensor(list(text), dtype=torch.uint8, device=start.device), body.flatten()])
