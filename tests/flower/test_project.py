@@ -6,6 +6,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import time
 import tomllib
 
 import pytest
@@ -101,3 +102,30 @@ def test_a_nodes_two_keys_belong_together(tmp_path):
     private = serialization.load_ssh_private_key((tmp_path / "key").read_bytes(), None)
     public = serialization.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
     assert private.public_key().public_numbers() == public.public_numbers()
+
+
+@pytest.mark.parametrize("how", ["end", "kill"])
+def test_a_process_is_ended_with_all_that_it_started(tmp_path, how):
+    """Flower puts some of its processes into sessions of their own."""
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.logs.mkdir(parents=True)
+    told = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time; c = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+        f"open({str(told)!r}, 'w').write(str(c.pid) + ' '); time.sleep(1000)"
+    )
+    deployment._start("site-0", sys.executable, "-c", code)
+    process = deployment.processes["site-0"]
+    while not told.exists() or not told.read_text().endswith(" "):
+        assert process.poll() is None
+        time.sleep(0.05)
+    deployment.end() if how == "end" else deployment.kill("site-0")
+    assert process.poll() is not None
+    for _ in range(200):
+        state = subprocess.run(["ps", "-o", "stat=", "-p", told.read_text().strip()], capture_output=True, text=True)
+        if state.stdout.strip()[:1] in ("", "Z"):  # gone, or waiting for an init to notice
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail("the child lives on")

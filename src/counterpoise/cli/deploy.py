@@ -13,7 +13,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from counterpoise.cli.progress import watched
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 
@@ -59,19 +58,20 @@ def local(
     kept = (out or folder / "runs" / "local").resolve()
     console = Console(stderr=True)
     say = console.status("starting the SuperLink and its nodes ...")
-    with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
-        say.update("submitting the run ...")
-        run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
-        say.stop()
-        with watched(folder.name, rounds) as on_round:
-            for record in running.rounds(run, kept):
-                if on_round is not None:
-                    on_round(record)
+    try:
+        with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
+            say.update("submitting the run ...")
+            run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
+            say.stop()
+            for record in running.rounds(run, kept, rounds):
                 typer.echo(_line(record, rounds))
-        say.update("taking everything down ...")
-        say.start()
+            say.update("taking everything down ...")
+            say.start()
+    except KeyboardInterrupt:  # told here, before click makes a bare abort of it
+        typer.echo("Stopped, and everything taken down. The same command goes on from the last round.", err=True)
+        raise typer.Exit(130) from None
     typer.echo(f"kept in: {kept}")
-    _report(kept)
+    typer.echo(f"report: {_report(kept)}")
 
 
 def _line(record: RoundRecord, rounds: int) -> str:
@@ -88,9 +88,10 @@ def _line(record: RoundRecord, rounds: int) -> str:
     return "\n".join(lines)
 
 
-def _report(run: Path) -> None:
-    """The report of the run, where there is a report to be had."""
-    # The one place to call it from, as soon as counterpoise.report is there.
+def _report(run: Path) -> Path:
+    from counterpoise.report import write  # plotly, which takes its time
+
+    return write(run)
 
 
 @contextlib.contextmanager

@@ -66,6 +66,9 @@ class Deployment:
     def __enter__(self) -> Deployment:
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
+        # A new SuperLink each time: an old one's database believes in nodes that are gone. The run is in its own folder.
+        for old in self.work.glob("state.db*"):
+            old.unlink()
         certify(self.certificates)
         try:
             self.start_link()
@@ -113,21 +116,27 @@ class Deployment:
     def kill(self, name: str) -> None:
         """Kill a process and its children at once, as a crash of its machine would."""
         process = self.processes.pop(name)
+        children = _descendants(process.pid)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+        _end(children)
 
     def end(self) -> None:
         """End every process: politely, then not."""
-        for process in self.processes.values():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-        deadline = time.monotonic() + _SECONDS_TO_END
-        for process in self.processes.values():
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, deadline - time.monotonic()))
-        for name in list(self.processes):
-            self.kill(name)
+        children = [child for process in self.processes.values() for child in _descendants(process.pid)]
+        try:
+            for process in self.processes.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + _SECONDS_TO_END
+            for process in self.processes.values():
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, deadline - time.monotonic()))
+        finally:  # also where a second Ctrl-C ends the waiting
+            for name in list(self.processes):
+                self.kill(name)
+            _end(children)
 
     def _start(self, name: str, program: str, *flags: str, **options: object) -> None:
         command = [program, *flags, *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
@@ -181,13 +190,10 @@ class Deployment:
 
     def _register(self) -> None:
         """Make a key for every node that has none, and register it under the node's name."""
-        for node in range(self.nodes):
-            key, done = self.keys / f"site-{node}", self.keys / f"site-{node}.registered"
+        for key in (self.keys / f"site-{node}" for node in range(self.nodes)):
             if not key.exists():
                 make_key(key)
-            if not done.exists():
-                self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
-                write_private(done, b"")
+            self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
@@ -204,28 +210,45 @@ class Deployment:
         """What the run's server said."""
         return self.flwr("log", str(run), "dep", "--show")
 
-    def rounds(self, run: int, out: Path, seen: int = 0) -> Iterator[RoundRecord]:
-        """The rounds of a run as they come, from the folder it is kept in, until it ends; `seen` of them are known."""
-        asked = time.monotonic()
+    def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
+        """The rounds of a run as they come, from the folder it is kept in, until it has ended; those before it too."""
+        seen, asked, ended = 0, time.monotonic(), ""
         while True:
-            ended = ""
-            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
-                asked, ended = time.monotonic(), self.status(run)
-            status = ""
-            if (out / "checkpoint" / "checkpoint.json").exists():
-                index = read_index(out / "checkpoint")
-                for record in [r for r in Folder.open(out).records() if seen < r.round <= index["round"]]:
+            index = read_index(out / "checkpoint") if (out / "checkpoint" / "checkpoint.json").exists() else None
+            for record in [] if index is None else Folder.open(out).records():
+                if seen < record.round <= index["round"]:  # type: ignore[index]
                     seen, asked = record.round, time.monotonic()
                     yield record
-                status = index["status"]
-            if status in ("finished", "diverged"):
+            if index is not None and index["status"] == "finished" and index["round"] >= last:
                 return
-            if ended.startswith("finished"):
+            if ended:
                 raise CounterpoiseError(
                     f"The run ended as {ended}. What its server said last:\n"
                     + "\n".join(self.log(run).splitlines()[-15:])
                 )
+            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
+                asked, status = time.monotonic(), self.status(run)
+                ended = status if status.startswith("finished") else ""  # and look once more at what it left
             time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All that a process started, and these in turn: Flower puts some of them into sessions of their own."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [[int(number) for number in line.split()] for line in listed.splitlines()]
+    found, todo = [], [pid]
+    while todo:
+        above = todo.pop()
+        below = [child for child, parent in pairs if parent == above]
+        found += below
+        todo += below
+    return found
+
+
+def _end(processes: list[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
 
 
 def free_port() -> int:

@@ -1,0 +1,38 @@
+"""`counterpoise deploy`, as far as it goes without a deployment; tests/flower/test_deployment.py has one."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from counterpoise.cli.app import app
+from counterpoise.cli.deploy import _line
+from counterpoise.engine import Outcome, RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Verdict
+
+
+def test_new_says_what_it_wrote_and_what_to_do_next(tmp_path):
+    done = CliRunner().invoke(app, ["deploy", "new", str(tmp_path / "site")])
+    assert done.exit_code == 0
+    assert done.output.splitlines() == [
+        *(f"written: {tmp_path / 'site' / name}" for name in ("app.py", "pyproject.toml", ".gitignore")),
+        f"try it: counterpoise deploy local {tmp_path / 'site'}",
+    ]
+
+
+def test_local_without_an_app_says_how_to_make_one(tmp_path):
+    with pytest.raises(CounterpoiseError, match="Make one with: counterpoise deploy new"):
+        CliRunner().invoke(app, ["deploy", "local", str(tmp_path)], catch_exceptions=False)
+
+
+def test_a_round_is_told_with_who_was_left_out_and_who_lied():
+    lie = Verdict(681.0, 232.0, 224.0, 240.0, 69.2, "corrected", "it claims 2.9 times what its training shows")
+    outcome = Outcome({0: 5, 3: 681}, {0: 1.0}, {1: "it did not reply"}, verdicts={0: lie, 3: lie})
+    record = RoundRecord(2, (0, 1, 3), outcome, {"train_loss": 1.0, "loss": 0.51234, "accuracy": 0.875}, seconds=17.2)
+    assert _line(record, 5).splitlines() == [
+        "round 2 of 5: 2 of 3 clients, loss 0.5123, accuracy 0.875, 17 s",
+        "  client 1 is left out: it did not reply",
+        "  client 0's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
+        "  client 3's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
+    ]
