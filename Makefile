@@ -7,7 +7,7 @@ BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 # Named one by one, because pdoc passes over modules that their package does not export.
-MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
+MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py ! -path '*/convolution/kernels.py' | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

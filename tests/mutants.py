@@ -11,6 +11,8 @@ arguments choose the mutants that contain one of them.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import queue
 import re
@@ -34,29 +36,63 @@ SECONDS = 600
 
 PASSED, FAILED, FOREIGN, UNIMPORTABLE, UNCOLLECTED = 0, 1, 90, 91, 92
 
-# Runs in a process of its own, in a copy of the checkout. An import error or a collection error must
-# not pass for a failing test, and under -x pytest gives both the same exit code: hence the plugin.
+# A worker: it imports what is slow to import and never changes, then forks for every job, in a copy of the
+# checkout. It runs nothing itself, as a fork after OpenMP has run would hang. An import error or a collection error
+# must not pass for a failing test, and under -x pytest gives both the same exit code: hence the plugin.
 DRIVER = f"""
-import importlib, pathlib, sys, traceback
+import importlib, json, os, pathlib, signal, sys, traceback
 import pytest
+for name in ("torch", "torch.func", "scipy.stats", "sklearn.datasets", "pandas", "pydantic", "typer", "flwr.app"):
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass
 
 class Collection:
     failed = False
     def pytest_collectreport(self, report):
         self.failed |= report.failed
 
-home, module, *arguments = sys.argv[1:]
-try:
-    found = pathlib.Path(importlib.import_module(module).__file__).resolve()
-except BaseException:
-    traceback.print_exc()
-    sys.exit({UNIMPORTABLE})
-if not found.is_relative_to(home):
-    print(found)
-    sys.exit({FOREIGN})
-collection = Collection()
-code = pytest.main(arguments, plugins=[collection])
-sys.exit({UNCOLLECTED} if collection.failed else int(code))
+def child(home, module, arguments):
+    os.setsid()
+    os.chdir(home)
+    os.environ["PYTHONPATH"] = os.path.join(home, "src")
+    sys.path[:] = [os.path.join(home, "src"), *(p for p in sys.path if p)]
+    # An editable install finds the package by hooks of its own, before the path is looked at.
+    sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__ + getattr(f, "__name__", "")]
+    try:
+        found = pathlib.Path(importlib.import_module(module).__file__).resolve()
+    except BaseException:
+        traceback.print_exc()
+        return {UNIMPORTABLE}
+    if not found.is_relative_to(home):
+        print(found)
+        return {FOREIGN}
+    collection = Collection()
+    code = pytest.main(arguments, plugins=[collection])
+    return {UNCOLLECTED} if collection.failed else int(code)
+
+answers = os.fdopen(os.dup(1), "w")
+for line in sys.stdin:
+    home, module, arguments, output, seconds = json.loads(line)
+    pid = os.fork()
+    if not pid:
+        code = 3
+        try:
+            written = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0), os.dup2(written, 1), os.dup2(written, 2)
+            code = child(home, module, arguments)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(code)
+    signal.signal(signal.SIGALRM, lambda *_: os.killpg(pid, signal.SIGKILL))
+    signal.alarm(seconds)
+    _, status = os.waitpid(pid, 0)
+    signal.alarm(0)
+    code = os.waitstatus_to_exitcode(status)
+    print(json.dumps(code if code >= 0 else None), file=answers, flush=True)
 """
 
 REASONS = {
@@ -125,37 +161,49 @@ def copy(folder: Path) -> Path:
     return folder.resolve()
 
 
-def run(home: Path, module: str, tests: Sequence[str], threads: int) -> tuple[int | None, str]:
-    """The exit code, None when time ran out, and the output of some tests on the copy in `home`."""
-    environment = os.environ | {
-        "PYTHONPATH": str(home / "src"),
-        # A mutant can have the size and the second of the source before it: bytecode would be stale.
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "OMP_NUM_THREADS": str(threads),
-        "MKL_NUM_THREADS": str(threads),
-        "PYTEST_ADDOPTS": "",
-    }
-    options = ["-x", "-q", "-p", "no:cacheprovider"]
-    command = [sys.executable, "-c", DRIVER, str(home), module, *options, *tests]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=home,
+class Worker:
+    """A copy of the checkout, and a process that runs tests on it."""
+
+    def __init__(self, folder: Path, threads: int = 1) -> None:
+        self.home = copy(folder / "checkout")
+        self.output = folder / "output"
+        environment = os.environ | {
+            # A mutant can have the size and the second of the source before it: bytecode would be stale.
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            "PYTEST_ADDOPTS": "",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER],
+            cwd=self.home,
             env=environment,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
-            timeout=SECONDS,
         )
-    except subprocess.TimeoutExpired:
-        return None, ""
-    return done.returncode, done.stdout
+
+    def run(self, module: str, tests: Sequence[str], seconds: int = SECONDS) -> tuple[int | None, str]:
+        """The exit code, None when time ran out, and the output of some tests on the copy."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", *tests]
+        print(
+            json.dumps([str(self.home), module, arguments, str(self.output), seconds]),
+            file=self.process.stdin,
+            flush=True,
+        )
+        code = json.loads(self.process.stdout.readline())
+        return code, self.output.read_text(encoding="utf-8", errors="replace")
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
 
 
-def judge(mutant: Mutant, home: Path) -> Verdict:
+def judge(mutant: Mutant, worker: Worker) -> Verdict:
     """Apply the mutant in the copy, run its tests, and put the source back."""
-    path = home / PACKAGE / mutant.file
+    path = worker.home / PACKAGE / mutant.file
     if not path.is_file():
         return Verdict("broken", f"there is no file {mutant.file}")
     source = path.read_text(encoding="utf-8")
@@ -164,7 +212,7 @@ def judge(mutant: Mutant, home: Path) -> Verdict:
         return Verdict("broken", f"its text occurs {count} times in {mutant.file}")
     path.write_text(source.replace(mutant.find, mutant.replace), encoding="utf-8")
     try:
-        code, output = run(home, mutant.module, mutant.tests, threads=1)
+        code, output = worker.run(mutant.module, mutant.tests)
     finally:
         path.write_text(source, encoding="utf-8")
     if code == FAILED:
@@ -183,26 +231,32 @@ def main(words: Sequence[str]) -> int:
         print(f"no mutant is named like {' or '.join(words)}" if words else "there are no mutants", file=sys.stderr)
         return 2
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        homes: queue.SimpleQueue[Path] = queue.SimpleQueue()
-        for worker in range(WORKERS):
-            homes.put(copy(Path(folder) / str(worker)))
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, contextlib.ExitStack() as ending:
+        idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        workers = [Worker(Path(folder) / str(number)) for number in range(WORKERS)]
+        for worker in workers:
+            ending.callback(worker.end)
+            idle.put(worker)
 
-        home = homes.get()
+        # Whole first, in as many parts as there are workers.
         tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
-        code, output = run(home, "counterpoise", tests, threads=WORKERS)
-        homes.put(home)
-        if code != PASSED:
-            print(output)
-            print("mutants: the tests must pass before anything is broken", file=sys.stderr)
-            return 1
+        with ThreadPoolExecutor(WORKERS) as pool:
+            parts = [tests[number::WORKERS] for number in range(WORKERS)]
+            for code, output in pool.map(
+                lambda some: some[0].run("counterpoise", some[1], 6 * SECONDS) if some[1] else (PASSED, ""),
+                zip(workers, parts, strict=True),
+            ):
+                if code != PASSED:
+                    print(output)
+                    print("mutants: the tests must pass before anything is broken", file=sys.stderr)
+                    return 1
 
         def turn(mutant: Mutant) -> Verdict:
-            home = homes.get()
+            worker = idle.get()
             try:
-                return judge(mutant, home)
+                return judge(mutant, worker)
             finally:
-                homes.put(home)
+                idle.put(worker)
 
         counts = {"caught": 0, "SURVIVED": 0, "broken": 0}
         width = max(len(mutant.name) for mutant in mutants)
