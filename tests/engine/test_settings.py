@@ -358,3 +358,19 @@ def test_claims_too_large_to_count_are_left_out():
     record = started(adversary=lie).advance()
     assert set(record.outcome.excluded) == {0, 1}
     assert record.outcome.weights == {2: 1.0}
+
+
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_onednn_is_as_the_setting_says_for_the_time_of_a_round(asked):
+    seen, before = [], torch.backends.mkldnn.enabled
+
+    def loss(outputs, targets):
+        seen.append(torch.backends.mkldnn.enabled)
+        return F.cross_entropy(outputs, targets, reduction="none")
+
+    simulation = started(loss=loss, engine=replace(double(), onednn=asked))
+    seen.clear()
+    simulation.advance()
+    assert set(seen) == {simulation.engine.onednn}
+    assert simulation.engine.onednn in ((True, False) if asked is None else (asked,))
+    assert torch.backends.mkldnn.enabled == before

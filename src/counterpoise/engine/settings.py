@@ -7,6 +7,7 @@ load or free memory, and is written into the run: for one resolved setting a run
 from __future__ import annotations
 
 import os
+import platform
 from dataclasses import dataclass, replace
 
 import torch
@@ -47,6 +48,8 @@ class Engine:
     convolutions: str = "auto"
     """On a GPU, 'triton' (kernels for stacks of clients) or 'torch' (grouped convolutions); auto takes the first where it
     can be had."""
+    onednn: bool | None = None
+    """On a CPU, let torch use oneDNN; by default not on ARM, where it made every one of our models slower, up to twice."""
     store_gib: float = 4.0
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 
@@ -105,6 +108,7 @@ class Engine:
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or _cores(),
             chunk=self.chunk or min(max(cohort, 1), most),
+            onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 
 

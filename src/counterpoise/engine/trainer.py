@@ -170,6 +170,8 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             torch.set_num_threads(self.engine.threads or before)
             stack.callback(torch.set_num_threads, before)
+            stack.callback(setattr, torch.backends.mkldnn, "enabled", torch.backends.mkldnn.enabled)
+            torch.backends.mkldnn.enabled = bool(self.engine.onednn)  # type: ignore[assignment]
             if self.program.second_order:  # the only attention kernel that can be differentiated twice
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             if torch.device(self.engine.device).type == "cuda":

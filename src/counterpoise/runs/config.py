@@ -78,6 +78,7 @@ class EngineConfig(_Table):
     bf16: bool = False
     compile: bool = False
     convolutions: str = "auto"
+    onednn: bool | None = None
     store_gib: float = 4.0
 
 
