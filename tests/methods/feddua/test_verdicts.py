@@ -496,6 +496,48 @@ def test_the_server_rehearses_a_ladder_of_sizes_every_ten_rounds() -> None:
     assert np.diff(np.log(ladder)) == pytest.approx([math.log(200 / BATCH) / 7] * 7, abs=0.1)
 
 
+@pytest.mark.parametrize(("count", "liars"), [(1, 1), (2, 1), (4, 1), (4, 2)])
+def test_below_five_clients_the_servers_own_training_judges_reports(count, liars) -> None:
+    """Its eight rehearsals are honest, whoever lies."""
+    true, lies = TRUE[6 : 6 + count], np.arange(count) < liars
+    outcome = server(direct(prior="proxy"), D).receive(replies(true, np.where(lies, 3 * true, true)), Rehearsing(1))
+    assert [v.action for v in outcome.verdicts.values()] == ["corrected" if lie else "accepted" for lie in lies]
+    assert [v.estimated for v in outcome.verdicts.values()] == pytest.approx(true, abs=BATCH)
+
+
+def test_three_liars_of_four_hide_one_another_beside_the_rehearsals() -> None:
+    """A limit: of four clients and eight rehearsals they are a quarter."""
+    claimed = np.where(np.arange(4) < 3, 3 * TRUE[6:10], TRUE[6:10])
+    outcome = server(direct(prior="proxy"), D).receive(replies(TRUE[6:10], claimed), Rehearsing(1))
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+
+
+def test_below_five_clients_the_update_is_held_against_nothing() -> None:
+    """A gradient forged to fit the claim passes the report; three others are no measure of an update."""
+    true, lie = np.array([40, 48, 56, 64]), np.array([20.0, 1.0, 1.0, 1.0])
+    told = {"gradient": replies(true).reports["counts"]["gradient"].numpy() / lie}
+    actions = {}
+    for evidence in ("both", "displacement"):
+        ours = server(direct(prior="proxy", evidence=evidence, threshold=1.0), D)
+        outcome = ours.receive(replies(true, true * lie, told=told), Rehearsing(1))
+        actions[evidence] = {(v.action, v.reason) for v in outcome.verdicts.values()}
+    few = "fewer than 5 clients have been seen"
+    assert actions == {"both": {("accepted", "")}, "displacement": {("accepted", few)}}
+
+
+def test_below_five_clients_the_branch_is_judged_by_nobody() -> None:
+    phi = np.zeros((4, branch.LAYOUT.size))
+
+    class Branched(Rehearsing):
+        def rehearse(self, sizes):
+            return replies(sizes, phi=np.zeros((len(sizes), branch.LAYOUT.size)))
+
+    ours = server(feddua(prior="proxy"), D)
+    outcome = ours.receive(replies(TRUE[:4], TRUE[:4] * [10.0, 1.0, 1.0, 1.0], phi=phi), Branched(1))
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    assert {v.reason for v in outcome.verdicts.values()} == {"fewer than 5 clients have been seen"}
+
+
 @pytest.mark.parametrize("prior", ["cohort", "proxy"])
 def test_a_third_of_liars_hides_itself_in_the_spread(prior) -> None:
     """A limit of both priors: what is usual among clients is learned from the clients, a fifth of whom may lie."""
