@@ -198,6 +198,13 @@ def test_only_liars_of_the_cohort_are_recorded() -> None:
     assert 0 < lied < sum(c in (0, 2, 4) for r in records for c in r.cohort)
 
 
+@pytest.mark.parametrize("options", [{"clients": [0, 2]}, {"a_round": 2}])
+def test_who_claims_one_times_its_data_is_no_liar(options) -> None:
+    spy, record, _ = sent(claims(1.0, **options))
+    assert record.liars == ()
+    assert spy.cohorts[0].examples.tolist() == SIZES
+
+
 # ---------------------------------------------------------------- data
 
 

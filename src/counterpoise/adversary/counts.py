@@ -39,6 +39,8 @@ def claims(
     last: Last = None,
 ) -> Adversary:
     """Claims a multiple of its data count, and is honest otherwise."""
+    # One times its data is the truth: nobody acts, and nobody is on record as a liar.
+    often = often if factor != 1 else 0.0
     return Adversary(clients, fraction, often, _liar(factor), a_round=a_round, first=first, last=last)
 
 
