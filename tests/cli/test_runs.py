@@ -71,7 +71,7 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert "left alone" in cli("runs", "rm", "runs", "--yes")[2]
     assert "left alone" in cli("runs", "rm", "runs/deep/fedavg", "runs/deep", "--yes")[2]
     assert Path("runs/deep/fedavg").exists()
-    assert cli("runs", "rm", "runs/deep/fedavg", "--yes")[1] == "removed: 1 runs\n"
+    assert cli("runs", "rm", "runs/deep/fedavg", "--yes")[1] == "removed: 1 run\n"
     assert not Path("runs/deep/fedavg").exists()
     assert cli("runs", "list", "nowhere")[2] == "Error: There is no folder nowhere.\n"
 

@@ -270,6 +270,14 @@ def test_the_bootstrap_of_two_values_has_three_means():
     assert (low, high) == (0.5, 0.5)
 
 
+def test_students_interval_of_two_values_is_cauchys():
+    """With one degree of freedom t is Cauchy's, whose quantile is a tangent; the standard error of 0 and 1 is a half."""
+    half = math.tan(math.pi * (0.975 - 0.5)) / 2
+    assert m.student_interval([0.0, 1.0]) == pytest.approx((0.5 - half, 0.5 + half))
+    assert m.student_interval([0.2, 0.2, 0.2]) == pytest.approx((0.2, 0.2))
+    assert math.isnan(m.student_interval([1.0])[0])
+
+
 def test_seeds_that_do_not_differ_and_too_few():
     same = m.paired([0.5, 0.6], [0.5, 0.6])
     assert same == (2, 0.0, 0.0, 0.0, 1.0)

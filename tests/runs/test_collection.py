@@ -89,6 +89,7 @@ def test_a_torn_line_ends_what_is_read(one: Path) -> None:
     text = (one / "metrics.jsonl").read_text()
     (one / "metrics.jsonl").write_text(text[:-10])
     assert [record.round for record in read_run(one).records] == [1, 2]
+    assert read_run(one).status == "stopped"  # so that round 2 does not pass for its last
 
 
 def test_an_older_schema_is_read_for_what_it_holds(one: Path) -> None:
@@ -256,6 +257,9 @@ def test_a_piece_that_fails_keeps_its_sentence_and_may_be_tried_again(tmp_path: 
     (feda4, fedavg) = of_plan(tmp_path, made)
     assert (feda4.sentence, feda4.runs[0].status, feda4.runs[0].method) == (sentence, "failed", "feda4")
     assert (fedavg.runs, fedavg.sentence) == ((), "")
+    write_plan(tmp_path, made)  # which alone tells of what failed before it wrote its configuration
+    alone = read_run(tmp_path / piece.place)
+    assert (alone.method, alone.data, alone.rounds) == ("feda4", "digits", int(piece.values["rounds"]))
     assert open_pieces(tmp_path, made)[0] == piece
     mended = {**piece.values, "data": {**piece.values["data"], "probe": 1}}
     assert do(tmp_path / piece.place, mended) == ""
@@ -313,6 +317,10 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
     assert "ahead of fedavg by 10.00 [+10.00, +10.00], p = 0.5" in said(one, better)
     assert "warning" not in said(one, better)
     assert "warning: ahead of fedavg by 0.50, which is noise: the interval [-9.00, +10.00] holds 0" in said(one, mixed)
+    agreed = one._replace(
+        label="agreed", values={0: one.values[0] + 0.01, 1: one.values[1] + 0.03}, mean=one.mean + 0.02
+    )
+    assert "warning: ahead of fedavg by 2.00 [+1.00, +3.00], p = 0.5, which may be noise: 2 seeds" in said(one, agreed)
     assert said(one).count("\n") == 0
     single = one._replace(values={0: one.values[0]}), better._replace(values={0: better.values[0]})
     assert "of one seed: nothing tells it from noise" in said(*single)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pandas as pd
 import pytest
 
 import counterpoise as cp
+from counterpoise.method import Verdict
 from counterpoise.runs.collection import read_run
 
 
@@ -55,6 +58,7 @@ def test_one_row_a_verdict_and_the_same_from_disk(run: cp.Run) -> None:
 
 def test_an_unknown_frame_and_an_empty_one() -> None:
     empty = cp.Run("fedavg", 0, cp.models.linear((1, 8, 8), 10))
-    assert list(empty.frame("verdicts").columns) == ["method", "seed", "round"]
+    verdicts = ["client", "liar", *(field.name for field in fields(Verdict))]
+    assert list(empty.frame("verdicts").columns) == ["method", "seed", "round", *verdicts]
     with pytest.raises(cp.CounterpoiseError, match=r"There is no frame 'round' of a run. Did you mean 'rounds'"):
         empty.frame("round")

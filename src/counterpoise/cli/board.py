@@ -100,7 +100,7 @@ class Board:
             table.add_row(
                 Text(arm.label),
                 f"{ended}/{len(runs)}",
-                ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs)),
+                ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs), finished_style="green"),
                 Text("failed", style="red") if failed else number(mean, self.metric),
                 number(spread, self.metric),
                 "" if ended == len(runs) else clock(self.left(arm.label)),

@@ -18,7 +18,7 @@ from rich.text import Text
 from counterpoise.cli.tables import number, stand_table
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last, summary
-from counterpoise.runs.collection import Kept, collect, groups, read_run, run_folders
+from counterpoise.runs.collection import FAILURE, Kept, collect, groups, read_run, run_folders
 from counterpoise.runs.plan import COMPARISON
 from counterpoise.runs.standing import FORMATS, as_plain, stand
 
@@ -141,7 +141,7 @@ def rm(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons or sweeps.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs from the disk. A folder that holds anything but runs is left alone.
+    """Remove runs, comparisons or sweeps from the disk with all their folders hold. Any other folder is left alone.
 
     Example: `counterpoise runs rm runs/quickstart-fedavg-0`
     """
@@ -151,7 +151,8 @@ def rm(
         if not any((folder / name).exists() for name in ("config.toml", COMPARISON)):
             raise CounterpoiseError(f"{folder} is not the folder of a run, a comparison or a sweep; it is left alone.")
     count = len(run_folders(folders))
-    if not yes and not typer.confirm(f"Remove {count} runs in {', '.join(map(str, folders))}?"):
+    what = "1 run" if count == 1 else f"{count} runs"
+    if not yes and not typer.confirm(f"Remove {what} in {', '.join(map(str, folders))}?"):
         typer.echo("Nothing was removed.")
         raise typer.Exit(1)
     for folder in folders:
@@ -159,7 +160,7 @@ def rm(
             shutil.rmtree(folder)
         except OSError as error:
             raise CounterpoiseError(f"{folder} cannot be removed: {error.strerror or error}.") from None
-    typer.echo(f"removed: {count} runs")
+    typer.echo(f"removed: {what}")
 
 
 def _places(folders: Sequence[Path] | None) -> list[Path]:
@@ -171,7 +172,7 @@ def _places(folders: Sequence[Path] | None) -> list[Path]:
 
 
 def _one(folder: Path) -> Kept:
-    if not (folder / "config.toml").exists():
+    if not any((folder / name).exists() for name in ("config.toml", FAILURE)):
         raise CounterpoiseError(f"{folder} holds no run: there is no config.toml in it.")
     return read_run(folder)
 

@@ -31,7 +31,7 @@ from counterpoise.measures.detection import (
     roc,
 )
 from counterpoise.measures.fairness import Distribution, distribution
-from counterpoise.measures.significance import Paired, bootstrap_interval, paired
+from counterpoise.measures.significance import Paired, bootstrap_interval, paired, student_interval
 from counterpoise.measures.summary import summary
 
 __all__ = [
@@ -66,6 +66,7 @@ __all__ = [
     "rounds_to",
     "spearman",
     "standings",
+    "student_interval",
     "summary",
     "volatility",
 ]

@@ -12,7 +12,7 @@ import numpy as np
 from counterpoise.errors import CounterpoiseError
 from counterpoise.randomness import integer, purpose
 
-__all__ = ["Paired", "bootstrap_interval", "paired"]
+__all__ = ["Paired", "bootstrap_interval", "paired", "student_interval"]
 
 
 class Paired(NamedTuple):
@@ -56,6 +56,17 @@ def bootstrap_interval(
     means = found[generator.integers(len(found), size=(resamples, len(found)))].mean(1)
     low, high = np.quantile(means, ((1 - level) / 2, (1 + level) / 2)).tolist()
     return low, high
+
+
+def student_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The interval of a normal mean by Student's t, which holds its level for few values too; NaN with fewer than two."""
+    found = np.asarray(values, dtype=float)
+    if len(found) < 2:
+        return math.nan, math.nan
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(len(found) - 1, (1 + level) / 2)) * found.std(ddof=1) / math.sqrt(len(found))
+    return float(found.mean() - half), float(found.mean() + half)
 
 
 def _wilcoxon(differences: np.ndarray) -> float:

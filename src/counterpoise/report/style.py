@@ -117,7 +117,8 @@ def _template(theme: str) -> go.layout.Template:
     bar = {
         "orientation": "h",
         "thickness": 8,
-        "len": 0.5,
+        "lenmode": "pixels",
+        "len": 280,  # with its title; as much as a phone has room for
         "x": 0,
         "xanchor": "left",
         "yref": "container",

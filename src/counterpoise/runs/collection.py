@@ -127,12 +127,24 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
         if settings is None or config.exists():
             settings = tomllib.loads(config.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        settings = {}
+        settings = _planned(path)
     except (OSError, ValueError) as error:
         raise CounterpoiseError(f"{config} cannot be read: {error}.") from None
     records = list(_records(path))
     status = status_of(path)
+    if status == "finished" and len(records) < int(settings.get("rounds", 0)):
+        status = "stopped"  # its last lines are torn, so its last round is not known
     return Kept(path, settings, records, status, _sentence(path, status, len(records)), _changed(path))
+
+
+def _planned(path: Path) -> Mapping[str, Any]:
+    """What a comparison meant for a run that failed before it wrote its configuration."""
+    folder = path.parent.parent
+    if not (folder / COMPARISON).exists():
+        return {}
+    plan = read_plan(folder)
+    pieces = (piece for arm in plan.arms for piece in plan.pieces(arm))
+    return next((piece.values for piece in pieces if folder / piece.place == path), {})
 
 
 def _records(path: Path) -> Iterator[RoundRecord]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.method import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ def frame(records: Sequence[RoundRecord], of: str = "rounds", **same: Any) -> pd
     except ImportError:
         raise CounterpoiseError("Frames need pandas. Install it with: pip install pandas") from None
     rows = [{**same, "round": record.round, **row} for record in records for row in _ROWS[of](record)]
-    return pd.DataFrame(rows, columns=None if rows else [*same, "round"])
+    return pd.DataFrame(rows, columns=None if rows else [*same, "round", *_ALWAYS.get(of, ())])
 
 
 def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:
@@ -72,3 +73,8 @@ _ROWS: dict[str, Callable[[RoundRecord], Iterator[dict[str, Any]]]] = {
     "clients": _clients,
     "verdicts": _verdicts,
 }
+_ALWAYS = {
+    "clients": ("client", "heard", "liar", "claimed", "weight", "excluded"),
+    "verdicts": ("client", "liar", *(field.name for field in fields(Verdict))),
+}
+"""Columns that a frame without a row has too, so that a question to it has the answer of none."""

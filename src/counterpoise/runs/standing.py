@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Paired, Standing, best_two, standings, summary
+from counterpoise.measures import Paired, Standing, best_two, standings, student_interval, summary
 from counterpoise.runs.collection import Group
 
 __all__ = ["FORMATS", "Stand", "as_latex", "as_markdown", "as_plain", "columns", "stand", "verdict"]
@@ -65,9 +65,19 @@ def verdict(found: Stand) -> list[str]:
         lines.append(
             f"warning: {ahead}, which is noise: the interval {_interval(beside, show)} holds 0 (p = {beside.p:.2g})"
         )
+    elif _by_chance(best, second):  # a few seeds that happen to agree in sign have a bootstrap interval without 0
+        lines.append(
+            f"warning: {ahead} {_interval(beside, show)}, p = {beside.p:.2g}, which may be noise: {beside.seeds} seeds differ "
+            "too much to tell (Student's interval holds 0); give more --seeds"
+        )
     else:
         lines.append(f"{ahead} {_interval(beside, show)}, p = {beside.p:.2g}")
     return lines
+
+
+def _by_chance(best: Standing, second: Standing) -> bool:
+    low, high = student_interval([value - second.values[s] for s, value in best.values.items() if s in second.values])
+    return low <= 0 <= high
 
 
 def _unit(metric: str) -> tuple[str, Callable[[float], str]]:

@@ -172,7 +172,8 @@ def final(study: Study) -> Chart | Missing:
             shown.append(arm.label)
     if not shown:
         return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
-    figure.update_xaxes(tickformat=percent(study.metric) and ".1%")
+    if percent(study.metric):
+        figure.update_xaxes(tickformat=".1%", minallowed=-0.02, maxallowed=1.02)  # a lone dot's axis went to 150 %
     sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(study.metric), "")
     spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
     return Chart("final", title, {(): figure}, caption=f"Every dot is a seed{spread}.")
