@@ -94,6 +94,10 @@ MALFORMED = {
         f"it claims more than the {2**53} samples allowed",
     ),
     "no steps": (records(arrays(steps=0)), "the number of steps it reports is not a positive whole number"),
+    "absurd steps": (
+        records(arrays(steps=2.0**52)),
+        "it reports over 1000 times as many steps as the cohort's median",
+    ),
     "many counts": (records(arrays(examples=[1, 2])), "examples has shape [2] and should have []"),
     "another round": (records(arrays(), {"round": ROUND - 1}), f"its reply is not for round {ROUND}"),
     "no round": (records(arrays(), {"loss": 1.0}), f"its reply is not for round {ROUND}"),
@@ -211,14 +215,14 @@ def test_an_evaluation_that_makes_no_sense_is_left_out():
         return reply(RecordDict({"metrics": MetricRecord(metrics)}), node)
 
     replies = [
-        found({"round": ROUND, "accuracy": 0.5}, 102),
+        found({"round": ROUND, "accuracy": 0.5, "a name of its own\x1b[2J": 1.0}, 102),
         found({"round": ROUND, "accuracy": 0.25}, 100),
         found({"round": ROUND - 1, "accuracy": 0.1}, 101),
         found({"round": ROUND, "accuracy": float("nan")}, 103),
     ]
-    assert measured(replies, ASKED, ROUND) == {"accuracy": {0: 0.25, 2: 0.5}}
+    assert measured(replies, ASKED, ROUND, {"accuracy"}) == {"accuracy": {0: 0.25, 2: 0.5}}
     broken = reply(RecordDict({"accuracy": MetricRecord({"round": ROUND})}), 100)
-    assert measured([broken], ASKED, ROUND) == {}
+    assert measured([broken], ASKED, ROUND, {"accuracy"}) == {}
 
 
 # ---------------------------------------------------------------- thousands of malformed replies

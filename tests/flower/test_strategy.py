@@ -195,7 +195,10 @@ class Nodes:
 def test_a_name_with_a_number_is_a_client_and_nobody_takes_anothers_place(caplog):
     roster = Roster(3)
     InProcess(None, 0)  # messages can be made
-    grid = Nodes({11: "", 12: "clinic-2", 13: "", 14: "clinic-9", 15: ""}, {11: {"client": 2}, 13: {"client": 0}})
+    grid = Nodes(
+        {11: "", 12: "clinic-2", 13: "", 14: "clinic-9", 15: "", 16: "x-1000000000001"},
+        {11: {"client": 2}, 13: {"client": 0}},
+    )
     assert roster.present(grid) == {0: 13, 2: 12}
     assert "clinic-9 is not one of the 3 clients and is not asked." in caplog.messages
     # One that did not answer is asked again; one that is there under another number is still itself.
