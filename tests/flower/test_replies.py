@@ -356,7 +356,7 @@ def test_a_round_goes_on_without_a_node_that_never_answers():
 
 
 def test_nobody_takes_anothers_place():
-    """A node that replies in another's name is not believed: who sent it is in the message's own metadata."""
+    """Every client is asked at the node of its name, whatever the nodes' numbers."""
     _, grid = rounds(None, "scaffold")
     names = [node.name for node in grid.get_nodes()]
     assert sorted(names) == ["site-0", "site-1", "site-2", "site-3"]
