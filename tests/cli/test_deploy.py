@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from typer.testing import CliRunner
 
 from counterpoise.cli.app import app
-from counterpoise.cli.deploy import _line
+from counterpoise.cli.deploy import _ended_by_signals, _line
 from counterpoise.engine import Outcome, RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Verdict
@@ -36,3 +38,11 @@ def test_a_round_is_told_with_who_was_left_out_and_who_lied():
         "  client 0's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
         "  client 3's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_kill_and_a_closed_terminal_unwind(number):
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), _ended_by_signals():
+        signal.raise_signal(number)
+    assert signal.getsignal(number) is before

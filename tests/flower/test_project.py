@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import stat
 import subprocess
@@ -11,11 +12,14 @@ import tomllib
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from helpers import blobs, small
 
+import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key
-from counterpoise.flower.local import Deployment, environment
+from counterpoise.flower.local import Deployment, _descendants, environment
 from counterpoise.flower.project import new_project
+from counterpoise.local import Local
 
 
 def test_the_app_is_written_and_its_parts_are_there(tmp_path):
@@ -102,6 +106,58 @@ def test_a_nodes_two_keys_belong_together(tmp_path):
     private = serialization.load_ssh_private_key((tmp_path / "key").read_bytes(), None)
     public = serialization.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
     assert private.public_key().public_numbers() == public.public_numbers()
+
+
+def test_a_key_that_was_half_made_is_made_anew(tmp_path):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 2)
+    for node in ("site-0", "site-1"):
+        make_key(deployment.keys / node)
+    whole, half = ((deployment.keys / node).read_bytes() for node in ("site-0", "site-1"))
+    (deployment.keys / "site-1.pub").unlink()
+    registered = []
+    deployment.flwr = lambda *words: registered.append(words[2])
+    deployment._register()
+    assert registered == [str(deployment.keys / f"site-{node}.pub") for node in (0, 1)]
+    assert (deployment.keys / "site-1.pub").exists()
+    assert (deployment.keys / "site-0").read_bytes() == whole
+    assert (deployment.keys / "site-1").read_bytes() != half
+
+
+def finished(folder):
+    return cp.simulate("fedavg", blobs((9, 6)), model=small(), rounds=2, local=Local(batch=4), out=folder)
+
+
+def test_a_folder_that_was_done_before_is_not_the_run_that_was_asked_for(tmp_path):
+    """Its rounds are shown; that the run went on with it is for the SuperLink to say."""
+    finished(tmp_path / "run")
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 3)
+    mistake = "The federation given is not the one this run was made with: data.clients was 2 and is 3."
+    deployment.log = lambda run: f"Traceback\n  raise it\ncounterpoise.errors.CounterpoiseError: {mistake}\nexit"
+    deployment.status = lambda run: "finished:failed"
+    with pytest.raises(CounterpoiseError, match=f"^{mistake}$"):
+        list(deployment.rounds(1, tmp_path / "run", 2))
+    deployment.log = lambda run: "a disk is full"
+    with pytest.raises(
+        CounterpoiseError, match=r"ended as finished:failed\. What its server said last:\na disk is full"
+    ):
+        list(deployment.rounds(1, tmp_path / "run", 2))
+    answers = iter(["pending", "running", "finished:completed"])
+    deployment.status = lambda run: next(answers)
+    assert [record.round for record in deployment.rounds(1, tmp_path / "run", 2)] == [1, 2]
+    assert next(answers, None) is None
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="no /proc")
+def test_children_are_found_where_there_is_no_ps(monkeypatch):
+    child = subprocess.Popen(["sleep", "100"], start_new_session=True)
+    try:
+        monkeypatch.setenv("PATH", "")
+        assert child.pid in _descendants(os.getpid())
+    finally:
+        child.kill()
+        child.wait()
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])

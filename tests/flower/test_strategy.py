@@ -117,6 +117,29 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
         strategy("fedavgm", out=tmp_path / "run")
 
 
+def test_a_run_is_one_processs_at_a_time(tmp_path):
+    gone("fedavg", 2, out=tmp_path / "run")
+    folder = Folder.open(tmp_path / "run")
+    folder.metrics.write_text(folder.metrics.read_text() + '{"round":3}\n')  # as its owner does before a checkpoint
+    held = folder.metrics.read_text()
+    with folder.locked(), pytest.raises(CounterpoiseError, match="Another process is running the run"):
+        strategy("fedavg", 4, out=tmp_path / "run")
+    assert folder.metrics.read_text() == held
+    late = strategy("fedavg", 4, out=tmp_path / "run")
+    gone("fedavg", 3, out=tmp_path / "run")
+    with pytest.raises(CounterpoiseError, match="Another process has gone on with the run"):
+        late.start(InProcess(app("fedavg"), 4))
+
+
+def test_another_number_of_nodes_is_told_as_that(tmp_path):
+    gone("fedavg", 1, out=tmp_path / "run")
+    settings = {"model": small(), "engine": double(), "seed": SEED, "local": LOCAL}
+    with pytest.raises(CounterpoiseError, match=r"^The federation given is not the one .* data\.\S* was"):
+        Strategy(
+            "fedavg", blobs((9, 6, 12), test=(np.zeros((3, 6)), np.array([0, 1, 2]))), out=tmp_path / "run", **settings
+        )
+
+
 def test_a_run_that_diverged_is_kept_and_not_gone_on_with(tmp_path):
     def explode(message, answer):
         answer.content["arrays"]["update"] = Array(np.full(53, np.nan))
@@ -195,7 +218,10 @@ class Nodes:
 def test_a_name_with_a_number_is_a_client_and_nobody_takes_anothers_place(caplog):
     roster = Roster(3)
     InProcess(None, 0)  # messages can be made
-    grid = Nodes({11: "", 12: "clinic-2", 13: "", 14: "clinic-9", 15: ""}, {11: {"client": 2}, 13: {"client": 0}})
+    grid = Nodes(
+        {11: "", 12: "clinic-2", 13: "", 14: "clinic-9", 15: "", 16: "x-1000000000001"},
+        {11: {"client": 2}, 13: {"client": 0}},
+    )
     assert roster.present(grid) == {0: 13, 2: 12}
     assert "clinic-9 is not one of the 3 clients and is not asked." in caplog.messages
     # One that did not answer is asked again; one that is there under another number is still itself.

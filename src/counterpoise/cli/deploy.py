@@ -96,13 +96,14 @@ def _report(run: Path) -> Path:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A polite kill unwinds as Ctrl-C does, so that no process is left behind."""
+    """A polite kill and a terminal that is closed unwind as Ctrl-C does, so that no process is left behind."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
+from statistics import median_low
 
 import torch
 
@@ -18,9 +19,9 @@ class Limits:
     """Bounds on a client's reply."""
 
     norm_ratio: float = 1000.0
-    """How many times the median of the cohort an update's norm may be; infinity turns the bound off.
+    """How many times the median of the cohort an update's norm, or its number of steps, may be; infinity turns this off.
 
-    The median is over clients that moved, so that a cohort at rest does not exclude one that is not."""
+    The median of norms is over clients that moved, so that a cohort at rest does not exclude one that is not."""
     max_examples: int = 2**53
     """The largest data count a client may claim; by default the largest that can be counted exactly."""
 
@@ -58,6 +59,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
             f"Training diverged: the updates of {sum(broken):.0f} of {len(cohort)} clients are not finite. "
             "Lower the learning rate (local.optimizer.lr)."
         )
+    usual = median_low([k for k in steps if k > 0] or [1.0])
     bad = {
         "its update holds NaN or infinity": broken,
         "the data count it claims is not a number": [not isfinite(n) for n in claims],
@@ -65,6 +67,9 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         "the data count it claims is not whole": [not n.is_integer() for n in claims],
         "the number of steps it reports is not a positive whole number": [
             not (k > 0 and k.is_integer()) for k in steps
+        ],
+        f"it reports over {limits.norm_ratio:g} times as many steps as the cohort's median": [
+            k > limits.norm_ratio * usual for k in steps
         ],
         f"it claims more than the {limits.max_examples} samples allowed": [n > limits.max_examples for n in claims],
         **dict(zip(reports, unreadable, strict=True)),

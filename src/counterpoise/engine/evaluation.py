@@ -93,6 +93,11 @@ class Evaluator:
         tested = 0 if federation.test is None else len(federation.test)
         self.setting = asked.resolve(trained, tested, models * len(self._rows))
 
+    @property
+    def names(self) -> set[str]:
+        """What the metrics of a client may be called, personal models' too."""
+        return {*self._metrics, *(f"personal_{name}" for name in self._metrics)}
+
     def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:
         """Metrics on the test set, and of each client, as far as this round is due for them."""
         test, whole, each = self._federation.test, {}, {}

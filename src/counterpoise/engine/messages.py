@@ -108,7 +108,7 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
         return f"its reply holds {shown(min(extra))}, which was not asked for"
     for name, tensor in like.items():
         if reply[name].shape != tensor.shape:
-            return f"{name} has shape {list(reply[name].shape)} and should have {list(tensor.shape)}"
+            return f"{name} has shape {shown(str(list(reply[name].shape)))} and should have {list(tensor.shape)}"
         if reply[name].dtype == torch.bool or reply[name].is_complex():
             return f"{name} is not made of real numbers"
     return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -31,6 +32,7 @@ _SECONDS_TO_START = 120.0
 _SECONDS_TO_END = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BETWEEN_QUESTIONS = 15.0
+_COMPLETED = "finished:completed"
 LINK = "superlink"
 
 
@@ -191,7 +193,7 @@ class Deployment:
     def _register(self) -> None:
         """Make a key for every node that has none, and register it under the node's name."""
         for key in (self.keys / f"site-{node}" for node in range(self.nodes)):
-            if not key.exists():
+            if not key.with_name(f"{key.name}.pub").exists():  # written last
                 make_key(key)
             self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
 
@@ -219,23 +221,44 @@ class Deployment:
                 if seen < record.round <= index["round"]:  # type: ignore[index]
                     seen, asked = record.round, time.monotonic()
                     yield record
-            if index is not None and index["status"] == "finished" and index["round"] >= last:
+            done = index is not None and index["status"] == "finished" and index["round"] >= last
+            if done and ended == _COMPLETED:
                 return
             if ended:
-                raise CounterpoiseError(
-                    f"The run ended as {ended}. What its server said last:\n"
-                    + "\n".join(self.log(run).splitlines()[-15:])
-                )
-            if time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
+                raise CounterpoiseError(_why(ended, self.log(run)))
+            # A folder may be done since before: this run of it is not, until the SuperLink says so.
+            if done or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
                 asked, status = time.monotonic(), self.status(run)
                 ended = status if status.startswith("finished") else ""  # and look once more at what it left
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
+def _why(ended: str, said: str) -> str:
+    """Why a run ended: a mistake that its server was told of, else the last it said."""
+    told = re.findall(r"counterpoise\.errors\.\w+: (.+)", said)
+    return (
+        told[-1]
+        if told
+        else f"The run ended as {ended}. What its server said last:\n" + "\n".join(said.splitlines()[-15:])
+    )
+
+
+def _parents() -> list[tuple[int, int]]:
+    """Every process and its parent. Small images have no `ps`, other systems no `/proc`."""
+    if not Path("/proc/self/stat").exists():
+        listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+        return [(int(pid), int(parent)) for pid, parent in map(str.split, listed.splitlines())]
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            # "12 (a name) S 1 ...": the name may hold anything
+            found.append((int(path.parent.name), int(path.read_text(errors="replace").rpartition(")")[2].split()[1])))
+    return found
+
+
 def _descendants(pid: int) -> list[int]:
     """All that a process started, and these in turn: Flower puts some of them into sessions of their own."""
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [[int(number) for number in line.split()] for line in listed.splitlines()]
+    pairs = _parents()
     found, todo = [], [pid]
     while todo:
         above = todo.pop()

@@ -34,18 +34,23 @@ def from_record(record: ArrayRecord) -> Arrays:
 
 
 def _tensor(name: str, array: Array) -> Tensor:
-    # Not Array.numpy(): it makes room for whatever shape the sender's header claims, before it looks for the numbers.
-    stream = BytesIO(array.data)
     try:
-        shape, by_columns, dtype = _HEADERS[npy.read_magic(stream)](stream)
-        numbers = memoryview(array.data)[stream.tell() :]
-        whole = min(shape, default=0) >= 0 and math.prod(shape) * dtype.itemsize == len(numbers)
-    except Exception:  # whatever a stranger's bytes make numpy's parser raise
+        return _parsed(array.data)
+    except Unreadable as error:
+        raise Unreadable(f"{shown(name)} {error}") from None
+    except Exception:  # whatever a stranger's bytes make numpy raise, such as for a shape that no array can have
         raise Unreadable(f"{shown(name)} is not an array in NumPy's format") from None
+
+
+def _parsed(data: bytes) -> Tensor:
+    # Not Array.numpy(): it makes room for whatever shape the sender's header claims, before it looks for the numbers.
+    stream = BytesIO(data)
+    shape, by_columns, dtype = _HEADERS[npy.read_magic(stream)](stream)
+    numbers = memoryview(data)[stream.tell() :]
     if dtype.kind not in "fiu" or dtype.itemsize > 8:
-        raise Unreadable(f"{shown(name)} is not made of real numbers")
-    if not whole:
-        raise Unreadable(f"{shown(name)} is cut short or too long for its shape")
+        raise Unreadable("is not made of real numbers")
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(numbers):
+        raise Unreadable("is cut short or too long for its shape")
     values = np.frombuffer(numbers, dtype).reshape(shape, order="F" if by_columns else "C")
     signed = values if dtype.kind != "u" or dtype.itemsize == 1 else values.astype(np.float64)
     return torch.from_numpy(np.array(signed, dtype=signed.dtype.newbyteorder("=")))

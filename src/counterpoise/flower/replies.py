@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -61,8 +61,10 @@ def sift(replies: Iterable[Message], asked: Mapping[int, int], round: int, like:
     return Sifted(cohort, reasons | misfits, losses, up)
 
 
-def measured(replies: Iterable[Message], asked: Mapping[int, int], round: int) -> dict[str, dict[int, float]]:
-    """Replies to a round's evaluation: by metric, what each client found."""
+def measured(
+    replies: Iterable[Message], asked: Mapping[int, int], round: int, names: Set[str]
+) -> dict[str, dict[int, float]]:
+    """Replies to a round's evaluation: by metric, what each client found; of other names than these nothing is kept."""
     found: dict[str, dict[int, float]] = {}
     for client, reply in _one_each(replies, asked, {}):
         try:
@@ -71,8 +73,8 @@ def measured(replies: Iterable[Message], asked: Mapping[int, int], round: int) -
             log.warning("round %d: the evaluation of client %d is left out: %s", round, client, error)
             continue
         for name, value in metrics.items() if metrics.get("round") == round else ():
-            if name != "round" and isinstance(value, float) and math.isfinite(value):
-                found.setdefault(name[:80], {})[client] = value
+            if name in names and isinstance(value, float) and math.isfinite(value):
+                found.setdefault(name, {})[client] = value
     return {name: dict(sorted(values.items())) for name, values in sorted(found.items())}
 
 

@@ -76,5 +76,5 @@ class Roster:
 
 
 def _number(name: str) -> int | None:
-    found = re.search(r"\d{1,9}$", name)
+    found = re.search(r"(?<!\d)\d{1,9}$", name)
     return int(found[0]) if found else None

@@ -30,6 +30,7 @@ from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.build import check_same, describe
+from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.setup import Model, Setup
@@ -103,13 +104,14 @@ class Strategy(strategy.Strategy):
         else:
             folder = Folder.open(path)
             check_same(folder.config, config)
-            self.run.rounds, status = folder.restore(self.simulation)
-            if status == "diverged":
-                raise CounterpoiseError(
-                    f"The run in {path} diverged after round {self.simulation.round}; going on would diverge again."
-                )
-            if folder.config.rounds != config.rounds:
-                folder.extend(max(config.rounds, self.simulation.round))
+            with folder.locked():  # it drops what the checkpoint does not count, and another process may be writing
+                self.run.rounds, status = folder.restore(self.simulation)
+                if status == "diverged":
+                    raise CounterpoiseError(
+                        f"The run in {path} diverged after round {self.simulation.round}; going on would diverge again."
+                    )
+                if folder.config.rounds != config.rounds:
+                    folder.extend(max(config.rounds, self.simulation.round))
         self.run.settings, self.run.folder = folder.config.plain(), path
         return folder
 
@@ -135,6 +137,7 @@ class Strategy(strategy.Strategy):
             self._begin_with(initial_arrays)
         self.summary()
         with contextlib.nullcontext() if self.folder is None else self.folder.locked():
+            self._check_mine()
             try:
                 while self.simulation.round < rounds:
                     self._turn(grid, rounds, timeout, train_config, evaluate_config, evaluate_fn, result)
@@ -188,6 +191,12 @@ class Strategy(strategy.Strategy):
             raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
         simulation.server.model = start
 
+    def _check_mine(self) -> None:
+        """Refuse a folder that another process went on with after it was read here."""
+        held = self.folder and self.folder.checkpoint.folder
+        if held and (held / "checkpoint.json").exists() and read_index(held)["round"] != self.simulation.round:
+            raise CounterpoiseError(f"Another process has gone on with the run in {held.parent}. Start this one again.")
+
     def _save(self, status: str) -> None:
         if self.folder is not None:
             self.folder.save(self.simulation, status)
@@ -237,7 +246,7 @@ class Strategy(strategy.Strategy):
         """What the nodes found, each on its own held-out data; with it the round is kept."""
         if self._record is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
-        each = measured(replies, self._asked, self._record.round)
+        each = measured(replies, self._asked, self._record.round, self.simulation.evaluator.names)
         record, self._record = replace(self._record, clients=each), None
         self.run.rounds.append(record)
         if self.folder is not None:

@@ -135,7 +135,8 @@ def _give(name: str) -> CounterpoiseError:
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to go on with objects that are not those the run was made with."""
     before, now = flatten(kept.plain()), flatten(made.plain())
-    for key in before.keys() | now.keys():
+    # The engine's last: much of it follows from the rest.
+    for key in sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key)):
         if key != "rounds" and before.get(key) != now.get(key):
             what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
             raise CounterpoiseError(
