@@ -22,7 +22,7 @@ demo: .venv/.core ## Compare seven methods on digits while two clients lie, and 
 		--set adversary=claims --set adversary.clients=2
 
 test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 test-deploy: .venv/.dev ## Run a real deployment on this machine: TLS, node keys, crashes (minutes)
 	timeout 1500 $(BIN)/python -m pytest -m deploy $(ARGS)

@@ -3,12 +3,13 @@
 Fashion-MNIST, 100 clients, 20 a round, LeNet-5, batch 20, 2 epochs; ten clients lie in every round. For each: the share
 of the liars' verdicts that reject the claim, the share of the honest ones' that do, the area under the curve of the z-score,
 and the median error of the estimated count. Nobody is excluded, so that every round is judged.
-Wants a GPU: python benchmarks/feddua_detection.py --rounds 40
+All samples want a GPU; for two cores: python benchmarks/feddua_detection.py --rounds 30 --samples 12000
 """
 
 from __future__ import annotations
 
 import argparse
+from itertools import product
 from typing import Any
 
 import torch
@@ -34,9 +35,22 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def row(adversary: cp.Adversary | None, options: dict[str, Any], alpha: float, momentum: float, rounds: int) -> str:
+def row(
+    adversary: cp.Adversary | None,
+    options: dict[str, Any],
+    alpha: float,
+    momentum: float,
+    rounds: int,
+    samples: int | None,
+) -> str:
     federation = cp.load(
-        "fashion-mnist", partition=cp.dirichlet(alpha, clients=100), heldout=0, proxy=1000, scaling="standard", seed=0
+        "fashion-mnist",
+        partition=cp.dirichlet(alpha, clients=100),
+        heldout=0,
+        proxy=1000,
+        scaling="standard",
+        samples=samples,
+        seed=0,
     )
     sizes = federation.train.sizes(torch.arange(100))
     run = cp.simulate(
@@ -57,13 +71,17 @@ def row(adversary: cp.Adversary | None, options: dict[str, Any], alpha: float, m
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--samples", type=int, help="of the 60,000, at random [default: all]")
+    parser.add_argument("--alpha", type=float, action="append", help="may be given again [default: 0.5, 0.1]")
+    parser.add_argument("--momentum", type=float, action="append", help="may be given again [default: 0, 0.9]")
     arguments = parser.parse_args()
-    for alpha, momentum in ((0.5, 0.0), (0.5, 0.9), (0.1, 0.0)):
+    for alpha, momentum in product(arguments.alpha or (0.5, 0.1), arguments.momentum or (0.0, 0.9)):
         print(f"\nDirichlet {alpha}, momentum {momentum}: recall, false alarms, AUC, error of n", flush=True)
         for liar, adversary in LIARS.items():
             for name, options in SETTINGS.items():
-                print(f"{liar:20} {name:25} {row(adversary, options, alpha, momentum, arguments.rounds)}", flush=True)
+                measured = row(adversary, options, alpha, momentum, arguments.rounds, arguments.samples)
+                print(f"{liar:20} {name:25} {measured}", flush=True)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,9 @@ def test_the_report_is_the_norm_of_the_mean_of_what_entered_the_optimiser(backen
 
 
 @pytest.mark.parametrize(
-    "optimizer", [sgd(0.2, momentum=0.9), sgd(0.2, momentum=0.6, nesterov=True), sgd(0.2)], ids=str
+    "optimizer",
+    [sgd(0.2, momentum=0.9), sgd(0.2, momentum=0.6, nesterov=True), sgd(0.2)],
+    ids=["momentum", "nesterov", "plain"],
 )
 @pytest.mark.parametrize("epochs", [1, 3])
 def test_with_equal_gradients_rho_is_the_optimisers_reach(optimizer, epochs) -> None:
