@@ -20,8 +20,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from arms import Absent, Arm, Loop, Ours, Pfl, folder
@@ -40,28 +41,47 @@ _OURS = {
         "ours, bf16, compiled": {"bf16": True, "compile": True},
     },
 }
-Make = Callable[[Work, bool], Arm]
 
 
-def arms(device: str, threads: int, more: list[str]) -> dict[str, tuple[Make, int]]:
-    """How to make each arm, and torch's threads while it runs."""
+class Way(NamedTuple):
+    """How to make an arm for a work, with dropout or without, and what torch is set to while it runs."""
+
+    make: Callable[[Work, bool], Arm]
+    threads: int
+    onednn: bool = True  # ours says for itself
+
+    def run(self, arm: Arm, rounds: int) -> None:
+        torch.set_num_threads(self.threads)
+        with torch.backends.mkldnn.flags(enabled=self.onednn):
+            arm.run(rounds)
+
+
+def arms(device: str, threads: int, more: list[str]) -> dict[str, Way]:
+    """Every arm; peers on a CPU also without oneDNN, which the engine leaves off where that is faster."""
     known = {field.name for field in dataclasses.fields(cp.Engine)}
     ours: dict[str, dict[str, Any]] = dict(_OURS[device]) | dict(map(_option, more))
-    found: dict[str, tuple[Make, int]] = {}
+    found: dict[str, Way] = {}
     for name, options in ours.items():
         if unknown := options.keys() - known:
             print(f"{name}: skipped, as the engine has no {', '.join(sorted(unknown))}")
             continue
         some = {"threads": threads, **options}
-        found[name] = (lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some)), some["threads"]
-    for threads_of in dict.fromkeys((1, threads)) if device == "cpu" else (threads,):
-        name = f", {threads_of} thread{'s' * (threads_of > 1)}" if device == "cpu" else ""
-        found[f"bare loop{name}"] = (lambda w, d: Loop(w, w.data(), w.model(d), device)), threads_of
-    found["pfl"] = (lambda w, d: Pfl(w, w.data(), w.model(d), device)), threads
-    if device == "cuda":
-        found["bare loop, bf16"] = (lambda w, d: Loop(w, w.data(), w.model(d), device, bf16=True)), threads
-        found["pfl, bf16"] = (lambda w, d: Pfl(w, w.data(), w.model(d), device, bf16=True)), threads
+        found[name] = Way(lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some), some["threads"])
+    loop, pfl = (partial(_peer, kind, device) for kind in (Loop, Pfl))
+    if device == "cpu":
+        for onednn, without in ((True, ""), (False, ", no oneDNN")):
+            for many in dict.fromkeys((1, threads)):
+                found[f"bare loop, {many} thread{'s' * (many > 1)}{without}"] = Way(loop, many, onednn)
+            found[f"pfl{without}"] = Way(pfl, threads, onednn)
+    else:
+        found |= {"bare loop": Way(loop, threads), "pfl": Way(pfl, threads)}
+        found["bare loop, bf16"] = Way(partial(loop, bf16=True), threads)
+        found["pfl, bf16"] = Way(partial(pfl, bf16=True), threads)
     return found
+
+
+def _peer(kind: type[Loop | Pfl], device: str, work: Work, dropout: bool, bf16: bool = False) -> Arm:
+    return kind(work, work.data(), work.model(dropout), device, bf16=bf16)
 
 
 def _option(text: str) -> tuple[str, dict[str, Any]]:
@@ -69,7 +89,7 @@ def _option(text: str) -> tuple[str, dict[str, Any]]:
     return f"ours, {name}", {key: json.loads(value) for key, _, value in (o.partition("=") for o in options.split(","))}
 
 
-def check(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, float]:
+def check(work: Work, ways: dict[str, Way]) -> dict[str, float]:
     """How far each arm's model is from the first loop's after two rounds of whole batches, relative to how far it went."""
     small = dataclasses.replace(work, clients=5, cohort=5, batch=work.images, epochs=2)
     start = torch.nn.utils.parameters_to_vector(small.model(False).parameters()).detach()
@@ -77,10 +97,9 @@ def check(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, float]:
     # Peers in full precision here: only an arm of ours that is named for another may part from them further.
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    for name, (make, threads) in makers.items():
-        torch.set_num_threads(threads)
-        arm = make(small, False)
-        arm.run(2)
+    for name, way in ways.items():
+        arm = way.make(small, False)
+        way.run(arm, 2)
         models[name] = arm.weights().cpu()
     torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
     reference = models[next(name for name in models if name.startswith("bare loop"))]
@@ -93,26 +112,25 @@ def check(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, float]:
     return away
 
 
-def timed(arm: Arm, rounds: int, threads: int, device: str) -> float:
-    torch.set_num_threads(threads)
+def timed(way: Way, arm: Arm, rounds: int, device: str) -> float:
     if device == "cuda":
         torch.cuda.synchronize()
     begun = time.perf_counter()
-    arm.run(rounds)
+    way.run(arm, rounds)
     if device == "cuda":
         torch.cuda.synchronize()
     return (time.perf_counter() - begun) / rounds
 
 
-def turns(work: Work, makers: dict[str, tuple[Make, int]], dropout: bool, asked: argparse.Namespace) -> dict[str, Any]:
-    made = {name: (make(work, dropout), threads) for name, (make, threads) in makers.items()}
-    for name, (arm, threads) in made.items():
-        print(f"  warm-up of {name}: {timed(arm, 2, threads, asked.device):.3f} s a round", flush=True)
+def turns(work: Work, ways: dict[str, Way], dropout: bool, asked: argparse.Namespace) -> dict[str, Any]:
+    made = {name: (way, way.make(work, dropout)) for name, way in ways.items()}
+    for name, (way, arm) in made.items():
+        print(f"  warm-up of {name}: {timed(way, arm, 2, asked.device):.3f} s a round", flush=True)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(asked.turns):
-        for name, (arm, threads) in made.items():
+        for name, (way, arm) in made.items():
             many = asked.rounds if name.startswith("ours") else max(1, asked.rounds // asked.slower)
-            times[name].append(timed(arm, many, threads, asked.device))
+            times[name].append(timed(way, arm, many, asked.device))
     return times
 
 
@@ -172,16 +190,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="[default: benchmarks/results/peers-DEVICE.json]")
     asked = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    makers = arms(asked.device, asked.threads, asked.engine)
+    ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:
-        makers = {name: make for name, make in makers.items() if any(part in name for part in asked.only)}
+        ways = {name: way for name, way in ways.items() if any(part in name for part in asked.only)}
     results: dict[str, Any] = {"machine": machine(asked.device), "seconds_a_round": {}, "seconds_cold": {}, "away": {}}
     results["asked"] = {key: value for key, value in vars(asked).items() if key != "out"}
     tables = []
     for name in asked.work or [*WORKS]:
         work = WORKS[name]
         if not asked.no_turns:
-            here = _present(work, makers)
+            here = _present(work, ways)
             results["away"][name] = away = check(work, here)
             print(f"{work.about}: all arms do the same work, to {max(away.values()):.1g} of its way", flush=True)
             for dropout in (False, True) if name == "cifar" else (False,):
@@ -200,17 +218,17 @@ def main() -> None:
     print("\n" + "\n\n".join(tables) + f"\n\nRaw times: {out}")
 
 
-def _present(work: Work, makers: dict[str, tuple[Make, int]]) -> dict[str, tuple[Make, int]]:
+def _present(work: Work, ways: dict[str, Way]) -> dict[str, Way]:
     """The arms that can be made here; a word about the others."""
     found = {}
     tiny = dataclasses.replace(work, clients=2, cohort=2)
-    for name, (make, threads) in makers.items():
+    for name, way in ways.items():
         try:
-            make(tiny, False)
+            way.make(tiny, False)
         except (Absent, ImportError) as reason:
             print(f"{name}: skipped: {reason}", flush=True)
             continue
-        found[name] = (make, threads)
+        found[name] = way
     return found
 
 
