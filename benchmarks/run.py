@@ -64,8 +64,9 @@ def without_onednn(run: Callable[[], None]) -> Callable[[], None]:
     """The engine leaves oneDNN off where that is faster; what of its lead is that."""
 
     def run_without() -> None:
-        with torch.backends.mkldnn.flags(enabled=False):
-            run()
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        run()
+        torch.backends.mkldnn.enabled = True  # type: ignore[assignment]
 
     return run_without
 

@@ -52,8 +52,8 @@ class Way(NamedTuple):
 
     def run(self, arm: Arm, rounds: int) -> None:
         torch.set_num_threads(self.threads)
-        with torch.backends.mkldnn.flags(enabled=self.onednn):
-            arm.run(rounds)
+        torch.backends.mkldnn.enabled = self.onednn  # type: ignore[assignment]
+        arm.run(rounds)
 
 
 def arms(device: str, threads: int, more: list[str]) -> dict[str, Way]:
