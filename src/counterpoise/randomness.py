@@ -11,6 +11,7 @@ Torch has no unsigned 64-bit arithmetic, so words are int64 and right shifts are
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ _GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 _LAST = (1 << 63) - 1
+_ALL = (1 << 64) - 1
 
 
 Words = TypeVar("Words", Tensor, npt.NDArray[np.int64])
@@ -58,17 +60,30 @@ def counter(*words: int | Tensor, device: torch.device | str | None = None) -> T
     >>> bool(counter(0, 1, 2) == counter(0, 1, 2)), bool(counter(0, 1, 2) == counter(0, 2, 1))
     (True, False)
     """
+    first = next((i for i, word in enumerate(words) if isinstance(word, Tensor)), len(words))
     if device is None:
-        device = next((word.device for word in words if isinstance(word, Tensor)), torch.device("cpu"))
-    state = torch.zeros((), dtype=torch.int64, device=device)
-    for word in words:
+        device = words[first].device if first < len(words) else "cpu"  # type: ignore[union-attr]
+    begun = _plain(words[:first])  # type: ignore[arg-type]
+    state = torch.full((), begun - (begun >> 63 << 64), dtype=torch.int64, device=device)
+    for word in words[first:]:
         state = _mix((state ^ word) + _GOLDEN)
     return state
 
 
 def integer(*words: int) -> int:
     """The hash of plain integers as a non-negative 63-bit integer, for seeding other generators."""
-    return int(counter(*words)) & _LAST
+    return _plain(words) & _LAST
+
+
+def _plain(words: Sequence[int]) -> int:
+    """The hash of plain integers as an unsigned word, in Python's own numbers: a hundred times faster than tensors of one."""
+    state = 0
+    for word in words:
+        state = ((state ^ word) + _GOLDEN) & _ALL
+        state = (state ^ state >> 30) * _FIRST & _ALL
+        state = (state ^ state >> 27) * _SECOND & _ALL
+        state ^= state >> 31
+    return state
 
 
 _DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}

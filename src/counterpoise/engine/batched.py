@@ -201,7 +201,8 @@ class Batched:
             for step in range(steps):
                 self._go_on()
                 cursor = chunk.step(cursor)
-                _note(traces, job, epoch, step, cursor.carry.w)
+                if traces:
+                    _note(traces, job, epoch, step, cursor.carry.w)
             if program.ends_epochs:
                 cursor = chunk.end_epoch(cursor)
         return chunk.finish(cursor, traces)
