@@ -185,6 +185,11 @@ class Registry(Generic[T]):
                 if wraps:
                     inner: Any = facts.get(wraps, signature.parameters[wraps].default)
                     inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
+                    if not hasattr(inner, "spec"):
+                        raise CounterpoiseError(
+                            f"{self.kind} {name}: goes around a {self.kind} or the name of one, not {inner!r}. "
+                            "Was a function given without its parentheses?"
+                        )
                     # A value of the user's own making has no name to go on with, and one whose option is hidden by the
                     # outer one's of the same name could not be made again from the names alone.
                     known = Spec(f"{name}:{inner.spec.name}", {**inner.spec.options, **options})

@@ -236,3 +236,23 @@ def test_repeated_data_pass_everything(way) -> None:
 )
 def test_in_honest_federations_under_one_in_a_hundred_is_rejected(partition, local, way) -> None:
     assert measured(None, partition, local, rounds=50, seed=2, **WAYS[way]).false < 0.01
+
+
+@pytest.mark.slow
+def test_honest_clients_of_few_steps_under_momentum_are_not_taken_for_liars() -> None:
+    """Digits: three or four steps an epoch, whose gradients nearly cancel once the model fits."""
+    federation = cp.load("digits", partition=cp.dirichlet(0.3, clients=20), heldout=0.2, seed=2)
+    run = cp.simulate(
+        feddua(factor="direct"),
+        federation,
+        model=cp.models.mlp,
+        rounds=50,
+        cohort=10,
+        seed=2,
+        local=Local(epochs=2, batch=16, optimizer=sgd(0.05, momentum=0.9)),
+        evaluation=cp.Evaluation(every=50, clients_every=50),
+    )
+    actions = [verdict["action"] for verdict in run.verdicts]
+    assert len(actions) == 500
+    assert "excluded" not in actions
+    assert sum(action != "accepted" for action in actions) < 5

@@ -596,13 +596,17 @@ def test_a_liar_ends_excluded_and_the_rest_train_on(options) -> None:
 
 
 def test_paper_is_the_papers_own_combination() -> None:
-    ours = feddua(factor="direct", prior="cohort", evidence="both", estimate="prior", paper=True)
+    ours = feddua(paper=True)
     part = ours.part("counts")
     state = part.server_state(torch.zeros(3))
     assert "branch" in state  # factor
     assert state["recent"].shape[1] == 7 + 2  # report and consistency: no displacement
     with pytest.raises(CounterpoiseError, match="needs a proxy set"):
         Simulation(ours, blobs([9] * 5), small(), local=LOCAL)
+    with pytest.raises(CounterpoiseError, match="paper means factor 'branch', not 'direct'"):
+        feddua(factor="direct", paper=True)
+    with pytest.raises(CounterpoiseError, match="paper means evidence 'report', not 'displacement'"):
+        feddua(evidence="displacement", paper=True)
 
 
 def test_replies_are_judged_the_same_in_any_order_of_magnitude() -> None:

@@ -78,6 +78,16 @@ def feddua(
     """
     assert isinstance(method, Method)  # the registry has made one of a name
     if paper:
+        for what, asked, usual, printed in (
+            ("factor", factor, "branch", "branch"),
+            ("prior", prior, "cohort", "proxy"),
+            ("evidence", evidence, "both", "report"),
+            ("estimate", estimate, "prior", "report"),
+        ):
+            if asked not in (usual, printed):
+                raise CounterpoiseError(
+                    f"feddua: paper means {what} {printed!r}, not {asked!r}; leave one of the two out."
+                )
         factor, prior, evidence, memory, estimate = "branch", "proxy", "report", False, "report"
     options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, branch_rate)
     around = sum(part.name.startswith("counts") for part in method.trust)
