@@ -59,7 +59,8 @@ def test_two_kinds_of_adversary_are_not_the_same_clients() -> None:
 
 def test_a_share_of_the_clients() -> None:
     assert len(claims(fraction=0.3).who(0, 10)) == 3
-    assert len(claims(clients=7, fraction=0.25).who(0, 100)) == 25
+    assert len(claims(clients=0, fraction=0.25).who(0, 100)) == 25
+    assert len(claims().who(0, 100)) == 1
     assert len(claims(fraction=0.0).who(0, 10)) == 0
     assert len(claims(fraction=1.0).who(0, 10)) == 10
 
@@ -76,6 +77,12 @@ def test_a_share_of_the_clients() -> None:
         (lambda: claims(fraction=1.5), "option fraction must be a number at least 0 and at most 1"),
         (lambda: claims(often=-0.1), "option often must be a number at least 0 and at most 1"),
         (lambda: claims(clients=-1), "option clients"),
+        (lambda: claims(clients=[1, 2], fraction=0.5), r"not clients = \[1, 2\] and fraction = 0.5: leave out all but"),
+        (lambda: ADVERSARIES.make("nan", clients=1, fraction=0.5), "not clients = 1 and fraction = 0.5"),
+        (lambda: claims(clients=[], fraction=0.5), r"not clients = \[\] and fraction = 0.5"),
+        (lambda: claims(clients=3, a_round=2), "not clients = 3 and a_round = 2"),
+        (lambda: claims(clients=3, fraction=0.0, a_round=0), "not clients = 3 and fraction = 0.0 and a_round = 0"),
+        (lambda: Adversary(2, 0.5), "not clients = 2 and fraction = 0.5"),
         (lambda: repeated_data(0), "option times must be a whole number at least 1, not 0"),
         (lambda: ADVERSARIES.make("claim"), "There is no adversary 'claim'. Did you mean 'claims'"),
     ],
@@ -97,6 +104,12 @@ def test_how_often_they_act() -> None:
     assert not torch.equal(acting[7], half.acting(1, 7, ids, who))
     assert not bool(claims(often=0.0).acting(0, 1, ids, who).any())
     assert claims().acting(0, 1, ids, who).tolist() == [True] * 50 + [False] * 50
+
+
+def test_two_adversaries_of_one_client_act_each_on_its_own() -> None:
+    both = [ADVERSARIES.make(name, clients=[0], often=0.5) for name in ("sign-flip", "noisy")]
+    acts = torch.stack([torch.cat([a.acting(0, r, [0], torch.tensor([0])) for a in both]) for r in range(2000)])
+    assert abs(float(torch.corrcoef(acts.double().T)[0, 1])) < 0.08
 
 
 # ---------------------------------------------------------------- what they do
@@ -254,7 +267,7 @@ def test_an_adversary_is_written_down_and_resumed_bit_for_bit(tmp_path: Path) ->
     config = tomllib.loads((tmp_path / "whole" / "config.toml").read_text())
     assert config["adversary"] == [
         {"name": "claims", "factor": 5.0, "clients": [2], "often": 0.7, "first": 1},
-        {"name": "repeated-data", "times": 2, "clients": 1, "fraction": 0.2},
+        {"name": "repeated-data", "times": 2, "fraction": 0.2},
     ]
     resumed = cp.resume(tmp_path / "part")
     assert [r.outcome for r in resumed.rounds] == [r.outcome for r in whole.rounds]

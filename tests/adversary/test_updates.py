@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,9 @@ from helpers import BACKENDS, blobs, data_of, double, small
 from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.federation.assignment import Drawn, Table
+from counterpoise.federation.samples import Samples
 from counterpoise.local import Local, sgd
 from counterpoise.method import Cohort
 from counterpoise.methods import METHODS
@@ -253,6 +258,23 @@ def test_label_flip_says_what_it_cannot_do():
         simulated("fedavg", ADVERSARIES.make("label-flip", to=3))
     with pytest.raises(CounterpoiseError, match=r"label-flip: of must be below the 3 classes, not 7\."):
         simulated("fedavg", ADVERSARIES.make("label-flip", of=7))
+    drawn = replace(blobs(SIZES), train=Drawn(7, 20, 0, 5), heldout=Drawn(7, 20, 0, 2, 5))
+    with pytest.raises(CounterpoiseError, match="a partition that gives each sample to one client"):
+        simulated("fedavg", ADVERSARIES.make("label-flip"), federation=drawn)
+
+
+@pytest.mark.parametrize(("train", "held"), [([[0, 1], [1, 2]], [[], []]), ([[0, 1], [2, 3]], [[4], [1]])])
+def test_label_flip_does_not_poison_those_who_share_a_sample(train, held):
+    """In training, or in what an honest client holds out."""
+
+    def table(rows):
+        owned = torch.tensor([(i, row) for i, own in enumerate(rows) for row in own]).long().reshape(-1, 2)
+        return Table.of(owned[:, 0], owned[:, 1], 2)
+
+    base = Samples.of(torch.randn(5, 3), torch.arange(5) % 3)
+    federation = Federation(base, table(train), table(held), classes=3)
+    with pytest.raises(CounterpoiseError, match="needs classes, and a partition that gives each sample to one client"):
+        simulated("fedavg", ADVERSARIES.make("label-flip", clients=[0]), federation=federation)
 
 
 def test_two_adversaries_act_one_after_the_other():

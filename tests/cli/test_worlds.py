@@ -138,7 +138,30 @@ def test_data_show_draws_samples(cli, tmp_path):
     code, out, _ = cli("data", "show", "data/bloodmnist.npz", "--out", "samples.png")
     assert "written: samples.png" in out
     assert decoded(Path("samples.png").read_bytes()).shape == (3 * 30 - 2, 10 * 30 - 2, 3)
-    assert cli("data", "show", "digits")[0] == cli("data", "show", "synthetic")[0] == 0
+    assert cli("data", "show", "digits")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "why"),
+    [
+        ("synthetic", None, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)."),
+        (np.zeros((4, 1, 8, 8), np.float32), np.arange(4), "its samples are not pictures"),
+        (np.zeros((4, 8), np.uint8), np.arange(4), "its samples are not pictures"),
+        (np.zeros((4, 8, 8), np.uint8), np.zeros(4, np.float32), "its targets are not class labels."),
+    ],
+)
+def test_data_show_says_that_there_is_nothing_to_draw(cli, x, y, why):
+    name = x
+    if y is not None:
+        name = "own.npz"
+        np.savez(name, x_train=x, y_train=y)
+    code, out, _ = cli("data", "show", name)
+    assert code == 0
+    assert f"Nothing is drawn: {why}" in out
+    code, out, err = cli("data", "show", name, "--out", "z.png")
+    assert code == 1
+    assert f"Error: z.png is not written: {why}" in err
+    assert not Path("z.png").exists()
 
 
 @pytest.mark.parametrize(
@@ -153,6 +176,10 @@ def test_data_show_draws_samples(cli, tmp_path):
         (["partition", "quickstart", "--out", "a.gif"], "The picture is an SVG file; a.gif does not end in .svg"),
         (["partition", "quickstart", "--set", "data.partition=lq"], "partition lq needs the option"),
         (["partition", "nothing"], "There is no preset 'nothing'"),
+        (
+            ["run", "quickstart", "--set", 'adversary={name = "claims", clients = [1, 2], fraction = 0.5}'],
+            "not clients = [1, 2] and fraction = 0.5: leave out all but one",
+        ),
         (["run", "quickstart", "--set", "data.features=nois"], "There is no feature skew 'nois'"),
         (["run", "quickstart", "--set", "cohort=weigted"], "There is no availability 'weigted'"),
         (["run", "quickstart", "--set", "cohort.clients=3"], "give a name, or a table with a name"),

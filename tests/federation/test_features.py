@@ -43,6 +43,15 @@ def test_bytes_stay_bytes_and_in_range():
     assert float(of(fed, 3).min()) < 200
 
 
+@pytest.mark.parametrize("skew", [cp.noise(20), cp.colour(1)])
+def test_no_pixel_is_brighter_than_the_set_can_be(skew):
+    """Digits have levels up to 16 of a byte's 255."""
+    seen = cp.load("digits", partition=cp.iid(3), features=skew).base.inputs
+    plain = cp.load("digits", partition=cp.iid(3)).base.inputs
+    assert int(seen.max()) == 16
+    assert not torch.equal(seen, plain)
+
+
 def test_a_quarter_turn_is_exact():
     picture = np.random.default_rng(0).integers(0, 256, (1, 1, 6, 6), dtype=np.uint8)
     fed = Federation.from_arrays(

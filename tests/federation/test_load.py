@@ -169,6 +169,33 @@ def test_flwr_datasets_load_what_they_can(hub):
 
 
 @pytest.mark.parametrize(
+    ("shape", "dtype", "read"),
+    [
+        ((5, 4), "uint8", (1, 5, 4)),
+        ((3, 5, 4), "uint8", (3, 5, 4)),
+        ((5, 4, 3), "uint8", (3, 5, 4)),
+        ((5, 4), "float32", (5, 4)),
+        (None, "uint8", (4,)),
+    ],
+)
+def test_declared_bytes_stay_bytes_and_can_be_trained(hub, tmp_path, shape, dtype, read):
+    datasets = pytest.importorskip("datasets")
+    kinds = {2: datasets.Array2D, 3: datasets.Array3D}
+    kind = datasets.List(datasets.Value(dtype)) if shape is None else kinds[len(shape)](shape=shape, dtype=dtype)
+    x = np.random.default_rng(0).integers(0, 256, (12, *(shape or (4,)))).astype(dtype)
+    features = datasets.Features({"cells": kind, "label": datasets.ClassLabel(num_classes=3)})
+    made = datasets.Dataset.from_dict({"cells": list(x), "label": [i % 3 for i in range(12)]}, features=features)
+    made.to_parquet(tmp_path / "own" / "train.parquet")
+    federation = cp.load(f"flwr:{tmp_path / 'own'}", partition=cp.iid(2), columns={"inputs": "cells"}, heldout=0)
+    assert federation.shape == read
+    assert federation.base.inputs.dtype == getattr(torch, dtype)
+    wanted = x.transpose(0, 3, 1, 2) if shape == (5, 4, 3) else x.reshape(12, *read)
+    assert np.array_equal(federation.base.inputs.numpy(), wanted)
+    run = cp.simulate("fedavg", federation, model=cp.models.linear, rounds=1)
+    assert len(run.rounds) == 1
+
+
+@pytest.mark.parametrize(
     ("columns", "sentence"),
     [
         ({"inputs": "pictur"}, "There is no column 'pictur' in .*Did you mean 'picture'"),

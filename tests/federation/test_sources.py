@@ -6,6 +6,7 @@ import io
 import socket
 import tarfile
 import threading
+import time
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -18,7 +19,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import catalogue
 from counterpoise.federation.catalogue import DATASETS
 from counterpoise.federation.sources import Remote, data_folder, download, ensure, here
-from counterpoise.federation.sources.download import verify
+from counterpoise.federation.sources.download import _alone, verify
 
 CONTENT = bytes(range(256)) * 40
 
@@ -104,7 +105,7 @@ def test_a_file_comes_whole_into_a_folder_that_was_not_there(server, tmp_path, h
     target = tmp_path / "a" / "b" / "file.bin"
     download(server.remote(), target)
     assert target.read_bytes() == CONTENT
-    assert not list(tmp_path.rglob("*.part"))
+    assert list(tmp_path.rglob("*.*")) == [target]  # no part, no lock
     assert server.asked == [None]
 
 
@@ -173,10 +174,40 @@ def test_without_network_one_sentence_names_the_file_and_the_folder(tmp_path):
     with pytest.raises(CounterpoiseError) as told:
         ensure([remote], tmp_path)
     sentence = str(told.value)
-    where = tmp_path / "set"
-    assert sentence.startswith(f"file.bin is not in {where} and could not be fetched (http://127.0.0.1:")
-    assert sentence.endswith(f"Put the file into {where}, or set COUNTERPOISE_DATA to a data folder that has it.")
-    assert "Connection refused" in sentence
+    assert sentence.startswith(f"file.bin is not in {tmp_path / 'set'} and could not be fetched (http://127.0.0.1:")
+    assert sentence.endswith(
+        "Connection refused): put it there, or set COUNTERPOISE_DATA to a data folder that has it."
+    )
+
+
+def test_what_was_made_for_a_download_in_vain_is_removed_and_nothing_else(server, tmp_path):
+    server.how = "missing"
+    for target in (tmp_path / "new" / "set" / "file.bin", tmp_path / "mine" / "file.bin"):
+        (tmp_path / "mine").mkdir(exist_ok=True)
+        with pytest.raises(CounterpoiseError, match="404"):
+            download(server.remote(), target)
+    assert list(tmp_path.rglob("*")) == [tmp_path / "mine"]  # a user's folder, though empty
+
+
+def test_a_lock_that_is_removed_lets_nobody_in_beside_its_owner(tmp_path):
+    inside, most = 0, 0
+
+    def enter():
+        nonlocal inside, most
+        for _ in range(20):
+            with _alone(tmp_path / "set" / "file.bin.part"):
+                inside += 1
+                most = max(most, inside)
+                time.sleep(0.001)
+                inside -= 1
+
+    threads = [threading.Thread(target=enter) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert not list((tmp_path / "set").iterdir())
 
 
 def test_a_missing_page_is_told(server, tmp_path):
@@ -393,6 +424,45 @@ def test_a_set_that_is_not_here_and_cannot_be_fetched_is_told(folder, monkeypatc
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     with pytest.raises(CounterpoiseError, match=r"cifar-10-binary.tar.gz is not in .*cifar10 and could not be fetched"):
         cp.load("cifar10", partition=cp.iid(3))
+    with pytest.raises(CounterpoiseError) as told:  # the file that would do instead is the missing one
+        cp.load("bloodmnist", partition=cp.iid(3))
+    assert str(told.value).endswith(": put it there, or set COUNTERPOISE_DATA to a data folder that has it.")
+    put_mnist(folder)
+    with pytest.raises(
+        CounterpoiseError, match=r"put it there, or put mnist_writers.npz \(writer_train\) into .*data,"
+    ):
+        cp.load("mnist", partition=cp.natural())
+
+
+@pytest.mark.parametrize("there", [(), ("train-images-idx3-ubyte.gz",)])
+@pytest.mark.parametrize("way", ["published", "npz"])
+def test_whoever_does_what_the_sentence_says_of_a_set_of_four_files_is_done(folder, monkeypatch, tmp_path, there, way):
+    def refuse(*words, **more):
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    put_mnist(tmp_path / "made")
+    (folder / "mnist").mkdir(parents=True)
+    for name in there:
+        (tmp_path / "made" / "mnist" / name).rename(folder / "mnist" / name)
+    with pytest.raises(CounterpoiseError) as told:
+        cp.load("mnist", partition=cp.iid(3))
+    sentence = str(told.value)
+    asked = [f"{p}-{w}-ubyte.gz" for p in ("train", "t10k") for w in ("images-idx3", "labels-idx1")][len(there) :]
+    listed = f"{', '.join(asked[:-1])} and {asked[-1]}"
+    assert sentence.startswith(f"{listed} are not in {folder / 'mnist'} and the first could not be fetched (http")
+    assert sentence.endswith(
+        f"Network is unreachable): put them there, or put mnist.npz (x_train, y_train, x_test, y_test) into {folder}, "
+        "or set COUNTERPOISE_DATA to a data folder that has them."
+    )
+    assert ". " not in sentence
+    if way == "npz":
+        x, y = small((28, 28), 40)
+        np.savez(folder / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    else:
+        for name in asked:
+            (tmp_path / "made" / "mnist" / name).rename(folder / "mnist" / name)
+    assert len(cp.load("mnist", partition=cp.iid(3)).base) == 40
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,10 @@ from counterpoise.registry import Option, Registry, Spec
 
 __all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "First", "Fraction", "Last", "Often"]
 
-Clients = Annotated[list | int, Option("which clients, by their numbers, or how many of them", low=0)]  # type: ignore[type-arg]
+Clients = Annotated[
+    list | int | None,  # type: ignore[type-arg]
+    Option("which clients, by their numbers, or how many of them; by default one", low=0),
+]
 Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
 ARound = Annotated[
     int | None, Option("how many of every round's clients, drawn anew each round, in place of the same ones", low=0)
@@ -36,7 +39,8 @@ class Adversary:
     before the first round.
     """
 
-    clients: Sequence[int] | int = 1
+    clients: Sequence[int] | int | None = None
+    """One, unless it, `fraction` or `a_round` says otherwise; 0 leaves it to them."""
     fraction: float | None = None
     often: float = 1.0
     reply: Callable[[Cohort, Tensor], Cohort] | None = None
@@ -49,6 +53,19 @@ class Adversary:
     """The rounds in which they act."""
     spec: Spec = field(default_factory=Spec)
 
+    def __post_init__(self) -> None:
+        asked = {
+            "clients": None if self.clients == 0 else self.clients,
+            "fraction": self.fraction,
+            "a_round": self.a_round,
+        }
+        given = [f"{name} = {value}" for name, value in asked.items() if value is not None]
+        if len(given) > 1:
+            raise CounterpoiseError(
+                f"An adversary takes one of clients, fraction and a_round, not {' and '.join(given)}: "
+                "leave out all but one (clients = 0 takes back those of a configuration that yours is like)."
+            )
+
     def who(self, seed: int, population: int) -> Tensor:
         """The clients' numbers: those named, or as many as asked for, drawn by the seed and the adversary's name."""
         if isinstance(self.clients, Sequence):
@@ -58,7 +75,9 @@ class Adversary:
                     f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, not {self.clients!r}."
                 )
             return torch.tensor(named, dtype=torch.int64)
-        count = self.clients if self.fraction is None else round(self.fraction * population)
+        count = 1 if self.clients is None else self.clients
+        if self.fraction is not None:
+            count = round(self.fraction * population)
         if count > population:
             raise CounterpoiseError(
                 f"adversary {self.spec.name}: there are {population} clients, and {count} of them cannot lie."
@@ -71,7 +90,7 @@ class Adversary:
         if self.a_round is not None:
             count = min(self.a_round, len(ids))
             who = clients[sample(len(ids), count, seed, purpose(f"adversary {self.spec.name}"), round)]
-        chance = uniform(counter(seed, purpose("acting"), round, clients))
+        chance = uniform(counter(seed, purpose(f"acting {self.spec.name}"), round, clients))
         now = self.first <= round and (self.last is None or round <= self.last)
         return torch.isin(clients, who) & (chance < self.often) & now
 

@@ -31,7 +31,7 @@ Factor = Annotated[float, Option("how many times its count a client claims", abo
 @ADVERSARIES.register("claims")
 def claims(
     factor: Factor = 3.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
     a_round: ARound = None,
@@ -46,7 +46,7 @@ def claims(
 
 @ADVERSARIES.register("forged-factor")
 def forged_factor(
-    factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
+    factor: Factor = 3.0, clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
     """Claims a multiple, and reports to FedDua the factors alpha that belong to it."""
     return Adversary(clients, fraction, often, _liar(factor, alphas=1 / factor))
@@ -55,7 +55,7 @@ def forged_factor(
 @ADVERSARIES.register("forged-gradient")
 def forged_gradient(
     factor: Factor = 3.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
     gradient: Annotated[
@@ -69,7 +69,7 @@ def forged_gradient(
 @ADVERSARIES.register("forged-branch")
 def forged_branch(
     factor: Factor = 3.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
     branch: Annotated[float, Option("how many times its branch's weights it sends")] = 1000.0,
@@ -80,7 +80,7 @@ def forged_branch(
 
 @ADVERSARIES.register("scaled-update")
 def scaled_update(
-    factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
+    factor: Factor = 3.0, clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
     """Claims a multiple, and makes its update as many times longer so that the claim fits."""
     return Adversary(clients, fraction, often, _liar(factor, update=factor))
@@ -88,7 +88,7 @@ def scaled_update(
 
 @ADVERSARIES.register("silent-claim")
 def silent_claim(
-    factor: Factor = 3.0, clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0
+    factor: Factor = 3.0, clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
     """Claims a multiple, sends an update of zeros and reports a gradient of zero."""
     return Adversary(clients, fraction, often, _liar(factor, update=0.0, gradient=0.0))
@@ -97,7 +97,7 @@ def silent_claim(
 @ADVERSARIES.register("repeated-data")
 def repeated_data(
     times: Annotated[int, Option("how often it holds each sample", low=1)] = 3,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
 ) -> Adversary:
     """Trains on its data several times over as if they were more, and claims as many."""

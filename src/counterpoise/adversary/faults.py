@@ -10,7 +10,7 @@ from torch import Tensor
 
 from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, Fraction, Often
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.assignment import Table
+from counterpoise.federation.assignment import apart
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 from counterpoise.registry import Option
@@ -19,7 +19,7 @@ __all__ = ["crashed", "label_flip", "not_a_number", "twice"]
 
 
 @ADVERSARIES.register("nan")
-def not_a_number(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+def not_a_number(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
     """Sends NaN."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
@@ -29,13 +29,13 @@ def not_a_number(clients: Clients = 1, fraction: Fraction = None, often: Often =
 
 
 @ADVERSARIES.register("crashed")
-def crashed(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+def crashed(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
     """Trains and does not reply."""
     return Adversary(clients, fraction, often, lambda cohort, acting: cohort.keep(~acting))
 
 
 @ADVERSARIES.register("twice")
-def twice(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+def twice(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
     """Replies twice in a round."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
@@ -58,15 +58,17 @@ def twice(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -
 def label_flip(
     of: Annotated[int | None, Option("only this class; by default all", low=0)] = None,
     to: Annotated[int | None, Option("the class it becomes; by default its mirror, classes - 1 - y", low=0)] = None,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
 ) -> Adversary:
     """Trains on wrong labels."""
 
     def data(federation: Federation, liars: Tensor) -> Federation:
         classes, train = federation.classes, federation.train
-        if classes is None or not isinstance(train, Table):
-            raise CounterpoiseError("adversary label-flip needs classes, and clients that share no samples.")
+        if classes is None or not apart(train, federation.heldout):
+            raise CounterpoiseError(
+                "adversary label-flip needs classes, and a partition that gives each sample to one client."
+            )
         for name, label in (("of", of), ("to", to)):
             if label is not None and label >= classes:
                 raise CounterpoiseError(

@@ -19,7 +19,7 @@ __all__ = ["free_rider", "inner_product", "little", "mimic", "noisy", "scaled", 
 @ADVERSARIES.register("sign-flip")
 def sign_flip(
     scale: Annotated[float, Option("how many times as long the reversed update is", above=0)] = 1.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -30,7 +30,7 @@ def sign_flip(
 @ADVERSARIES.register("scaled")
 def scaled(
     factor: Annotated[float, Option("how many times as long the update is", above=0)] = 10.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -41,7 +41,7 @@ def scaled(
 @ADVERSARIES.register("noisy")
 def noisy(
     level: Annotated[float, Option("length of the noise over that of the update", low=0)] = 1.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -58,7 +58,7 @@ def noisy(
 @ADVERSARIES.register("free-rider")
 def free_rider(
     level: Annotated[float, Option("length of what it sends, over the honest clients' mean length", low=0)] = 0.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -75,7 +75,7 @@ def free_rider(
 @ADVERSARIES.register("inner-product")
 def inner_product(
     scale: Annotated[float, Option("epsilon, how many times the honest mean is sent reversed", above=0)] = 1.0,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -90,7 +90,7 @@ def inner_product(
 @ADVERSARIES.register("little-is-enough")
 def little(
     deviations: Annotated[float, Option("z, standard deviations from the honest mean", above=0)] = 1.5,
-    clients: Clients = 1,
+    clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
@@ -103,7 +103,7 @@ def little(
 
 
 @ADVERSARIES.register("mimic")
-def mimic(clients: Clients = 1, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
+def mimic(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
     """Sends the update of one honest client again, so that it counts for several (Karimireddy, He, Jaggi 2022)."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from counterpoise.cli.leaving import leave
 from counterpoise.cli.pictures import ascii_picture, grid, png
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, DataSet, place
@@ -122,23 +123,30 @@ def show(
     x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
     tests = 0 if raw.y_test is None else len(raw.y_test)
     typer.echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
+    if out is not None and out.suffix != ".png":
+        raise CounterpoiseError(f"The picture is a PNG file; {out} does not end in .png.")
     if y.shape[1] != 1 or y.dtype.kind not in "ui":
-        return
+        return _no_picture(out, "its targets are not class labels")
     labels, counts = np.unique(y[:, 0], return_counts=True)
     typer.echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
-        return
+        return _no_picture(out, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)")
     some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
     bright = (x[np.concatenate(some)].astype(np.uint16) * 255 // raw.peak).astype(np.uint8)
     if out is not None:
-        if out.suffix != ".png":
-            raise CounterpoiseError(f"The picture is a PNG file; {out} does not end in .png.")
         _write(out, png(grid(bright, 10)))
         return
     firsts = np.cumsum([0, *map(len, some)])[:-1][:5]
     drawn = [ascii_picture(bright[first], 15) for first in firsts]
     typer.echo(" ".join(f"{label:<15}" for label in labels[:5]))
     typer.echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
+
+
+def _no_picture(out: Path | None, why: str) -> None:
+    """Say why; where a file was asked for, that is an error."""
+    if out is not None:
+        leave(f"Error: {out} is not written: {why}.", 1)
+    typer.echo(f"Nothing is drawn: {why}.")
 
 
 def _write(path: Path, content: bytes) -> None:

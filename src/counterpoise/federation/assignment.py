@@ -11,7 +11,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.randomness import counter, permuted, purpose
 
-__all__ = ["Assignment", "Drawn", "Elsewhere", "Table"]
+__all__ = ["Assignment", "Drawn", "Elsewhere", "Table", "apart"]
 
 
 class Assignment(Protocol):
@@ -131,3 +131,9 @@ class Elsewhere:
 
     def split(self, fraction: float, seed: int) -> tuple[Elsewhere, Elsewhere]:
         return self, self
+
+
+def apart(*held: Assignment) -> bool:
+    """Whether it is known that every row is held once: by one client, in one of these."""
+    tables = [table.flat for table in held if isinstance(table, Table)]
+    return len(tables) == len(held) and len(torch.unique(flat := torch.cat(tables))) == len(flat)

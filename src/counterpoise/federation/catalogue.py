@@ -48,7 +48,9 @@ class DataSet:
     def bring(self) -> None:
         """Fetch what is not in the local data folder."""
         if place(self) is None:
-            ensure(self.files, data_folder())
+            own = f"{self.name}.npz"
+            other = all(remote.path != own for remote in self.files)
+            ensure(self.files, data_folder(), f"{own} (x_train, y_train, x_test, y_test)" if other else "")
 
 
 def place(dataset: DataSet) -> Path | None:
@@ -121,7 +123,7 @@ def _writers(folder: Path) -> np.ndarray:
     if (own := folder / "mnist_writers.npz").is_file():
         with np.load(own, allow_pickle=False) as found:
             return np.asarray(found["writer_train"])
-    ensure([_QMNIST], folder)
+    ensure([_QMNIST], folder, "mnist_writers.npz (writer_train)")
     return np.ascontiguousarray(read_idx(folder / _QMNIST.path)[:, 2])
 
 

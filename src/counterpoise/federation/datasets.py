@@ -13,7 +13,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, place
-from counterpoise.federation.features import Skew
+from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.flower import read_flower
 from counterpoise.federation.partition import Partition
@@ -73,7 +73,7 @@ def load(
         scale=scale,
         shift=shift,
         identities=raw.identity_train,
-        features=features,
+        features=None if features is None else within(features, raw.peak),
     )
     extras = {
         "scaling": scaling,

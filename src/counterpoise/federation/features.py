@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.assignment import Assignment, Table, apart
 from counterpoise.randomness import counter, normal, purpose, uniform
 from counterpoise.registry import Option, Registry
 
-__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skewed"]
+__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skewed", "within"]
 
 Skew = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 """``(pictures as bytes [S, C, H, W], their rows [S], their owners [S], clients, seed) -> pictures as bytes``"""
@@ -87,13 +87,18 @@ def skewed(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
         raise CounterpoiseError(
             "Clients that draw from a shared base share its pictures; they can have no feature skew."
         )
-    if len(torch.unique(held.flat)) < len(held.flat):
+    if not apart(held):
         raise CounterpoiseError("A feature skew needs a partition that gives each sample to one client.")
     changed, owners = inputs.clone(), held.owners
     for place in range(0, len(held.flat), _BLOCK):
         rows = held.flat[place : place + _BLOCK]
         changed[rows] = skew(inputs[rows], rows, owners[place : place + _BLOCK], held.clients, seed)
     return changed
+
+
+def within(skew: Skew, peak: int) -> Skew:
+    """The skew, with no pixel above the largest that the pictures can have."""
+    return lambda pictures, *more: skew(pictures, *more).clamp(max=peak)
 
 
 def _over(values: Tensor, pictures: Tensor) -> Tensor:

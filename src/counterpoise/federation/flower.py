@@ -13,7 +13,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.assignment import Assignment, Table
 from counterpoise.federation.partition import PARTITIONS, Partition
-from counterpoise.federation.readers import Raw
+from counterpoise.federation.readers import Raw, channels_first
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option
 
@@ -84,11 +84,18 @@ def _array(split: Any, column: str, name: str) -> np.ndarray:
         array = np.stack(list(values)) if isinstance(values, list) or values.dtype == object else np.asarray(values)
     except ValueError:
         raise CounterpoiseError(f"The column {column} of {name} holds samples of different shapes.") from None
-    if array.dtype == np.uint8 and array.ndim == 3:
-        return array[:, None]
-    if array.dtype == np.uint8 and array.ndim == 4:
+    feature = split.features[column]
+    if type(feature).__name__ == "Image" and array.ndim == 4:  # channels last, however many
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    return array
+    # The numpy format makes every integer an int64, and bytes are pictures.
+    return channels_first(array.astype(np.uint8) if _declared(feature) == "uint8" else array)
+
+
+def _declared(feature: Any) -> str:
+    """The type of a column's numbers, arrays and lists of them too."""
+    while hasattr(feature, "feature"):
+        feature = feature.feature
+    return str(getattr(feature, "dtype", ""))
 
 
 @PARTITIONS.register("flwr")

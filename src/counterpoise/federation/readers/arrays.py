@@ -13,7 +13,7 @@ import numpy as np
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Raw", "read_arrays"]
+__all__ = ["Raw", "channels_first", "read_arrays"]
 
 _NAMES = {
     "x_train": ("x_train", "train_images", "x"),
@@ -56,11 +56,12 @@ def read_arrays(path: Path) -> Raw:
     if ("x_test" in there) != ("y_test" in there):
         raise CounterpoiseError(f"{path} holds one of x_test and y_test without the other.")
     for name in there.keys() & {"x_train", "x_test"}:
-        there[name] = _channels_first(there[name])
+        there[name] = channels_first(there[name])
     return Raw(**there)  # type: ignore[arg-type]
 
 
-def _channels_first(x: np.ndarray) -> np.ndarray:
+def channels_first(x: np.ndarray) -> np.ndarray:
+    """Pictures of bytes with their channels first, and a channel for grey ones; other arrays as they are."""
     if x.dtype != np.uint8:
         return x
     if x.ndim == 3:

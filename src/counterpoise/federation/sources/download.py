@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import http.client
+import os
 import sys
 import time
 import urllib.error
@@ -20,7 +21,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Remote", "download", "verify"]
+__all__ = ["Remote", "Unfetched", "download", "verify"]
 
 _BLOCK = 1 << 18
 _TRIES = 4
@@ -44,6 +45,10 @@ class Remote:
     """Of an archive, what is wanted."""
 
 
+class Unfetched(CounterpoiseError):
+    """No place gives the file; the text says why, place by place."""
+
+
 def verify(path: Path, md5: str) -> None:
     """Refuse a file that is not the published one."""
     if (found := _md5(path)) != md5:
@@ -53,11 +58,11 @@ def verify(path: Path, md5: str) -> None:
 
 
 def download(remote: Remote, target: Path) -> None:
-    """Bring the file from the first place that gives it whole; an error is one sentence that says what to put where."""
+    """Bring the file from the first place that gives it whole; folders made for it in vain are removed."""
     part = target.with_name(f"{target.name}.part")
     failures = []
+    made = [folder for folder in target.parents if not folder.exists()]
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
         with _alone(part):
             if target.is_file():  # another process brought it while this one waited
                 return
@@ -75,10 +80,10 @@ def download(remote: Remote, target: Path) -> None:
         raise CounterpoiseError(
             f"{target} cannot be written: {error.strerror or error}. Set COUNTERPOISE_DATA to a folder that can."
         ) from None
-    raise CounterpoiseError(
-        f"{target.name} is not in {target.parent} and could not be fetched ({'; '.join(failures)}). "
-        f"Put the file into {target.parent}, or set COUNTERPOISE_DATA to a data folder that has it."
-    )
+    with contextlib.suppress(OSError):  # a part that can be resumed is in it
+        for folder in made:
+            folder.rmdir()
+    raise Unfetched("; ".join(failures))
 
 
 class _Failed(Exception):
@@ -156,13 +161,24 @@ def _md5(path: Path) -> str:
 
 @contextlib.contextmanager
 def _alone(part: Path) -> Iterator[None]:
-    """One process at a time, where the system can: two would write into the same part."""
+    """One process at a time, where the system can: two would write into the same part. Its folder is made."""
     if fcntl is None:
+        part.parent.mkdir(parents=True, exist_ok=True)
         yield
         return
-    with part.with_name(f".{part.name}.lock").open("wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    lock, mine = part.with_name(f".{part.name}.lock"), False
+    while not mine:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Who had it before may have removed it: then this lock keeps nobody out.
+            with contextlib.suppress(FileNotFoundError):
+                mine = os.path.samestat(os.fstat(file.fileno()), lock.stat())
+            if mine:
+                try:
+                    yield
+                finally:
+                    lock.unlink(missing_ok=True)
 
 
 class _Bar:

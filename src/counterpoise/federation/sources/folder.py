@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.sources.download import Remote, download, verify
+from counterpoise.federation.sources.download import Remote, Unfetched, download, verify
 
 __all__ = ["data_folder", "ensure", "here"]
 
@@ -36,21 +36,39 @@ def here(remote: Remote, folder: Path) -> bool:
     return all(path.is_file() for path in _wanted(remote, folder))
 
 
-def ensure(remotes: Sequence[Remote], folder: Path) -> None:
-    """Bring every file that is not there, checked, and unpack what is wanted of archives."""
+def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
+    """Bring every file that is not there, checked, and unpack what is wanted of archives.
+
+    Where that fails, one sentence names all that are missing, and the file of the folder that does `instead` of them.
+    """
     for remote in remotes:
         if here(remote, folder):
             continue
         archive = folder / remote.path
         brought = not archive.is_file()
         if brought:
-            download(remote, archive)
+            try:
+                download(remote, archive)
+            except Unfetched as error:
+                raise _unfetched([r for r in remotes if not here(r, folder)], folder, instead, str(error)) from None
         elif remote.members:  # a person put it there; whole files are known by what their readers say of them
             verify(archive, remote.md5)
         if remote.members:
             _unpack(archive, remote.members)
             if brought:
                 archive.unlink()
+
+
+def _unfetched(missing: Sequence[Remote], folder: Path, instead: str, why: str) -> CounterpoiseError:
+    """`why` is about the first of them: the others were not tried."""
+    names = [Path(remote.path).name for remote in missing]
+    listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+    are, them, first = ("are", "them", "the first ") if names[1:] else ("is", "it", "")
+    return CounterpoiseError(
+        f"{listed} {are} not in {(folder / missing[0].path).parent} and {first}could not be fetched ({why}): "
+        f"put {them} there, {f'or put {instead} into {folder}, ' if instead else ''}"
+        f"or set {VARIABLE} to a data folder that has {them}."
+    )
 
 
 def _wanted(remote: Remote, folder: Path) -> list[Path]:
