@@ -120,6 +120,16 @@ def test_all_honest_are_accepted_without_a_reason() -> None:
     assert list(outcome.weights.values()) == pytest.approx(TRUE / TRUE.sum())
 
 
+def test_every_clients_factor_is_on_record() -> None:
+    """Eq. 12 at the count it claims; with the branch, what it reported."""
+    claimed = lying()
+    assert list(judge(claimed).notes["alpha"].values()) == pytest.approx(np.ceil(TRUE / BATCH) / claimed)
+    phi = branch.first_branch(torch.zeros(D, dtype=torch.float64)).expand(12, -1)
+    told = {"alphas": np.linspace(0.1, 0.2, 12)[:, None] * [0.5, 2.0]}
+    by_branch = judge(None, server(feddua(), D), told=told, phi=phi)
+    assert list(by_branch.notes["alpha"].values()) == pytest.approx(np.linspace(0.1, 0.2, 12))
+
+
 def test_a_forged_report_buys_nothing() -> None:
     """A gradient 1000 times too short makes the count look 1000 times too large: a warning, and the claim stands."""
     gradient = np.exp(0.1 * np.random.default_rng(1).standard_normal(12))

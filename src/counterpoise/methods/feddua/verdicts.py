@@ -111,7 +111,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
         verdicts[client] = _verdict(
             claim, guess, score, half, warnings, local.batch, "excluded" if is_excluded else action, enough
         )
-    return round.but(
+    return round.noting(alpha=mine.alpha.exp()).but(
         cohort=replace(cohort, examples=verified.to(cohort.examples)),
         state=state,
         records=records,
