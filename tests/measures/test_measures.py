@@ -300,7 +300,7 @@ def test_what_cannot_be_paired_is_told(a, b, sentence):
 def test_the_round_that_clients_held_out_data_choose():
     """The means over clients are .3, .6, .6 and .5; round 2 is the first of the best, and its test accuracy not the best."""
     test = (0.4, 0.5, 0.7, 0.9, 0.95)
-    each = ({0: 0.1, 1: 0.5}, {0: 0.9, 1: 0.3}, {0: 0.6, 1: 0.6}, {0: 0.5, 1: 0.5}, None)
+    each = ({0: 0.1, 1: 0.5}, {0: 0.7, 1: 0.5}, {0: 0.6, 1: 0.6}, {0: 0.95, 1: 0.05}, None)
     records = [
         Round(i, {"accuracy": t}, clients={} if c is None else {"accuracy": c})
         for i, (t, c) in enumerate(zip(test, each, strict=True), 1)
