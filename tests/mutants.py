@@ -118,6 +118,9 @@ class Mutant:
 
     @property
     def module(self) -> str:
+        """What must import; for a preset, which is no module, the package."""
+        if not self.file.endswith(".py"):
+            return "counterpoise"
         parts = ("counterpoise", *Path(self.file).with_suffix("").parts)
         return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

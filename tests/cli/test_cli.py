@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -16,6 +17,8 @@ import pytest
 
 from counterpoise.cli import main
 from counterpoise.methods import METHODS
+from counterpoise.runs.collection import read_run
+from counterpoise.runs.standing import size
 
 LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
 
@@ -161,6 +164,12 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
             2,
             "There is no preset 'quikstart' (a file's name ends in .toml). Did you mean 'quickstart'?",
         ),
+        (
+            ["run", "quickstart", "--target", "90"],
+            2,
+            "--target takes an accuracy between 0 and 1, such as 0.9, not 90.",
+        ),
+        (["run", "quickstart", "--target", "nan"], 2, "such as 0.9, not nan."),
         (["run", "missing.toml"], 2, "There is no file missing.toml."),
         (["run", "empty.toml"], 2, "empty.toml: the setting rounds is missing."),
         (["run", "broken.toml"], 2, "broken.toml is not valid TOML"),
@@ -202,6 +211,36 @@ def test_run_names_three_accuracies_and_whom_the_adversary_played(cli) -> None:
     assert set(played) <= set(range(6))
     assert found["measures"]["accuracy (last round)"] == found["accuracy"]
     assert found["measures"]["accuracy (best round)"] >= found["accuracy"]
+
+
+def test_run_tells_rounds_and_bytes_to_a_target_that_no_run_keeps(cli) -> None:
+    words = ("run", "quickstart", "--rounds", "4", "--set", "evaluation.every=1")
+    code, out, err = cli(*words, "--out", "a", "--target", "0.5")
+    assert (code, err) == (0, "")
+    records = read_run(Path("a")).records
+    reached = next(r.round for r in records if r.metrics["accuracy"] >= 0.5)
+    sent = sum(r.bytes_up + r.bytes_down for r in records[:reached])
+    assert f"\naccuracy 0.5: in round {reached}, after {size(sent)} both ways\n" in out
+    assert "target" not in Path("a", "config.toml").read_text()
+    found = json.loads(cli(*words, "--out", "b", "--target", "0.5", "--json")[1].splitlines()[-1])["measures"]
+    assert (found["rounds to accuracy 0.5"], found["bytes to accuracy 0.5"]) == (reached, sent)
+    assert Path("a", "config.toml").read_text() == Path("b", "config.toml").read_text()
+    assert "\naccuracy 1: never reached\n" in cli(*words, "--out", "c", "--target", "1")[1]
+
+
+def test_the_json_of_a_run_with_liars_has_the_error_of_estimated_counts(cli) -> None:
+    liar = ("--set", "adversary=claims", "--set", "adversary.factor=6.0", "--set", "adversary.clients=[2]")
+    words = ("--set", "method=feddua:fedavg", *liar, "--set", "cohort=20", "--rounds", "3", "--out", "a", "--json")
+    found = json.loads(cli("run", "quickstart", *words)[1].splitlines()[-1])
+    sizes = json.loads(Path("a", "federation.json").read_text())["sizes"]
+    judged = [pair for record in read_run(Path("a")).records for pair in record.outcome.verdicts.items()]
+    errors = [abs(v.estimated - sizes[client]) / sizes[client] for client, v in judged if v.estimated is not None]
+    assert found["liars"] == [2]
+    assert found["measures"]["detection count error"] == pytest.approx(statistics.median(errors), rel=1e-4)
+    shown = json.loads(cli("runs", "show", "a", "--json")[1])["measures"]
+    assert shown["detection count error"] == pytest.approx(found["measures"]["detection count error"], rel=1e-4)
+    Path("a", "federation.json").unlink()
+    assert "detection count error" not in json.loads(cli("runs", "show", "a", "--json")[1])["measures"]
 
 
 def test_a_run_that_diverges_still_ends_with_json(cli) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from counterpoise.cli import main
+from counterpoise.runs.standing import size
 
 SMALL = [
     "--set",
@@ -80,8 +81,11 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert "kept in: c" in out
     before = files(Path("c"))
     assert len([name for name in before if name.endswith("state-2.safetensors")]) == 4
-    code, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--json")
+    code, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--target", "0.01", "--json")
     document = json.loads(out)
+    measured = [run["measures"] for run in document["arms"][3]["runs"]]
+    assert [found["rounds to accuracy 0.01"] for found in measured] == [1, 1]
+    assert all(2 * found["bytes to accuracy 0.01"] == found["bytes up"] + found["bytes down"] for found in measured)
     assert code == 1
     assert [arm["label"] for arm in document["arms"]] == ["fedavg", "krum", "fedprox", "scaffold"]
     assert document["open"] == 2  # krum's, which may be mended
@@ -90,6 +94,11 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert document["arms"][1]["failed"].keys() == {"0", "1"}
     now = files(Path("c"))
     assert {name: now[name] for name in before} == before
+    sent = size(measured[0]["bytes to accuracy 0.01"])
+    _, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--target", "0.01")
+    assert f"accuracy 0.01 reached by scaffold: in round 1, after {sent} both ways (mean over 2 of 2 seeds)\n" in out
+    assert "accuracy 0.01 reached by krum: never\n" in out
+    assert files(Path("c")) == now
 
     code, out, err = cli(
         "sweep",
@@ -138,6 +147,10 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
             "--baseline must be one of fedavg, not 'x'.",
         ),
         (["compare", "quickstart", "--methods", "fedavg", "--out", "full"], "The folder full is not empty."),
+        (
+            ["compare", "quickstart", "--methods", "fedavg", "--target", "0"],
+            "--target takes an accuracy between 0 and 1, such as 0.9, not 0.",
+        ),
         (["sweep", "quickstart"], "Say what to sweep over"),
         (["sweep", "quickstart", "--over", "method.mu=1,2"], "method fedavg"),
         (["sweep", "quickstart", "--over", "local.epoch=1,2"], "There is no setting 'local.epoch'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -57,11 +58,22 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert '[method]\nname = "fedavg"' in out
     shown = json.loads(cli("runs", "show", "runs/deep/fedavg", "--json")[1])
     assert shown["measures"]["rounds"] == 2
+    assert not any("rounds to" in name for name in shown["measures"])
     assert cli("runs", "show", "runs")[0] == 2
+    measured = json.loads(cli("runs", "show", "runs/deep/fedavg", "--target", "0.2", "--json")[1])["measures"]
+    assert measured["rounds to accuracy 0.2"] == 1
+    assert 2 * measured["bytes to accuracy 0.2"] == measured["bytes up"] + measured["bytes down"]
+    assert re.search(
+        r"^rounds to accuracy 1 +None *$", cli("runs", "show", "runs/deep/fedavg", "--target", "1")[1], re.M
+    )
+    assert "such as 0.9, not 2." in cli("runs", "show", "runs/deep/fedavg", "--target", "2")[2]
 
     _, out, _ = cli("runs", "compare")
     assert [line.split()[0] for line in out.splitlines()] == ["method", "fedavg", "fedprox"]
+    _, out, _ = cli("runs", "compare", "--target", "0.2")
+    assert re.search(r"^accuracy 0.2 reached by fedprox: in round 1, after [\d.]+ kB both ways$", out, re.M)
     assert cli("runs", "compare", "--format", "markdown")[1].startswith("| method |")
+    assert "has no column for it" in cli("runs", "compare", "--format", "latex", "--target", "0.2")[2]
     assert cli("runs", "compare", "--format", "latex")[1].startswith(r"\begin{tabular}")
     assert "There is no format 'html'" in cli("runs", "compare", "--format", "html")[2]
     found = json.loads(cli("runs", "compare", "--baseline", "fedprox", "--json")[1])

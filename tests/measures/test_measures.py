@@ -297,6 +297,25 @@ def test_what_cannot_be_paired_is_told(a, b, sentence):
         m.paired(a, b)
 
 
+def test_the_round_that_clients_held_out_data_choose():
+    """The means over clients are .3, .6, .6 and .5; round 2 is the first of the best, and its test accuracy not the best."""
+    test = (0.4, 0.5, 0.7, 0.9, 0.95)
+    each = ({0: 0.1, 1: 0.5}, {0: 0.7, 1: 0.5}, {0: 0.6, 1: 0.6}, {0: 0.95, 1: 0.05}, None)
+    records = [
+        Round(i, {"accuracy": t}, clients={} if c is None else {"accuracy": c})
+        for i, (t, c) in enumerate(zip(test, each, strict=True), 1)
+    ]
+    untested = Round(6, {}, clients={"accuracy": {0: 1.0, 1: 1.0}})
+    assert m.best_by_clients([*records, untested]) == (0.5, 2)
+    assert m.best_by_clients(records, lower=True) == (0.4, 1)
+    found = m.summary([*records, untested])
+    assert found["accuracy (round best on clients' held-out data)"] == 0.5
+    assert found["best round by clients' held-out accuracy"] == 2
+    assert found["accuracy (best round)"] == 0.95
+    assert m.best_by_clients(rounds(VALUES)).round is None
+    assert not any("held-out" in name for name in m.summary(rounds(VALUES)))
+
+
 # ---------------------------------------------------------------- cost, and a whole run
 
 

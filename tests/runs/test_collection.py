@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kept import keep
 
 import counterpoise as cp
 from counterpoise.runs.arms import compared, parse_method, swept
@@ -15,7 +16,7 @@ from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_pl
 from counterpoise.runs.conduct import open_pieces, workers_at_once
 from counterpoise.runs.config import split
 from counterpoise.runs.plan import Piece, read_plan, slugs, write_plan
-from counterpoise.runs.standing import as_latex, as_markdown, stand, verdict
+from counterpoise.runs.standing import as_latex, as_markdown, reached, size, stand, verdict
 from counterpoise.runs.worker import do
 
 
@@ -302,6 +303,18 @@ def test_names_in_latex_are_escaped(kept: Path) -> None:
     (group, *_) = collect([kept])
     odd = type(group)(r"a_b&c\d%{-1}", group.runs)
     assert r"a\_b\&c\textbackslash{}d\%\{$-$1\} &" in as_latex(stand([odd]))
+
+
+def test_a_target_is_told_of_the_seeds_that_reached_it(tmp_path: Path) -> None:
+    fast, slow, _ = (keep(tmp_path / str(seed), seed=seed, level=level) for seed, level in enumerate((0.9, 0.7, 0.3)))
+    first = [next(r.round for r in records if r.metrics["accuracy"] >= 0.6) for records in (fast, slow)]
+    assert first[0] < first[1]
+    middle = sum(first) / 2
+    found = stand(collect([tmp_path]))
+    line = f"accuracy 0.6 reached by fedavg: in round {middle:g}, after {size(1500 * middle)} both ways"
+    assert reached(found, 0.6) == [f"{line} (mean over 2 of 3 seeds)"]
+    assert reached(found, 1) == ["accuracy 1 reached by fedavg: never"]
+    assert reached(found, None) == []
 
 
 def test_the_verdict_warns_of_noise(kept: Path) -> None:

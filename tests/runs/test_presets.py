@@ -106,9 +106,9 @@ def test_a_small_form_changes_what_it_says_it_changes(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in SMALL])
 def test_a_preset_builds(name):
     built = made(name)
-    paper = parse(read(name)[0], name).paper
-    assert built.federation.clients == built.federation.train.clients
-    for method in paper.methods:
+    config = parse(read(name)[0], name)
+    assert built.federation.clients == config.data.partition["clients"]
+    for method in config.paper.methods:
         assert make(METHODS, method).parts
 
 
@@ -180,9 +180,9 @@ def test_the_listing_shows_the_published_numbers_in_80_columns(cli):
     for name in NAMES:
         assert any(line.startswith(name) for line in lines), name
     assert "fedbac (strength 0.0) 88" in lines
-    assert "alpha 0.3, clients 20 81.73 82.2 81.54 81.45" in lines
+    assert "alpha 0.3, clients 20 81.73 82.20 81.54 81.45" in lines
     assert "alpha 0.1 88.72 88.72 89.11 90.27" in lines
-    assert "feda4 (modules trajectory) 76.7 85.75" in lines
+    assert "feda4 (modules trajectory) 76.70 85.75" in lines
 
 
 def test_the_listing_for_machines_and_for_a_part_of_the_names(cli):

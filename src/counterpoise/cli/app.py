@@ -25,6 +25,7 @@ from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
+from counterpoise.cli.target import Target
 from counterpoise.engine.distributed import rank
 from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
 from counterpoise.runs.build import setup
@@ -120,6 +121,7 @@ def run(
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
     ] = None,
     log: Log = None,
+    target: Target = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment: a preset by its name (see `counterpoise presets`), or your own TOML file.
@@ -133,14 +135,14 @@ def run(
     own = Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))
     try:
-        with watched(made.method.name, made.rounds) as on_round, _told(as_json):
+        with watched(made.method.name, made.rounds) as on_round, _told(as_json, target):
             done = run_setup(made, on_round, folder, log)
     except CounterpoiseError:
         if out is None and not rank():
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it is empty where the run was refused before its first round
         raise
-    _show(done, as_json)
+    _show(done, as_json, target)
 
 
 @app.command()
@@ -166,7 +168,7 @@ def resume(
 
 
 @contextlib.contextmanager
-def _told(as_json: bool) -> Iterator[None]:
+def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
     """Tell how a run ended that did not finish: the sentence, and with --json its summary.
 
     Ctrl-C is told here, before click makes a bare abort of it.
@@ -175,7 +177,7 @@ def _told(as_json: bool) -> Iterator[None]:
         yield
     except (Interrupted, Diverged) as end:
         if as_json and isinstance(end.run, Run) and not rank():
-            typer.echo(json.dumps(end.run.summary()))
+            typer.echo(json.dumps(end.run.summary(target)))
         if isinstance(end, Interrupted):
             leave(str(end), 128 + end.signal)
         raise
@@ -195,11 +197,11 @@ def _claimed(path: Path) -> Path:
     raise AssertionError
 
 
-def _show(run: Run, as_json: bool) -> None:
+def _show(run: Run, as_json: bool, target: float | None = None) -> None:
     if rank():
         return
     if as_json:
-        typer.echo(json.dumps(run.summary()))
+        typer.echo(json.dumps(run.summary(target)))
         return
     loss = run.last("loss")
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
@@ -215,6 +217,7 @@ def _show(run: Run, as_json: bool) -> None:
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
         *_curve(run),
+        *([] if target is None else [_reached(run, target)]),
         f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
@@ -237,6 +240,13 @@ def _curve(run: Run) -> list[str]:
         f"accuracy: last round {curve[-1][1]:.2%}, mean of last 10 {measures.mean_of_last(curve):.2%}, "
         f"best {top.value:.2%} (round {top.round})"
     ]
+
+
+def _reached(run: Run, target: float) -> str:
+    sent = measures.bytes_to(run.rounds, target)
+    if sent is None:
+        return f"accuracy {target:g}: never reached"
+    return f"accuracy {target:g}: in round {measures.rounds_to(run.curve(), target)}, after {size(sent)} both ways"
 
 
 def _verdicts(judged: list[dict[str, Any]]) -> str:

@@ -17,6 +17,7 @@ from rich.console import Console
 from counterpoise.cli.board import Board, shown
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.tables import stand_table
+from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
 from counterpoise.runs.arms import compared, swept
@@ -24,7 +25,7 @@ from counterpoise.runs.collection import of_plan
 from counterpoise.runs.conduct import conduct, held, open_pieces, workers_at_once
 from counterpoise.runs.config import split
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan, write_plan
-from counterpoise.runs.standing import Stand, as_plain, stand, verdict
+from counterpoise.runs.standing import Stand, as_plain, reached, stand, verdict
 
 __all__ = ["carry_on", "compare", "sweep"]
 
@@ -58,6 +59,7 @@ def compare(
     ] = "",
     out: Out = None,
     jobs: Jobs = None,
+    target: Target = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods over the same seeds: same data, cohorts, batches and initial weights for all.
@@ -68,7 +70,7 @@ def compare(
     """
     named = [name for text in methods or [] for name in split(text)]
     plan = compared(source, named, settings or [], seeds, rounds, _command(), baseline)
-    _do(plan, out, jobs, as_json)
+    _do(plan, out, jobs, target, as_json)
 
 
 def sweep(
@@ -87,6 +89,7 @@ def sweep(
     settings: Settings = None,
     out: Out = None,
     jobs: Jobs = None,
+    target: Target = None,
     as_json: Json = False,
 ) -> None:
     """Try settings over the same seeds and name the best, with a warning where that is noise.
@@ -94,19 +97,19 @@ def sweep(
     Example: `counterpoise sweep quickstart --set method=fedprox --over method.mu=0,0.01,0.1 --over local.epochs=1,2`
     """
     plan = swept(source, over or [], at or [], settings or [], seeds, rounds, _command())
-    _do(plan, out, jobs, as_json)
+    _do(plan, out, jobs, target, as_json)
 
 
 def carry_on(folder: Path, as_json: bool) -> None:
     """Go on with what a folder's plan says."""
-    _finish(folder, read_plan(folder), None, as_json)
+    _finish(folder, read_plan(folder), None, None, as_json)
 
 
 def _command() -> str:
     return shlex.join(["counterpoise", *sys.argv[1:]])
 
 
-def _do(plan: Plan, out: Path | None, jobs: int | None, as_json: bool) -> None:
+def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as_json: bool) -> None:
     folder = out or _place(plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -118,7 +121,7 @@ def _do(plan: Plan, out: Path | None, jobs: int | None, as_json: bool) -> None:
         raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
     with held(folder):
         write_plan(folder, plan)
-    _finish(folder, plan, jobs, as_json)
+    _finish(folder, plan, jobs, target, as_json)
 
 
 def _place(plan: Plan) -> Path:
@@ -135,16 +138,16 @@ def _place(plan: Plan) -> Path:
     raise AssertionError
 
 
-def _finish(folder: Path, plan: Plan, jobs: int | None, as_json: bool) -> None:
+def _finish(folder: Path, plan: Plan, jobs: int | None, target: float | None, as_json: bool) -> None:
     try:
         found, report = _done(folder, plan, jobs)
     except KeyboardInterrupt:
-        _stopped(folder, plan, as_json)
+        _stopped(folder, plan, target, as_json)
     failed = {group.label: group.sentence for group in found.groups if group.sentence}
     if as_json:
-        typer.echo(json.dumps(_document(folder, plan, found, report)))
+        typer.echo(json.dumps(_document(folder, plan, found, target, report)))
     else:
-        _print(folder, plan, found, failed, report)
+        _print(folder, plan, found, target, failed, report)
     if failed:
         raise typer.Exit(1)
 
@@ -167,15 +170,15 @@ def _stand(folder: Path, plan: Plan) -> Stand:
     return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
 
 
-def _stopped(folder: Path, plan: Plan, as_json: bool) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, target: float | None, as_json: bool) -> NoReturn:
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
     if as_json:
-        typer.echo(json.dumps(_document(folder, plan, _stand(folder, plan), None)))
+        typer.echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
     how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}"
     leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
 
 
-def _document(folder: Path, plan: Plan, found: Stand, report: Path | None) -> dict[str, Any]:
+def _document(folder: Path, plan: Plan, found: Stand, target: float | None, report: Path | None) -> dict[str, Any]:
     return {
         "kind": plan.kind,
         "source": plan.source,
@@ -185,15 +188,18 @@ def _document(folder: Path, plan: Plan, found: Stand, report: Path | None) -> di
         "baseline": plan.baseline or None,
         "metric": found.metric,
         "open": len(open_pieces(folder, plan)),
-        "arms": [{**row, "settings": dict(arm.settings)} for row, arm in zip(as_plain(found), plan.arms, strict=True)],
+        "arms": [
+            {**row, "settings": dict(arm.settings)} for row, arm in zip(as_plain(found, target), plan.arms, strict=True)
+        ],
         **({"verdict": verdict(found)} if plan.kind == "sweep" else {}),
     }
 
 
-def _print(folder: Path, plan: Plan, found: Stand, failed: dict[str, str], report: Path) -> None:
+def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path) -> None:
     console = Console()
     console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
+    lines += reached(found, target)
     lines += verdict(found) if plan.kind == "sweep" else []
     lines += [f"kept in: {folder}", f"report: {report}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -161,8 +161,9 @@ def _numbers(paper: PaperConfig) -> RenderableType:
     rows, columns, cells = [_label(m) for m in paper.methods], settings, paper.numbers
     if len(columns) > len(rows):
         rows, columns, cells = columns, rows, [list(column) for column in zip(*cells, strict=True)]
+    places = max(len(f"{number:g}".partition(".")[2]) for row in cells for number in row)  # as printed: 81.10, not 81.1
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(f"published: {paper.measure}"), *(Text(column, style="dim") for column in columns))
     for row, numbers in zip(rows, cells, strict=True):
-        table.add_row(Text(f"  {row}"), *(Text(f"{number:g}", justify="right") for number in numbers))
+        table.add_row(Text(f"  {row}"), *(Text(f"{number:.{places}f}", justify="right") for number in numbers))
     return table

@@ -16,11 +16,12 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.tables import number, stand_table
+from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, unknown
-from counterpoise.measures import curve, last, summary
+from counterpoise.measures import curve, last
 from counterpoise.runs.collection import FAILURE, Kept, collect, groups, read_run, run_folders
 from counterpoise.runs.plan import COMPARISON
-from counterpoise.runs.standing import FORMATS, as_plain, stand
+from counterpoise.runs.standing import FORMATS, as_plain, reached, stand
 
 __all__ = ["runs"]
 
@@ -79,14 +80,16 @@ def list_(
 
 @runs.command()
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")], as_json: Json = False
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    target: Target = None,
+    as_json: Json = False,
 ) -> None:
     """Show one run: how it ended, every measure, and its configuration.
 
     Example: `counterpoise runs show runs/quickstart-fedavg-0`
     """
     run = _one(folder)
-    measures = summary(run.records)
+    measures = run.measures(target=target)
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
         typer.echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}))
@@ -115,6 +118,7 @@ def compare(
     form: Annotated[
         str, typer.Option("--format", metavar="FORM", help="text, markdown, or latex (with the package booktabs).")
     ] = "text",
+    target: Target = None,
     as_json: Json = False,
 ) -> None:
     """Hold runs on disk against each other, seed by seed, as `counterpoise compare` does.
@@ -123,15 +127,18 @@ def compare(
     """
     if form not in ("text", *FORMATS):
         raise unknown("format", form, ("text", *FORMATS))
+    if target is not None and form != "text":
+        raise CounterpoiseError(f"--target is told in text and with --json; a table in {form} has no column for it.")
     places = _places(folders)
     whole = len(places) == 1 and (places[0] / COMPARISON).exists() and not (method or data or since or before)
     found = stand(collect(places) if whole else groups(_chosen(folders, method, data, since, before)), baseline)
     if not found.rows:
         raise CounterpoiseError("There are no runs to compare.")
     if as_json:
-        typer.echo(json.dumps({"baseline": found.baseline, "metric": found.metric, "groups": as_plain(found)}))
+        typer.echo(json.dumps({"baseline": found.baseline, "metric": found.metric, "groups": as_plain(found, target)}))
     elif form == "text":
         Console().print(stand_table(found))
+        typer.echo("".join(f"{line}\n" for line in reached(found, target)), nl=False)
     else:
         typer.echo(FORMATS[form](found))
 

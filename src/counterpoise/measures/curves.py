@@ -10,7 +10,18 @@ import numpy as np
 
 from counterpoise.measures.records import Curve, Record
 
-__all__ = ["Best", "across_seeds", "best", "bytes_to", "curve", "last", "mean_of_last", "rounds_to", "volatility"]
+__all__ = [
+    "Best",
+    "across_seeds",
+    "best",
+    "best_by_clients",
+    "bytes_to",
+    "curve",
+    "last",
+    "mean_of_last",
+    "rounds_to",
+    "volatility",
+]
 
 
 def curve(records: Iterable[Record], metric: str = "accuracy") -> Curve:
@@ -42,6 +53,16 @@ def best(curve: Curve, lower: bool = False) -> Best:
         return Best(math.nan, None)
     value, round = min(real) if lower else min(real, key=lambda pair: (-pair[0], pair[1]))
     return Best(value, round)
+
+
+def best_by_clients(records: Iterable[Record], metric: str = "accuracy", lower: bool = False) -> Best:
+    """The test value of the round whose mean over clients' held-out parts is best: no test sample chose it.
+
+    Only rounds that measured both are asked.
+    """
+    both = [r for r in records if metric in r.metrics and r.clients.get(metric)]
+    chosen = best([(r.round, float(np.mean(list(r.clients[metric].values())))) for r in both], lower).round
+    return Best(next((value for round, value in curve(both, metric) if round == chosen), math.nan), chosen)
 
 
 def volatility(curve: Curve) -> float:

@@ -9,7 +9,16 @@ import numpy as np
 
 from counterpoise.measures.cost import cost
 from counterpoise.measures.coupling import couplings, effective_clients
-from counterpoise.measures.curves import best, bytes_to, curve, last, mean_of_last, rounds_to, volatility
+from counterpoise.measures.curves import (
+    best,
+    best_by_clients,
+    bytes_to,
+    curve,
+    last,
+    mean_of_last,
+    rounds_to,
+    volatility,
+)
 from counterpoise.measures.detection import detection
 from counterpoise.measures.fairness import distribution
 from counterpoise.measures.records import Record
@@ -42,6 +51,10 @@ def summary(
                 f"best round by {name}": top.round,
                 f"{name} volatility": volatility(values),
             }
+    chosen = best_by_clients(records, metric, lower)
+    if chosen.round is not None:
+        found[f"{metric} (round best on clients' held-out data)"] = chosen.value
+        found[f"best round by clients' held-out {metric}"] = chosen.round
     if target is not None:
         found[f"rounds to {metric} {target:g}"] = rounds_to(curve(records, metric), target, lower)
         found[f"bytes to {metric} {target:g}"] = bytes_to(records, target, metric, lower)

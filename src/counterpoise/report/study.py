@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +12,9 @@ from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.report.style import Look, elided, look, words
 from counterpoise.runs.collection import Group, Kept, collect
-from counterpoise.runs.folder import HOLDINGS
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
 
-__all__ = ["Arm", "Study", "holdings", "liars", "study", "verdicts"]
+__all__ = ["Arm", "Study", "liars", "study", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -113,12 +111,3 @@ def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
 def liars(records: Iterable[RoundRecord]) -> set[tuple[int, int]]:
     """``(client, round)`` of those that a simulated adversary moved."""
     return {(client, record.round) for record in records for client in record.liars}
-
-
-def holdings(run: Kept) -> Mapping[str, Any] | None:
-    """Who holds what, where the run's folder says it whole."""
-    try:
-        found = json.loads((run.path / HOLDINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import summary
 from counterpoise.registry import flatten
 from counterpoise.runs.folder import SCHEMA, record
 from counterpoise.runs.frames import frame
+from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
 
 if TYPE_CHECKING:
@@ -80,6 +82,10 @@ class Kept:
     def identity(self) -> dict[str, Any]:
         """The settings that all seeds of one thing share, with dots into tables."""
         return {key: value for key, value in flatten(self.settings).items() if not _NOT_IDENTITY.fullmatch(key)}
+
+    def measures(self, metric: str = "accuracy", target: float | None = None, lower: bool = False) -> dict[str, Any]:
+        """Every measure of it, as `counterpoise.measures.summary` has them."""
+        return summary(self.records, metric, target, lower, true_counts(self.path))
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """As `counterpoise.Run.frame`."""

@@ -24,16 +24,16 @@ from counterpoise.method import Verdict
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import Config, parse
 from counterpoise.runs.files import append_line, push, read_lines, replace_text
+from counterpoise.runs.holdings import HOLDINGS
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["HOLDINGS", "SCHEMA", "Folder", "record"]
+__all__ = ["SCHEMA", "Folder", "record"]
 
 SCHEMA = 1
-HOLDINGS = "federation.json"
 
 
 class Folder:

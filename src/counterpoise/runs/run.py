@@ -13,6 +13,7 @@ from torch import nn
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary as measured
+from counterpoise.runs.holdings import true_counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,9 +115,10 @@ class Run:
 
         return frame(self.rounds, of, method=self.method, seed=self.seed)
 
-    def summary(self) -> dict[str, Any]:
-        """The run in a few plain values."""
+    def summary(self, target: float | None = None) -> dict[str, Any]:
+        """The run in a few plain values; `target` is an accuracy to tell the rounds and bytes to."""
         left_out = sum(len(r.outcome.excluded) for r in self.rounds)
+        measures = measured(self.rounds, target=target, counts=true_counts(self.folder))
         return {
             "method": self.method,
             "seed": self.seed,
@@ -134,7 +136,7 @@ class Run:
             **({"rejected": sum(v["action"] != "accepted" for v in verdicts)} if (verdicts := self.verdicts) else {}),
             "skipped": sum(bool(r.outcome.skipped) for r in self.rounds),
             "liars": self.liars,
-            "measures": {name: _finite(value) for name, value in measured(self.rounds).items()},
+            "measures": {name: _finite(value) for name, value in measures.items()},
             "out": None if self.folder is None else str(self.folder),
         }
 

@@ -6,13 +6,14 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Paired, Standing, best_two, standings, student_interval, summary
+from counterpoise.measures import Paired, Standing, best_two, bytes_to, curve, rounds_to, standings, student_interval
 from counterpoise.runs.collection import Group
 
-__all__ = ["FORMATS", "Stand", "as_latex", "as_markdown", "as_plain", "columns", "stand", "verdict"]
+__all__ = ["FORMATS", "Stand", "as_latex", "as_markdown", "as_plain", "columns", "reached", "stand", "verdict"]
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,21 @@ def verdict(found: Stand) -> list[str]:
         )
     else:
         lines.append(f"{ahead} {_interval(beside, show)}, p = {beside.p:.2g}")
+    return lines
+
+
+def reached(found: Stand, target: float | None) -> list[str]:
+    """For each group the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
+    if target is None:
+        return []
+    lines = []
+    for group in found.groups:
+        runs = list(group.done.values())
+        rounds = [r for run in runs if (r := rounds_to(curve(run.records), target)) is not None]
+        sent = [b for run in runs if (b := bytes_to(run.records, target)) is not None]
+        how = f"in round {mean(rounds):g}, after {size(mean(sent))} both ways" if rounds else "never"
+        some = f" (mean over {len(rounds)} of {len(runs)} seeds)" if rounds and len(runs) > 1 else ""
+        lines.append(f"accuracy {target:g} reached by {group.label}: {how}{some}")
     return lines
 
 
@@ -174,8 +190,9 @@ def as_latex(found: Stand) -> str:
 FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_markdown}
 
 
-def as_plain(found: Stand) -> list[dict[str, Any]]:
+def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
     """Every group as plain values for JSON: what the table says, and every measure of each of its runs."""
+    target = None if found.lower else target  # it is an accuracy
     return [
         {
             "label": row.label,
@@ -191,9 +208,7 @@ def as_plain(found: Stand) -> list[dict[str, Any]]:
                     "seed": run.seed,
                     "status": run.status,
                     "folder": str(run.path),
-                    "measures": {
-                        k: _plain(v) for k, v in summary(run.records, found.metric, lower=found.lower).items()
-                    },
+                    "measures": {k: _plain(v) for k, v in run.measures(found.metric, target, found.lower).items()},
                 }
                 for run in group.runs
             ],

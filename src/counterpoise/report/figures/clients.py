@@ -14,9 +14,10 @@ from counterpoise import measures
 from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import every_seed, percent
-from counterpoise.report.study import Study, holdings
+from counterpoise.report.study import Study
 from counterpoise.report.style import NEUTRAL, rows, shade, sized
 from counterpoise.runs.collection import Kept
+from counterpoise.runs.holdings import holdings
 
 __all__ = ["gap", "served", "who_holds_what"]
 
@@ -134,12 +135,12 @@ def who_holds_what(study: Study) -> Chart | Missing:
     deals: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for arm in study.arms:
         for run in arm.runs:
-            found = holdings(run)
+            found = holdings(run.path)
             fingerprint = str(flatten(run.settings).get("data.fingerprint") or run.path)
             if found and found.get("labels") and fingerprint not in deals:
                 deals[fingerprint] = (f"seed {run.seed}", found)
     if not deals:
-        kept = any(holdings(run) for arm in study.arms for run in arm.runs)
+        kept = any(holdings(run.path) for arm in study.arms for run in arm.runs)
         why = (
             "the targets are not class numbers"
             if kept

@@ -12,9 +12,9 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing, Table
 from counterpoise.report.figures.learning import band
-from counterpoise.report.study import Arm, Study, holdings, liars, verdicts
+from counterpoise.report.study import Arm, Study, liars, verdicts
 from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
-from counterpoise.runs.collection import Kept
+from counterpoise.runs.holdings import true_counts
 
 __all__ = ["claims", "detection", "judged", "judging"]
 
@@ -72,19 +72,15 @@ def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
     cells = [arm.label, str(sum(map(len, rows))), *map(str, counts)]
     if not truth:
         return cells
-    found = [measures.detection(r, liars(run.records), _sizes(run)) for r, run in zip(rows, arm.runs, strict=True)]
+    found = [
+        measures.detection(r, liars(run.records), true_counts(run.path)) for r, run in zip(rows, arm.runs, strict=True)
+    ]
     columns = zip(*((d.recall, d.false_alarms, d.auc, d.caught, d.accused, d.count_error) for d in found), strict=True)
     means = [measures.across_seeds([v for v in column if not math.isnan(v)])[0] for column in columns]
     return cells + [
         "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}"
         for place, mean in enumerate(means)
     ]
-
-
-def _sizes(run: Kept) -> dict[int, float] | None:
-    """What clients truly train on."""
-    sizes = (holdings(run) or {}).get("sizes")
-    return None if sizes is None else dict(enumerate(sizes))
 
 
 def claims(study: Study) -> Chart | Missing:

@@ -1,0 +1,23 @@
+"""`--target`: an accuracy to tell the rounds and bytes to. It is asked of records; no run keeps it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["Target"]
+
+
+def _fraction(value: float | None) -> float | None:
+    if value is not None and not 0 < value <= 1:
+        raise CounterpoiseError(f"--target takes an accuracy between 0 and 1, such as 0.9, not {value:g}.")
+    return value
+
+
+Target = Annotated[
+    float | None,
+    typer.Option("--target", metavar="ACCURACY", callback=_fraction, help="Tell rounds and bytes to it, such as 0.9."),
+]
