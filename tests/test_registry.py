@@ -22,6 +22,7 @@ from counterpoise.registry import Option, Registry, Spec
             r"There is no method 'fedpox'\. Did you mean 'fedprox'\? Known: .*avg, .*fedprox",
         ),
         (lambda: METHODS.make("zzz"), r"There is no method 'zzz'\. Known: "),
+        (lambda: cp.methods.feddua(fedprox), r"method feddua: goes around a method or the name of one, not <function"),
         (lambda: METHODS.make("fedprox", mu=-1), r"method fedprox: option mu must be a number at least 0, not -1\."),
         (lambda: METHODS.make("fedprox", mu="1"), r"option mu must be a number at least 0, not '1'"),
         (lambda: METHODS.make("fedprox", mu=float("nan")), r"option mu must be a number at least 0, not nan"),
