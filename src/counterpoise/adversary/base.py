@@ -63,7 +63,7 @@ class Adversary:
         if len(given) > 1:
             raise CounterpoiseError(
                 f"An adversary takes one of clients, fraction and a_round, not {' and '.join(given)}: "
-                "leave out all but one (clients = 0 takes back those of a configuration that yours is like)."
+                "leave out all but one. (Naming the adversary again, as in adversary=claims, drops what a preset says of it.)"
             )
 
     def who(self, seed: int, population: int) -> Tensor:

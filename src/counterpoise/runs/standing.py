@@ -80,6 +80,8 @@ def reached(found: Stand, target: float | None) -> list[str]:
     """For each group the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
     if target is None:
         return []
+    if found.metric != "accuracy":
+        return [f"accuracy {target:g}: these runs did not measure accuracy"]
     lines = []
     for group in found.groups:
         runs = list(group.done.values())

@@ -185,6 +185,15 @@ def test_a_silent_client_counts_as_the_largest_by_its_report_and_as_one_sample_b
         assert outcome.weights[LIAR] == pytest.approx(count / (others + count), rel=1e-5)
 
 
+@pytest.mark.parametrize("factor", ["direct", "branch"])
+def test_several_silent_clients_do_not_hide_one_another(factor) -> None:
+    silent = [LIAR, LIAR + 1, LIAR + 2, LIAR + 3]
+    _, outcomes = rounds_of(adversary.silent_claim(3.0, clients=silent), 2, factor=factor)
+    for outcome in outcomes:
+        assert all(outcome.verdicts[client].estimated == 1 for client in silent)
+        assert {c for c, verdict in outcome.verdicts.items() if verdict.action != "accepted"} == {*silent}
+
+
 @pytest.mark.parametrize(
     ("lies", "gain"),
     [

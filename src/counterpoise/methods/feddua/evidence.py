@@ -29,6 +29,8 @@ __all__ = [
 
 _FAR = 2.3
 """A factor of ten, in logarithms: the furthest that a point pulls."""
+_STILL = 20.0
+"""Logarithms below the median of its round from which on an update is none."""
 _LEAST = 0.2
 """The least spread, in log n, of evidence that rests on how clients differ: of the update, and of what the branch has
 learned."""
@@ -154,12 +156,13 @@ def displacement(pooled: Points, mine: Points, local: Local) -> Stream:
     def features(points: Points) -> Tensor:
         return torch.stack([points.length, points.angle, points.last], dim=1)
 
-    there = features(pooled).isfinite().all(1)
+    # Who did not move is no measure of those that did: several of them would turn the fit.
+    there = features(pooled).isfinite().all(1) & (pooled.length > -_STILL)
     usual = pooled.n.new_tensor([1.0, 0.0, 0.0])
     # What lies far out must not turn the fit to itself.
     c = regression(features(pooled)[there].clamp(-_FAR, _FAR), pooled.size[there].clamp(-_FAR, _FAR), usual)
-    errors = _known(pooled.size - features(pooled) @ c)
-    return Stream(mine.size - features(mine) @ c, spread(errors), _floor(mine, local))
+    errors = pooled.size - features(pooled) @ c
+    return Stream(mine.size - features(mine) @ c, spread(errors[there]), _floor(mine, local))
 
 
 def linear(local: Local) -> bool:
