@@ -65,8 +65,10 @@ def arms(device: str, threads: int, more: list[str]) -> dict[str, Way]:
         if unknown := options.keys() - known:
             print(f"{name}: skipped, as the engine has no {', '.join(sorted(unknown))}")
             continue
-        some = {"threads": threads, **options}
-        found[name] = Way(lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some), some["threads"])
+        some = {"threads": threads if device == "cpu" else None, **options}  # with a GPU it says for itself
+        found[name] = Way(
+            lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some), some["threads"] or threads
+        )
     loop, pfl = (partial(_peer, kind, device) for kind in (Loop, Pfl))
     if device == "cpu":
         for onednn, without in ((True, ""), (False, ", no oneDNN")):

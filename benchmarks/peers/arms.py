@@ -48,7 +48,7 @@ def folder(peer: str) -> Path:
 
 class Ours:
     def __init__(
-        self, work: Work, data: Data, model: nn.Module, device: str, threads: int, seed: int = 0, **options: Any
+        self, work: Work, data: Data, model: nn.Module, device: str, threads: int | None, seed: int = 0, **options: Any
     ) -> None:
         federation = cp.Federation.from_arrays(data.inputs, data.targets, partition=list(data.rows), heldout=0.0)
         self.simulation = Simulation(

@@ -276,6 +276,7 @@ def test_an_archive_that_a_person_put_there_is_used_and_kept(tmp_path):
         (archive(inner__a=bytes(99_999))[:60], "is not a whole archive"),
         (b"no archive", "is not a whole archive"),
     ],
+    ids=["a file is missing", "cut short", "something else"],
 )
 def test_a_bad_archive_is_told(tmp_path, content, sentence):
     remote = Remote("x.tar.gz", (nowhere(),), hashlib.md5(content).hexdigest(), ("inner/a",))

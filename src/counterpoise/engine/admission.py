@@ -40,10 +40,6 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     """
     if not len(cohort):
         return cohort, {}, {}
-    low, high = cohort.updates.aminmax(dim=1)
-    finite = low.isfinite() & high.isfinite()
-    norms = torch.linalg.vector_norm(cohort.updates, dim=1)  # infinite where only the squares are: far too long, then
-    middle = norms.where(finite & (norms > 0), torch.nan).nanmedian()
     reports = {
         f"its report {part}/{name} is not finite": ~(
             values.flatten(1).isfinite().all(1) if values.ndim > 1 else values.isfinite()
@@ -51,9 +47,14 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         for part, named in cohort.reports.items()
         for name, values in named.items()
     }
-    seen = (cohort.examples, cohort.steps, ~finite, norms > limits.norm_ratio * middle, *reports.values())
+    seen = (cohort.examples, cohort.steps, torch.linalg.vector_norm(cohort.updates, dim=1), *reports.values())
     # The one wait for a GPU.
-    claims, steps, broken, far, *unreadable = torch.stack([row.double() for row in seen]).tolist()
+    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).tolist()
+    broken = [False] * len(cohort)
+    if not all(map(isfinite, norms)):  # infinite also where only the squares are: far too long, then
+        broken = (~cohort.updates.isfinite().all(1)).tolist()
+    moved = [norm for norm, bad in zip(norms, broken, strict=True) if norm > 0 and not bad]
+    longest = limits.norm_ratio * median_low(moved or [0.0])
     if 2 * sum(broken) > len(cohort):
         raise Diverged(
             f"Training diverged: the updates of {sum(broken):.0f} of {len(cohort)} clients are not finite. "
@@ -73,7 +74,9 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         ],
         f"it claims more than the {limits.max_examples} samples allowed": [n > limits.max_examples for n in claims],
         **dict(zip(reports, unreadable, strict=True)),
-        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": far,
+        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": [
+            norm > longest for norm in norms
+        ],
     }
     reasons: dict[int, str] = {}
     for reason, row in bad.items():

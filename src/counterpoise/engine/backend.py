@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from counterpoise.engine.trees import cat, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "Script", "gather", "put", "restored"]
+__all__ = ["Backend", "Batches", "Job", "Script", "gather", "put", "restored", "staked"]
 
 _PLANNED_ON_CPU = 2**16
 """Up to how many samples a GPU's batches are planned on the CPU: many small operations, each cheaper there."""
@@ -24,9 +25,12 @@ _PLANNED_ON_CPU = 2**16
 
 def put(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on a device, without waiting for what the device is doing."""
-    if device.type == "cuda" and not tensor.is_cuda:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+    return ready(tensor, device).to(device, non_blocking=True)
+
+
+def ready(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor from where it can be copied to a device without waiting."""
+    return tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor
 
 
 class Job(NamedTuple):
@@ -71,10 +75,15 @@ class Job(NamedTuple):
         """The same work with steps for one pass over the data."""
         return self._replace(steps=(self.sizes + local.batch - 1) // local.batch)
 
-    def stakes(self, local: Local) -> Stake:
-        counts = torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys))
-        clients, sizes, steps, keys = put(counts, self.device).unbind()
-        return Stake(clients, sizes, steps, keys, self.state)
+    def counts(self, local: Local) -> Tensor:
+        """``[4, C]`` what `staked` needs, ready to go to the samples' device."""
+        return ready(torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys)), self.device)
+
+
+def staked(counts: Tensor, state: Named) -> Stake:
+    """What each client brings to a round."""
+    clients, sizes, steps, keys = counts.unbind()
+    return Stake(clients, sizes, steps, keys, state)
 
 
 def restored(pieces: Sequence[tuple[Tensor, Sent]], device: torch.device) -> Sent:
@@ -85,7 +94,7 @@ def restored(pieces: Sequence[tuple[Tensor, Sent]], device: torch.device) -> Sen
 
 
 def _all_in_order(places: Tensor, count: int) -> bool:
-    return len(places) == count and bool((places == torch.arange(count)).all())
+    return len(places) == count and np.array_equal(places.numpy(), np.arange(count))
 
 
 class Backend(Protocol):
@@ -116,12 +125,14 @@ class Batches:
         self.job, self.local, self.dtype = job, local, dtype
         size = passes * job.rows.numel()
         self.device = job.device if size > _PLANNED_ON_CPU else torch.device("cpu")
-        epochs = torch.arange(passes).repeat_interleave(len(job.keys))
-        keys, epochs = (put(t, self.device) for t in (job.keys.repeat(passes), epochs))
-        planned = plan(keys, job.sizes.repeat(passes), job.steps.repeat(passes), local.batch, epochs)
-        rows = put(job.rows, self.device).repeat(passes, 1).gather(1, planned.places.flatten(1))
+        # NumPy repeats a small array in a fraction of torch's time.
+        keys, sizes, steps = (torch.from_numpy(np.tile(t.numpy(), passes)) for t in (job.keys, job.sizes, job.steps))
+        epochs = torch.from_numpy(np.repeat(np.arange(passes), len(job.keys)))
+        keys, epochs = (put(t, self.device) for t in (keys, epochs))
+        planned = plan(keys, sizes, steps, local.batch, epochs)
         shape = (passes, len(job.keys), *planned.places.shape[1:])
         # All of [passes, C, S, B] or [passes, C, S].
+        rows = put(job.rows, self.device).expand(passes, -1, -1).gather(2, planned.places.view(*shape[:2], -1))
         self.rows, self.real, self.keys = rows.view(shape), planned.real.view(shape), planned.model_keys.view(shape[:3])
         share = self.real.to(dtype)
         self.share = share / share.sum(3, keepdim=True).clamp(min=1)
@@ -142,12 +153,20 @@ class Batches:
         rows, share = self.rows[at][:count], self.share[at][:count]
         return gather(self.job.samples, self.local, self.dtype, rows, share, self.keys[at], augment)
 
-    def script(self) -> Script:
-        """Everything in the order of the steps, on the samples' device."""
+    def script(self, padded: bool) -> Script:
+        """Everything in the order of the steps, ready to go to the samples' device.
+
+        Padded, it is as long as the next power of two, so that scripts of like lengths fit the same buffers.
+        """
         ragged = int(self.job.steps.min()) < int(self.job.steps.max())
+        length = self.rows.shape[0] * self.rows.shape[2]
+        more = (1 << (length - 1).bit_length()) - length if padded else 0
 
         def in_order(values: Tensor) -> Tensor:
-            return put(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
+            values = values.transpose(1, 2).flatten(0, 1)
+            if more:
+                values = torch.cat((values, values.new_zeros(more, *values.shape[1:])))
+            return ready(values.contiguous(), self.job.device)
 
         return Script(
             in_order(self.rows),
@@ -172,18 +191,10 @@ class Script(NamedTuple):
     active: Tensor | None
     """``[T, C]`` which clients have a batch; None where all have one at every step."""
 
-    def padded(self) -> Script:
-        """As long as the next power of two, so that scripts of like lengths fit the same buffers."""
-        more = (1 << (len(self.rows) - 1).bit_length()) - len(self.rows)
-        return self._each(lambda t: torch.cat((t, t.new_zeros(more, *t.shape[1:]))))
-
     def at(self, step: Tensor) -> Script:
         """The part of one step, whose number lies on the device. Beyond the end, where a recording tries a step, it begins again."""
         place = (step % len(self.rows)).view(1)
-        return self._each(lambda t: t.index_select(0, place).squeeze(0))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Script:
-        return Script(*(t if t is None else change(t) for t in self))  # type: ignore[arg-type]
+        return Script(*(t if t is None else t.index_select(0, place).squeeze(0) for t in self))  # type: ignore[arg-type]
 
 
 def gather(

@@ -9,18 +9,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from counterpoise.engine.backend import Batches, Job, Script, gather, restored
+from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
 from counterpoise.engine.buckets import OVERHEAD, buckets
-from counterpoise.engine.client import Carry, Program, Sent, Shared, Stake, Traces
+from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
 from counterpoise.engine.graphs import Recording
 from counterpoise.engine.network import Network
-from counterpoise.engine.trees import fill, leaves, own, where
+from counterpoise.engine.trees import aligned, fill, leaves, on, own, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -30,16 +30,28 @@ __all__ = ["Batched"]
 _MOST_CHUNKS = 16
 Phase = Callable[..., Carry]
 """A program's `step` or `survey`."""
-Fixed = tuple[Shared, Stake, Script, Script | None]
-"""What stays over the steps of a chunk: the batches of training, and those of a first look."""
+
+
+class Fixed(NamedTuple):
+    """What stays over the steps of a chunk: what clients are sent and bring, and their batches in training and in a first look."""
+
+    shared: Shared
+    counts: Tensor
+    state: Named
+    script: Script
+    survey: Script | None
 
 
 class Piece(NamedTuple):
-    """A chunk: its clients' places in the cohort, and their batches in training and in the first look."""
+    """What can be prepared of a chunk: its clients' places in the cohort, their counts, their batches and how many those are."""
 
     places: Tensor
+    counts: Tensor
     script: Script
+    steps: int
+    """In one pass."""
     survey: Script | None
+    looks: int
 
 
 class Cursor(NamedTuple):
@@ -54,27 +66,28 @@ class Chunk:
 
     def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
         self.backend, self.program, self.samples, self.fixed = backend, backend.program, samples, fixed
+        self.shared, self.stake = fixed.shared, staked(fixed.counts, fixed.state)
 
     def begin(self) -> Cursor:
-        shared, stake, script, _ = self.fixed
-        return Cursor(script.rows.new_zeros(()), vmap(self.program.begin, in_dims=(None, 0))(shared, stake))
+        begin = vmap(self.program.begin, in_dims=(None, 0))
+        return Cursor(self.fixed.script.rows.new_zeros(()), begin(self.shared, self.stake))
 
     def survey(self, cursor: Cursor) -> Cursor:
-        shared, stake, _, script = self.fixed
-        assert script is not None
-        return self.advance(self.program.survey, shared, stake, script, cursor)
+        assert self.fixed.survey is not None
+        return self.advance(self.program.survey, self.shared, self.stake, self.fixed.survey, cursor)
 
     def step(self, cursor: Cursor) -> Cursor:
-        shared, stake, script, _ = self.fixed
-        return self.advance(self.program.step, shared, stake, script, cursor)
+        return self.advance(self.program.step, self.shared, self.stake, self.fixed.script, cursor)
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
-        shared, stake, *_ = self.fixed
-        return cursor._replace(carry=vmap(self.program.end_epoch, in_dims=(None, 0, 0))(shared, stake, cursor.carry))
+        end_epoch = vmap(self.program.end_epoch, in_dims=(None, 0, 0))
+        return cursor._replace(carry=end_epoch(self.shared, self.stake, cursor.carry))
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        shared, stake, *_ = self.fixed
-        return vmap(self.program.finish, in_dims=(None, 0, 0, 0))(shared, stake, cursor.carry, traces)
+        if not self.program.finishes:  # then nothing in it looks at one client: it holds for stacks as it stands
+            return self.program.finish(self.shared, self.stake, cursor.carry, traces)
+        finish = vmap(self.program.finish, in_dims=(None, 0, 0, 0))
+        return finish(self.shared, self.stake, cursor.carry, traces)
 
     def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
         """One batch of every client that has one."""
@@ -103,7 +116,7 @@ class Recorded(Chunk):
     @cached_property
     def _begin(self) -> Recording:
         begin = super().begin
-        return Recording(lambda: own(begin()))  # not the model's buffers, which the cursor would write to
+        return Recording(lambda: aligned(begin()))  # not the model's buffers, which the cursor would write to
 
     @cached_property
     def _survey(self) -> Recording:
@@ -111,9 +124,9 @@ class Recorded(Chunk):
 
     @cached_property
     def _step(self) -> Recording:
-        shared, stake, script, _ = self.fixed
-        advance = partial(self.advance, self.program.step)
-        return Recording(advance, shared, stake, script, self._cursor, into=self._cursor, fused=self.backend.fused)
+        advance, cursor = partial(self.advance, self.program.step), self._cursor
+        arguments = (self.shared, self.stake, self.fixed.script, cursor)
+        return Recording(advance, *arguments, into=cursor, fused=self.backend.fused)
 
     @cached_property
     def _finish(self) -> Recording:
@@ -139,7 +152,7 @@ class Recorded(Chunk):
         return self._cursor
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        if traces:
+        if traces or not self.program.finishes:
             return super().finish(cursor, traces)
         return own(self._finish())  # type: ignore[no-any-return]
 
@@ -167,16 +180,18 @@ class Batched:
         self.halt = threading.Event()
         self.network = Network(module, layout, keyed, train=True, lowered=lowered, half=half)
         self._evaluate = Network(module, layout, keyed, train=False, lowered=lowered, half=half)
-        self._recorded: dict[str, Recorded] = {}
+        self._recorded: dict[tuple[Any, ...], Recorded] = {}
 
     def plan(self, job: Job) -> list[Piece]:
         local, surveys = self.program.local, self.program.surveys
         pieces = []
         for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type]):
             some = job.some(places)
-            script = Batches(some, local, local.passes, self.dtype).script()
-            survey = Batches(some.once(local), local, 1, self.dtype).script() if surveys else None
-            pieces.append(Piece(places, script, survey))
+            once, recorded = some.once(local), job.device.type == "cuda"
+            script = Batches(some, local, local.passes, self.dtype).script(recorded)
+            survey = Batches(once, local, 1, self.dtype).script(recorded) if surveys else None
+            counts = some.counts(local)
+            pieces.append(Piece(places, counts, script, int(some.steps.max()), survey, int(once.steps.max())))
         return pieces
 
     def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
@@ -191,11 +206,11 @@ class Batched:
         chunk = self._chunk(job, piece)
         cursor = chunk.begin()
         if piece.survey is not None:
-            for _ in range(len(piece.survey.rows)):
+            for _ in range(piece.looks):
                 self._go_on()
                 cursor = chunk.survey(cursor)
             cursor.step.zero_()
-        steps, size = len(piece.script.rows) // passes, len(job.shared.start)
+        steps, size = piece.steps, len(job.shared.start)
         traces = {s: job.shared.start.new_zeros(len(job.steps), -(-passes * steps // s), size) for s in program.periods}
         for epoch in range(passes):
             for step in range(steps):
@@ -213,19 +228,18 @@ class Batched:
 
     def _chunk(self, job: Job, piece: Piece) -> Chunk:
         """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
-        fixed = (job.shared, job.stakes(self.program.local), piece.script, piece.survey)
+        fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
         if job.device.type != "cuda":
             return Chunk(self, job.samples, fixed)
-        fixed = (*fixed[:2], piece.script.padded(), None if piece.survey is None else piece.survey.padded())
-        key = (id(job.samples), *((tuple(t.shape), t.dtype) for t in leaves(fixed)), [t is None for t in piece.script])
-        name = str(key)
-        if name in self._recorded:
-            fill(self._recorded[name].fixed, fixed)
+        missing = tuple(t is None for t in piece.script)
+        key = (id(job.samples), missing, *((t.shape, t.dtype) for t in leaves(fixed)))
+        if key in self._recorded:
+            fill(self._recorded[key].fixed, fixed)
         else:
             while len(self._recorded) >= _MOST_CHUNKS:  # the oldest goes: each holds memory of its own
                 del self._recorded[next(iter(self._recorded))]
-            self._recorded[name] = Recorded(self, job.samples, own(fixed))
-        return self._recorded[name]
+            self._recorded[key] = Recorded(self, job.samples, own(on(job.device, fixed)))
+        return self._recorded[key]
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():

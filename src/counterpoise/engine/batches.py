@@ -6,13 +6,15 @@ partial. The same plan comes out for one client or for a padded stack of them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.randomness import counter, orders, purpose
+from counterpoise.randomness import Array, counted, counter, orders, purpose
 
 __all__ = ["Plan", "augment_keys", "client_keys", "plan", "seen"]
 
@@ -34,7 +36,7 @@ class Plan(NamedTuple):
 
 def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
     """One key per client and round, from which all of its randomness in the round follows."""
-    return counter(seed, purpose("client"), round, clients)
+    return torch.from_numpy(counted(seed, purpose("client"), round, clients.numpy()))
 
 
 def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Tensor) -> Plan:
@@ -43,24 +45,45 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Te
     A pass longer than the data goes through it again in a new order. `sizes` and `steps` lie on the
     CPU, so that nothing here waits for a GPU. `epoch` is one number or one for each row.
     """
-    device = keys.device
-    epochs = torch.as_tensor(epoch, device=device).expand(len(keys))
+    epochs = torch.as_tensor(epoch, device=keys.device).expand(len(keys))
+    counts = sizes.numpy(), steps.numpy()
+    if keys.is_cuda:
+        place = partial(_placed, device=keys.device)
+        return Plan(*_plan(torch, counter, place, keys, epochs, *counts, batch))
+    planned = _plan(np, counted, np.asarray, keys.numpy(), epochs.numpy(), *counts, batch)
+    return Plan(*(torch.from_numpy(array) for array in planned))
+
+
+def _placed(array: Array, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device, non_blocking=True)
+
+
+def _plan(
+    xp: Any,
+    counter: Callable[..., Any],
+    placed: Callable[[Array], Any],
+    keys: Any,
+    epochs: Any,
+    sizes: Any,
+    steps: Any,
+    batch: int,
+) -> tuple[Any, ...]:
+    """In torch on a GPU, in NumPy on a CPU, where arrays are small and there are many operations."""
     per_lap = (sizes + batch - 1) // batch
     laps = (steps - 1) // per_lap + 1
-    owner = torch.from_numpy(np.repeat(np.arange(len(sizes)), laps.numpy()))  # one order for each client and lap
-    first = laps.cumsum(0) - laps
-    lap_of_order = torch.arange(len(owner)) - first[owner]
-    count, width = int(steps.max()), int(sizes.max())
-    moved = (t.to(device, non_blocking=True) for t in (sizes, steps, per_lap, laps, owner, first, lap_of_order))
-    sizes, steps, per_lap, laps, owner, first, lap_of_order = moved
+    owner = np.repeat(np.arange(len(sizes)), laps)  # one order for each client and lap
+    first = laps.cumsum() - laps
+    lap_of_order = np.arange(len(owner)) - first[owner]
+    width, step, within = int(sizes.max()), np.arange(int(steps.max())), np.arange(batch)
+    host = (sizes, steps, per_lap, laps, owner, first, lap_of_order, step, within)
+    sizes, steps, per_lap, laps, owner, first, lap_of_order, step, within = map(placed, host)
     order = orders(counter(keys[owner], _BATCHES, epochs[owner], lap_of_order), sizes[owner], width)
-    step = torch.arange(count, device=device)
-    lap = torch.minimum(step[None, :] // per_lap[:, None], laps[:, None] - 1)
-    place = (step[None, :] % per_lap[:, None])[:, :, None] * batch + torch.arange(batch, device=device)
+    lap = xp.minimum(step[None, :] // per_lap[:, None], laps[:, None] - 1)
+    place = (step[None, :] % per_lap[:, None])[:, :, None] * batch + within
     real = (place < sizes[:, None, None]) & (step[None, :] < steps[:, None])[:, :, None]
-    position = (first[:, None] + lap)[:, :, None] * width + place.clamp(max=width - 1)
-    places = torch.where(real, order.flatten()[position], 0)
-    return Plan(places, real, lap, counter(keys[:, None], _MODEL, epochs[:, None], step[None, :]))
+    position = (first[:, None] + lap)[:, :, None] * width + place.clip(max=width - 1)
+    places = xp.where(real, order.reshape(-1)[position], 0)
+    return places, real, lap, counter(keys[:, None], _MODEL, epochs[:, None], step[None, :])
 
 
 def seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:

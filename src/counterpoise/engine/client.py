@@ -169,6 +169,8 @@ class Program:
     second_order: bool = field(init=False)
     surveys: bool = field(init=False)
     ends_epochs: bool = field(init=False)
+    finishes: bool = field(init=False)
+    """Whether parts have anything to do at the end of training."""
     periods: tuple[int, ...] = field(init=False)
     """Every how many steps parts ask for a client's displacement."""
 
@@ -177,6 +179,8 @@ class Program:
         object.__setattr__(self, "second_order", any(part.second_order for part in self.parts))
         object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
         object.__setattr__(self, "ends_epochs", any(part.after_epoch is not None for part in self.parts))
+        finishes = any(part.finish is not None or part.client_state is not None for part in self.parts)
+        object.__setattr__(self, "finishes", finishes)
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
 

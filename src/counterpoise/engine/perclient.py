@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.backend import Batches, Job
+from counterpoise.engine.backend import Batches, Job, put, staked
 from counterpoise.engine.client import Program, Sent, Stake
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import select, stack
@@ -51,7 +51,7 @@ class PerClient:
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
-                stakes = some.stakes(local)
+                stakes = staked(put(some.counts(local), some.device), some.state)
                 passes = Batches(some, local, local.passes, self.dtype)
                 survey = Batches(some.once(local), local, 1, self.dtype) if self.program.surveys else None
                 for row, place in enumerate(places.tolist()):

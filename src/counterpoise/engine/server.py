@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -110,13 +111,11 @@ class Server:
                 learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
                 self._commit(self.model, state, rows, learned)
                 return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts, round.facts)
-        if not bool(round.model.isfinite().all()):
-            raise Diverged(
-                "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
-            )
-        notes |= self._contributions(round)
+        weights, contributions = self._taken(round)
+        if contributions:
+            notes["contribution"] = contributions
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
-        return Outcome(claims, self._effective(round), left_out, "", notes, round.verdicts, round.facts)
+        return Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
         self.whole = False
@@ -126,27 +125,31 @@ class Server:
             if name in parts:
                 self.records[name].scatter(ids, values)
 
-    def _contributions(self, round: Round) -> dict[str, dict[int, float]]:
-        """``<w_i d_i, s> / |s|^2`` for the server's step s: each client's part of it.
+    def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float]]:
+        """The effective weight of each client, and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.
 
-        Those of a plain mean sum to 1; what is left of 1 elsewhere is a memory's, a momentum's or a learning rate's.
+        A weight per layer counts by the layer's size. Contributions to a plain mean sum to 1; what is left of 1 elsewhere
+        is a memory's, a momentum's or a learning rate's.
         """
-        step, weights = round.model - self.model, round.weights
-        length = step @ step
-        if weights is None or weights.ndim > 1 or not bool(length):
-            return {}
-        shares = (round.cohort.updates @ step).double() * weights.double() / length.double()
-        return {"contribution": dict(zip(round.cohort.ids, shares.tolist(), strict=True))}
-
-    def _effective(self, round: Round) -> dict[int, float] | None:
-        """One number per client: a weight per layer counts by the layer's size."""
-        weights = round.weights
-        if weights is None:
-            return None
-        if weights.ndim == 2:
+        step, weights, ids = round.model - self.model, round.weights, round.cohort.ids
+        along = each = step[:0]
+        if weights is not None and weights.ndim == 2:
             sizes = torch.bincount(round.world.layout.layers).to(weights)
-            weights = weights @ (sizes / sizes.sum())
-        return dict(zip(round.cohort.ids, weights.tolist(), strict=True))
+            each = weights @ (sizes / sizes.sum())
+        elif weights is not None:
+            each, along = weights, round.cohort.updates @ step
+        # The one wait for a GPU.
+        length, *numbers = torch.cat(((step @ step).view(1).double(), each.double(), along.double())).tolist()
+        if not isfinite(length) and not bool(round.model.isfinite().all()):
+            raise Diverged(
+                "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
+            )
+        effective, products = numbers[: len(each)], numbers[len(each) :]
+        shares = [w * product / length for w, product in zip(effective, products, strict=False)] if length else []
+        return (
+            None if weights is None else dict(zip(ids, effective, strict=True)),
+            dict(zip(ids, shares, strict=bool(shares))),
+        )
 
 
 def _without(round: Round, excluded: Mapping[int, str]) -> Round:

@@ -33,7 +33,8 @@ class Engine:
     device: str = "auto"
     """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
     threads: int | None = None
-    """CPU threads; by default one per core this process may use, shared with the other ranks of a run on this machine."""
+    """CPU threads; by default one per core this process may use, shared with the other ranks of a run on this machine.
+    One where a GPU trains: what is left for the CPU is small, and many threads wait for each other."""
     chunk: int | None = None
     """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
     dtype: str = "float32"
@@ -106,7 +107,7 @@ class Engine:
             device=device,
             compile=self.compile and kind == "cuda" and backend == "batched" and available(),
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
-            threads=self.threads or _cores(),
+            threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
             chunk=self.chunk or min(max(cohort, 1), most),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )

@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import nan
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -231,6 +233,8 @@ class Simulation(Trainer):
         self.round = 0
         self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
         self._ready: _Ready | None = None
+        self._lr = (nan, self.start.new_empty(()))
+        """The learning rate last sent, and as a tensor on the device."""
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -248,8 +252,10 @@ class Simulation(Trainer):
         begun, round = time.perf_counter(), self.round + 1
         ready = self._ready
         ids, dropped = (ready.ids, ready.dropped) if ready and ready.round == round else self._draw(round)
-        lr = torch.tensor(self.program.local.lr(round), dtype=self.engine.torch_dtype)
-        shared = Shared(self.server.model, self.server.broadcast(), put(lr, self.server.model.device))
+        if (lr := self.program.local.lr(round)) != self._lr[0]:
+            there = put(torch.tensor(lr, dtype=self.engine.torch_dtype), self.server.model.device)
+            self._lr = (lr, there)
+        shared = Shared(self.server.model, self.server.broadcast(), self._lr[1])
         return Opened(round, ids, dropped, shared, begun)
 
     def train(self, opened: Opened) -> Heard:
@@ -294,7 +300,7 @@ class Simulation(Trainer):
             each_loss = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
         losses = [loss for client, loss in each_loss.items() if client not in outcome.excluded]
         if losses:
-            metrics = {"train_loss": float(torch.tensor(losses, dtype=torch.float64).mean())} | metrics
+            metrics = {"train_loss": fmean(losses)} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
         for client, verdict in outcome.verdicts.items():

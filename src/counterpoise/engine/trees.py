@@ -8,7 +8,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["cat", "fill", "leaves", "own", "pack", "replaced", "row_size", "select", "stack", "unpack", "where"]
+__all__ = [
+    "aligned",
+    "cat",
+    "fill",
+    "leaves",
+    "on",
+    "own",
+    "pack",
+    "replaced",
+    "row_size",
+    "select",
+    "stack",
+    "unpack",
+    "where",
+]
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:
@@ -62,6 +76,25 @@ def where(active: Tensor, new: Any, old: Any) -> Any:
 def own(tree: Any) -> Any:
     """A copy of a tree with buffers of its own."""
     return _map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
+
+
+def aligned(tree: Any) -> Any:
+    """A copy whose rows ``[C, D]`` begin at multiples of 16 bytes: else a GPU's matrix products take their slow ways."""
+
+    def copy(tensor: Tensor) -> Tensor:
+        if tensor.ndim != 2:
+            return tensor.clone(memory_format=torch.contiguous_format)
+        count, width = tensor.shape
+        lines = -(-width * tensor.element_size() // 16)
+        rows = tensor.new_empty(count, lines * 16 // tensor.element_size())[:, :width]
+        return rows.copy_(tensor)
+
+    return _map(copy, tree)
+
+
+def on(device: torch.device, tree: Any) -> Any:
+    """A tree on a device, without waiting where its tensors are ready for that."""
+    return _map(lambda tensor: tensor.to(device, non_blocking=True), tree)
 
 
 def fill(target: Any, source: Any) -> None:

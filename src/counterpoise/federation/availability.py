@@ -123,7 +123,8 @@ def uniformly(clients: Count) -> Availability:
 
     def call(seed: int, round: int, held: Assignment) -> Call:
         count = _count(clients, held.clients)
-        return Call(sample(held.clients, count, seed, purpose("cohort"), round).tolist())
+        everybody = count == held.clients  # as a random order of all would give
+        return Call(range(count) if everybody else sample(held.clients, count, seed, purpose("cohort"), round).tolist())
 
     return Availability(call, lambda held: _count(clients, held.clients))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
@@ -16,7 +18,7 @@ def mean() -> Part:
         if weights is None:
             raise CounterpoiseError("A mean needs weights: put a part such as parts.by_data() into the slot weigh.")
         total = weights.sum(0)
-        if not bool((total.isfinite() & (total > 0)).all()):
+        if not all(0 < part < inf for part in total.view(-1).tolist()):
             return round.skip("the clients' weights do not sum to a positive number")
         weights = weights / total
         factors = weights.to(round.model.dtype)

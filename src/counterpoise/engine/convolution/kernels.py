@@ -26,13 +26,14 @@ def _gathered(  # type: ignore[no-untyped-def]
     N_OUT: tl.constexpr, P: tl.constexpr, Q: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     MUL_H: tl.constexpr, MUL_W: tl.constexpr, OFF_H: tl.constexpr, OFF_W: tl.constexpr,
     DIL_H: tl.constexpr, DIL_W: tl.constexpr, DIV_H: tl.constexpr, DIV_W: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, FREE: tl.constexpr,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """``out[b,o,p,q] = sum_{i,k,l} pictures[b,i,(p MUL + OFF + k DIL) / DIV, ...] weights[k,l,i,o]``, where it divides.
 
     The sum goes tap by tap over tiles of channels where there are many (WIDE), which keeps the arithmetic on
-    indices out of the inner loop; else over channels and taps together, which wastes less of a tile.
+    indices out of the inner loop; else over channels and taps together, which wastes less of a tile. FREE says that
+    every tap of every output lies inside the picture and DIV is 1, so that there is nothing to look at.
     """
     client = tl.program_id(1).to(tl.int64)
     pictures += client * (B * N_IN * H * W)
@@ -50,14 +51,16 @@ def _gathered(  # type: ignore[no-untyped-def]
         for turn in range(0, KH * KW * tiles_k):
             tap = turn // tiles_k
             h, v = p + tap // KW * DIL_H, q + tap % KW * DIL_W
-            inside = real & (h >= 0) & (v >= 0)
-            if DIV_H > 1:
-                inside &= h % DIV_H == 0
-                h = h // DIV_H
-            if DIV_W > 1:
-                inside &= v % DIV_W == 0
-                v = v // DIV_W
-            inside &= (h < H) & (v < W)
+            inside = real
+            if not FREE:
+                inside &= (h >= 0) & (v >= 0)
+                if DIV_H > 1:
+                    inside &= h % DIV_H == 0
+                    h = h // DIV_H
+                if DIV_W > 1:
+                    inside &= v % DIV_W == 0
+                    v = v // DIV_W
+                inside &= (h < H) & (v < W)
             place = b * (N_IN * H * W) + h * W + v
             i = turn % tiles_k * TILE_K + tl.arange(0, TILE_K)
             left = tl.load(
@@ -65,33 +68,38 @@ def _gathered(  # type: ignore[no-untyped-def]
                 mask=inside[:, None] & (i < N_IN)[None, :],
                 other=0.0,
             )
-            right = tl.load(
+            factors = tl.load(
                 weights + ((tap * N_IN + i) * N_OUT)[:, None] + n[None, :],
                 mask=(i < N_IN)[:, None] & (n < N_OUT)[None, :],
                 other=0.0,
             )
-            total = tl.dot(left, right, total, input_precision=PRECISION)
+            total = tl.dot(left, factors, total, input_precision=PRECISION)
     else:
         for start in range(0, N_IN * KH * KW, TILE_K):
             j = start + tl.arange(0, TILE_K)
             i, tap = j // (KH * KW), j % (KH * KW)
-            h = p[:, None] + (tap // KW * DIL_H)[None, :]
-            v = q[:, None] + (tap % KW * DIL_W)[None, :]
-            inside = real[:, None] & (j < N_IN * KH * KW)[None, :] & (h >= 0) & (v >= 0)
-            if DIV_H > 1:
-                inside &= h % DIV_H == 0
-                h = h // DIV_H
-            if DIV_W > 1:
-                inside &= v % DIV_W == 0
-                v = v // DIV_W
-            inside &= (h < H) & (v < W)
-            left = tl.load(pictures + ((b * N_IN)[:, None] + i[None, :]) * (H * W) + h * W + v, mask=inside, other=0.0)
-            right = tl.load(
+            down, right = tap // KW * DIL_H, tap % KW * DIL_W
+            inside = real[:, None] & (j < N_IN * KH * KW)[None, :]
+            if FREE:
+                place = (b * (N_IN * H * W) + p * W + q)[:, None] + (i * (H * W) + down * W + right)[None, :]
+            else:
+                h, v = p[:, None] + down[None, :], q[:, None] + right[None, :]
+                inside &= (h >= 0) & (v >= 0)
+                if DIV_H > 1:
+                    inside &= h % DIV_H == 0
+                    h = h // DIV_H
+                if DIV_W > 1:
+                    inside &= v % DIV_W == 0
+                    v = v // DIV_W
+                inside &= (h < H) & (v < W)
+                place = ((b * N_IN)[:, None] + i[None, :]) * (H * W) + h * W + v
+            left = tl.load(pictures + place, mask=inside, other=0.0)
+            factors = tl.load(
                 weights + ((tap * N_IN + i) * N_OUT)[:, None] + n[None, :],
                 mask=(j < N_IN * KH * KW)[:, None] & (n < N_OUT)[None, :],
                 other=0.0,
             )
-            total = tl.dot(left, right, total, input_precision=PRECISION)
+            total = tl.dot(left, factors, total, input_precision=PRECISION)
     place = (b * N_OUT * P * Q + at)[:, None] + (n * P * Q)[None, :]
     tl.store(out + place, total.to(out.dtype.element_ty), mask=real[:, None] & (n < N_OUT)[None, :])
 
@@ -161,13 +169,8 @@ def _tile(size: int, most: int) -> int:
     return min(most, max(_WIDE, 1 << (size - 1).bit_length()))
 
 
-def _shape(dtype: torch.dtype, wide: bool, outer: int) -> tuple[int, int, int, int]:
-    """Rows and depth of a tile, warps and stages: what was fastest on an H200."""
-    if dtype != torch.float32:
-        return 128, 32, 4, 3
-    if not wide:
-        return 128, 32, 4, 2
-    return (64, 16, 2, 2) if outer <= 32 else (128, 16, 4, 2)
+# What follows of tiles, warps and stages was the fastest of some 1200 ways on an H200.
+_ROWS, _STAGES = 128, 2
 
 
 def launch(what: str, first: Tensor, second: Tensor, geometry: Geometry, tf32: bool) -> Tensor:
@@ -185,14 +188,15 @@ def launch(what: str, first: Tensor, second: Tensor, geometry: Geometry, tf32: b
         index, weights = (s, t, -a, -b, d, e, 1, 1), second.permute(0, 3, 4, 2, 1)
     else:
         index, weights = (1, 1, a, b, -d, -e, s, t), second.permute(0, 3, 4, 1, 2)
-    wide = inner >= _WIDE
-    tile_m, tile_k, warps, stages = _shape(first.dtype, wide, outer)
-    tile_n, tile_k = _tile(outer, 64), _tile(inner if wide else inner * taps, tile_k)
+    wide, free, half = inner >= _WIDE, what == "output" and not a and not b, first.dtype != torch.float32
+    depth = (64 if half else 16) if wide else 32
+    tile_n, tile_k = _tile(outer, 64), _tile(inner if wide else inner * taps, depth)
     rows = batch * shape[3] * shape[4]
-    grid = (triton.cdiv(rows, tile_m) * triton.cdiv(outer, tile_n), clients)
+    grid = (triton.cdiv(rows, _ROWS) * triton.cdiv(outer, tile_n), clients)
+    warps = 2 if tf32 and not half else 4
     _gathered[grid](
-        first, weights.contiguous(), out, batch, inner, *first.shape[3:], outer, *shape[3:], *kernel, *index, wide,
-        tile_m, tile_n, tile_k, precision, num_warps=warps, num_stages=stages,
+        first, weights.contiguous(), out, batch, inner, *first.shape[3:], outer, *shape[3:], *kernel, *index, wide, free,
+        _ROWS, tile_n, tile_k, precision, num_warps=warps, num_stages=_STAGES,
     )  # fmt: skip
     return out
 
@@ -202,7 +206,8 @@ def _launch_correlated(dy: Tensor, x: Tensor, shape: tuple[int, ...], geometry: 
     inner, taps = shape[2], shape[3] * shape[4]
     (s, t), (a, b), (d, e) = geometry.stride, geometry.padding, geometry.dilation
     wide = inner >= _WIDE
-    tile_m, tile_n, tile_k = _tile(outer, 64), _tile(inner if wide else inner * taps, 64), 64
+    tile_m, tile_n = _tile(outer, 64), _tile(inner, 64) if wide else _tile(inner * taps, 32)
+    tile_k = 32 if dy.dtype == torch.float32 else 64
     rows = batch * dy.shape[3] * dy.shape[4]
     columns = taps * triton.cdiv(inner, tile_n) if wide else triton.cdiv(inner * taps, tile_n)
     tiles = columns * triton.cdiv(outer, tile_m)
@@ -212,6 +217,6 @@ def _launch_correlated(dy: Tensor, x: Tensor, shape: tuple[int, ...], geometry: 
     out = dy.new_empty(clients, parts, *shape[1:], dtype=torch.float32 if parts > 1 else dy.dtype)
     _correlated[(tiles, parts, clients)](
         dy, x, out, batch, inner, *x.shape[3:], outer, *dy.shape[3:], *geometry.kernel,
-        s, t, -a, -b, d, e, split, parts, columns, wide, tile_m, tile_n, tile_k, precision, num_warps=4, num_stages=3,
+        s, t, -a, -b, d, e, split, parts, columns, wide, tile_m, tile_n, tile_k, precision, num_warps=4, num_stages=_STAGES,
     )  # fmt: skip
     return out.sum(1).to(dy.dtype) if parts > 1 else out.squeeze(1)
