@@ -64,7 +64,8 @@ class RoundRecord:
     bytes_up: int = 0
     bytes_down: int = 0
     memory: int = 0
-    """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
+    """The most bytes held until the end of local training: of the GPU where there is one, else of the process; 0 where it
+    cannot be told."""
     liars: tuple[int, ...] = ()
     """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
     bytes_server: int = 0
@@ -286,6 +287,7 @@ class Simulation(Trainer):
     def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
         """Take the round in: the server's half, what clients keep, evaluation."""
         round, ids, _, shared, begun = opened
+        held = self._memory()  # now: a GPU may still train, and need not wait for it
         outcome = self.server.receive(heard.cohort, _World(self, round, shared), heard.absent)
         self.server.whole = False
         if heard.sent is not None:
@@ -322,7 +324,7 @@ class Simulation(Trainer):
             time.perf_counter() - begun,
             heard.bytes_up,
             heard.bytes_down,
-            self._memory(),
+            held,
             tuple(sorted(heard.liars)),
             *self._kept(),
         )

@@ -86,8 +86,14 @@ def aligned(tree: Any) -> Any:
             return tensor.clone(memory_format=torch.contiguous_format)
         count, width = tensor.shape
         lines = -(-width * tensor.element_size() // 16)
-        rows = tensor.new_empty(count, lines * 16 // tensor.element_size())[:, :width]
-        return rows.copy_(tensor)
+        rows = tensor.new_empty(count, lines * 16 // tensor.element_size())
+        if tensor.stride(0):
+            rows[:, :width] = tensor
+        else:  # one row for all: in words of 16 bytes, as a GPU repeats rows word by word
+            first = torch.zeros_like(rows[0])
+            first[:width] = tensor[0]
+            rows.view(torch.complex128).copy_(first.view(torch.complex128))
+        return rows[:, :width]
 
     return _map(copy, tree)
 
