@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from counterpoise import randomness
-from counterpoise.randomness import counter, integer, normal, orders, permuted, purpose, sample, uniform
+from counterpoise.randomness import counted, counter, integer, normal, orders, permuted, purpose, sample, uniform
 
 MASK = (1 << 64) - 1
 words = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5)
@@ -101,6 +101,22 @@ def test_neighbouring_counters_are_not_correlated():
     v = uniform(counter(10, torch.arange(50_000))).numpy()
     assert abs(np.corrcoef(u[:-1], u[1:])[0, 1]) < 0.02
     assert abs(np.corrcoef(u, v)[0, 1]) < 0.02
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), max_size=3), words, words, st.integers(0, 2**63 - 1))
+def test_numpys_words_are_torchs(plain, rows, columns, between):
+    first, second = np.array(rows)[:, None], np.array(columns)
+    ours = counted(*plain, first, between, second)
+    assert ours.dtype == np.int64
+    assert ours.tolist() == counter(*plain, torch.from_numpy(first), between, torch.from_numpy(second)).tolist()
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=5))
+def test_numpys_orders_are_torchs(sizes):
+    keys, counts = counter(3, torch.arange(len(sizes))), torch.tensor(sizes)
+    theirs = orders(keys, counts, 30)
+    for mine, other, n in zip(orders(keys.numpy(), counts.numpy(), 30), theirs, sizes, strict=True):
+        assert mine[:n].tolist() == other[:n].tolist()
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=5), st.integers(0, 9))

@@ -1,5 +1,6 @@
 """Cohorts, batches and dropout follow from the seed alone; a run repeats bit for bit."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import ALL_METHODS, ENGINES, blobs, double, fresh, joined, net, run, small
@@ -8,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from counterpoise.engine import Simulation
-from counterpoise.engine.batches import client_keys, plan
+from counterpoise.engine.batches import Plan, _plan, client_keys, plan
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS, fedavg
+from counterpoise.randomness import counter
 
 SIZES = [3, 8, 5, 9, 2, 6, 7]
 
@@ -101,6 +103,19 @@ def test_a_clients_batches_are_its_own_whoever_trains_beside_it(sizes, batch, ep
             whole = shown[lap : lap + per_lap]
             assert sorted(joined(whole)) == list(range(n))
             assert [len(b) for b in whole[:-1]] == [batch] * (per_lap - 1)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 12), min_size=1, max_size=5),
+    steps=st.lists(st.integers(1, 9), min_size=5, max_size=5),
+    batch=st.integers(1, 5),
+)
+def test_a_gpus_plan_is_the_cpus(sizes, steps, batch):
+    keys, epochs = client_keys(1, 2, torch.arange(len(sizes))), torch.arange(len(sizes))
+    counts = np.array(sizes), np.array(steps[: len(sizes)])
+    theirs = Plan(*_plan(torch, counter, torch.from_numpy, keys, epochs, *counts, batch))
+    for name, ours in plan(keys, *map(torch.from_numpy, counts), batch, epochs)._asdict().items():
+        assert torch.equal(ours, getattr(theirs, name)), name
 
 
 def test_laps_epochs_rounds_and_clients_have_orders_of_their_own():

@@ -144,12 +144,10 @@ class Server:
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
-        effective, products = numbers[: len(each)], numbers[len(each) :]
-        shares = [w * product / length for w, product in zip(effective, products, strict=False)] if length else []
-        return (
-            None if weights is None else dict(zip(ids, effective, strict=True)),
-            dict(zip(ids, shares, strict=bool(shares))),
-        )
+        effective = dict(zip(ids, numbers[: len(each)], strict=False))
+        products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
+        shares = {client: effective[client] * product / length for client, product in products.items()}
+        return effective if weights is not None else None, shares
 
 
 def _without(round: Round, excluded: Mapping[int, str]) -> Round:
