@@ -70,13 +70,15 @@ def arms(device: str, threads: int, more: list[str]) -> dict[str, Way]:
             lambda w, d, some=some: Ours(w, w.data(), w.model(d), device, **some), some["threads"] or threads
         )
     loop, pfl = (partial(_peer, kind, device) for kind in (Loop, Pfl))
+    peers = (("bare loop", loop), ("pfl", pfl))
     if device == "cpu":
         for onednn, without in ((True, ""), (False, ", no oneDNN")):
             for many in dict.fromkeys((1, threads)):
                 found[f"bare loop, {many} thread{'s' * (many > 1)}{without}"] = Way(loop, many, onednn)
             found[f"pfl{without}"] = Way(pfl, threads, onednn)
     else:
-        found |= {"bare loop": Way(loop, threads), "pfl": Way(pfl, threads)}
+        for many in dict.fromkeys((threads, 1)):  # ours takes one beside a GPU
+            found |= {f"{name}, {many} thread{'s' * (many > 1)}": Way(make, many) for name, make in peers}
         found["bare loop, bf16"] = Way(partial(loop, bf16=True), threads)
         found["pfl, bf16"] = Way(partial(pfl, bf16=True), threads)
     return found

@@ -28,7 +28,7 @@ def make(name: str, work: str, device: str, threads: int) -> Arm:
         return Flower(work, device, threads)
     given = WORKS[work]
     if name == "ours":
-        return Ours(given, given.data(), given.model(False), device, threads)
+        return Ours(given, given.data(), given.model(False), device, threads if device == "cpu" else None)
     return (Loop if name == "loop" else Pfl)(given, given.data(), given.model(False), device)
 
 

@@ -23,6 +23,7 @@ from helpers import (
 )
 
 from counterpoise.engine import Limits, Simulation
+from counterpoise.engine.admission import admit
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -309,3 +310,19 @@ def test_a_round_in_which_nobody_has_data_is_skipped():
     ).advance()
     assert record.outcome.excluded == {0: "it has no data", 2: "it has no data"}
     assert record.outcome.skipped == "no client could be heard"
+
+
+def test_one_that_moves_among_clients_at_rest_is_heard():
+    updates = torch.zeros(5, 3, dtype=torch.float64)
+    updates[2] = 1.0
+    ones = torch.ones(5, dtype=torch.float64)
+    cohort = Cohort((0, 1, 2, 3, 4), updates, ones, ones)
+    assert admit(cohort, Limits()) == (cohort, {}, dict.fromkeys(range(5), 1))
+
+
+@pytest.mark.parametrize(("losses", "mean"), [([1.7e308, 1.7e308], math.inf), ([math.inf, -math.inf], math.nan)])
+def test_losses_beyond_all_numbers_do_not_cost_the_round(losses, mean):
+    simulation = pushed(counts=(1, 1))
+    opened = simulation.open()
+    heard = simulation.train(opened)._replace(sent=None, losses=dict(enumerate(losses)))
+    assert simulation.close(opened, heard).metrics["train_loss"] == pytest.approx(mean, nan_ok=True)

@@ -366,6 +366,18 @@ def test_one_part_reads_what_another_sends_and_keeps(backend):
     assert simulation.server.broadcast() == {"diary": {"base": simulation.server.state["diary"]["base"]}}
 
 
+@both
+def test_a_finish_sees_one_client(backend):
+    def finish(client, reply):
+        return Reply(reply.update / reply.update.norm(), {"width": reply.update.new_tensor(len(reply.update))})
+
+    method = avg().adding(upload=Part("unit", finish=finish))
+    simulation = Simulation(method, blobs([3, 5]), small(), engine=double(backend=backend))
+    heard = simulation.train(simulation.open())
+    assert torch.allclose(heard.cohort.updates.norm(dim=1), torch.ones(2, dtype=torch.float64))
+    assert heard.cohort.reports["unit"]["width"].tolist() == [len(simulation.start)] * 2
+
+
 def test_a_clients_state_waits_until_it_is_drawn_again():
     simulation = descend(avg().adding(upload=diary()), H * 4, M * 4, 2, cohort=3)
     times = {}

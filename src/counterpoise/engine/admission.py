@@ -48,7 +48,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         for name, values in named.items()
     }
     seen = (cohort.examples, cohort.steps, torch.linalg.vector_norm(cohort.updates, dim=1), *reports.values())
-    # The one wait for a GPU.
+    # One wait for a GPU.
     claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).tolist()
     broken = [False] * len(cohort)
     if not all(map(isfinite, norms)):  # infinite also where only the squares are: far too long, then

@@ -113,6 +113,15 @@ class Chunk:
 class Recorded(Chunk):
     """The same as CUDA graphs: made on first use, for all chunks of these shapes."""
 
+    loaded: Piece | None = None
+    """Whose batches lie in the buffers."""
+
+    def load(self, piece: Piece) -> None:
+        if self.loaded is not piece:
+            mine = (self.fixed.counts, self.fixed.script, self.fixed.survey)
+            fill(mine, (piece.counts, piece.script, piece.survey))
+            self.loaded = piece
+
     @cached_property
     def _begin(self) -> Recording:
         begin = super().begin
@@ -152,9 +161,10 @@ class Recorded(Chunk):
         return self._cursor
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        if traces or not self.program.finishes:
+        if not self.program.finishes:
             return super().finish(cursor, traces)
-        return own(self._finish())  # type: ignore[no-any-return]
+        # A part may pass on what lies in the buffers, which belong to the next chunk.
+        return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
 
 class Batched:
@@ -180,6 +190,7 @@ class Batched:
         self.halt = threading.Event()
         self.network = Network(module, layout, keyed, train=True, lowered=lowered, half=half)
         self._evaluate = Network(module, layout, keyed, train=False, lowered=lowered, half=half)
+        self.records = next(module.parameters()).is_cuda
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
 
     def plan(self, job: Job) -> list[Piece]:
@@ -187,11 +198,13 @@ class Batched:
         pieces = []
         for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type]):
             some = job.some(places)
-            once, recorded = some.once(local), job.device.type == "cuda"
-            script = Batches(some, local, local.passes, self.dtype).script(recorded)
-            survey = Batches(once, local, 1, self.dtype).script(recorded) if surveys else None
+            once = some.once(local)
+            script = Batches(some, local, local.passes, self.dtype).script(padded=self.records)
+            survey = Batches(once, local, 1, self.dtype).script(padded=self.records) if surveys else None
             counts = some.counts(local)
             pieces.append(Piece(places, counts, script, int(some.steps.max()), survey, int(once.steps.max())))
+        if known := self._recorded.get(_key(job, pieces[0])):
+            known.load(pieces[0])  # while the device may still train the round before, behind which the copies wait
         return pieces
 
     def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
@@ -229,17 +242,18 @@ class Batched:
     def _chunk(self, job: Job, piece: Piece) -> Chunk:
         """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
         fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
-        if job.device.type != "cuda":
+        if not self.records:
             return Chunk(self, job.samples, fixed)
-        missing = tuple(t is None for t in piece.script)
-        key = (id(job.samples), missing, *((t.shape, t.dtype) for t in leaves(fixed)))
-        if key in self._recorded:
-            fill(self._recorded[key].fixed, fixed)
+        key = _key(job, piece)
+        if chunk := self._recorded.get(key):
+            chunk.load(piece)
+            fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
         else:
             while len(self._recorded) >= _MOST_CHUNKS:  # the oldest goes: each holds memory of its own
                 del self._recorded[next(iter(self._recorded))]
-            self._recorded[key] = Recorded(self, job.samples, own(on(job.device, fixed)))
-        return self._recorded[key]
+            chunk = self._recorded[key] = Recorded(self, job.samples, own(on(job.device, fixed)))
+            chunk.loaded = piece
+        return chunk
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -253,6 +267,12 @@ class Batched:
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _key(job: Job, piece: Piece) -> tuple[Any, ...]:
+    """What recorded phases are good for: samples, and the shapes of batches. All else is of one shape in a run."""
+    missing = tuple(t is None for t in piece.script)
+    return (id(job.samples), missing, *((t.shape, t.dtype) for t in leaves((piece.counts, piece.script, piece.survey))))
 
 
 def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:

@@ -35,7 +35,7 @@ class Plan(NamedTuple):
 
 
 def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
-    """One key per client and round, from which all of its randomness in the round follows."""
+    """One key for each of some clients ``[C]`` and this round, from which all of its randomness in the round follows."""
     return torch.from_numpy(counted(seed, purpose("client"), round, clients.numpy()))
 
 

@@ -138,8 +138,8 @@ class Server:
             each = weights @ (sizes / sizes.sum())
         elif weights is not None:
             each, along = weights, round.cohort.updates @ step
-        # The one wait for a GPU.
-        length, *numbers = torch.cat(((step @ step).view(1), each, along)).tolist()
+        # One wait for a GPU.
+        length, *numbers = torch.cat([t.double() for t in ((step @ step).view(1), each, along)]).tolist()
         if not isfinite(length) and not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."

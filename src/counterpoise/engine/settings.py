@@ -34,7 +34,7 @@ class Engine:
     """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
     threads: int | None = None
     """CPU threads; by default one per core this process may use, shared with the other ranks of a run on this machine.
-    One where a GPU trains: what is left for the CPU is small, and many threads wait for each other."""
+    One where a GPU trains with the batched backend: what is left for the CPU is small, and many threads wait for each other."""
     chunk: int | None = None
     """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
     dtype: str = "float32"

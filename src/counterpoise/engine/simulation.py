@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import nan
-from statistics import fmean
 from typing import Any, NamedTuple
 
 import torch
@@ -64,8 +63,7 @@ class RoundRecord:
     bytes_up: int = 0
     bytes_down: int = 0
     memory: int = 0
-    """The most bytes held until the end of local training: of the GPU where there is one, else of the process; 0 where it
-    cannot be told."""
+    """The most bytes held so far: of the GPU where there is one, else of the process; 0 where it cannot be told."""
     liars: tuple[int, ...] = ()
     """Who of the cohort an adversary played in this round: the truth beside the verdicts."""
     bytes_server: int = 0
@@ -287,7 +285,6 @@ class Simulation(Trainer):
     def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
         """Take the round in: the server's half, what clients keep, evaluation."""
         round, ids, _, shared, begun = opened
-        held = self._memory()  # now: a GPU may still train, and need not wait for it
         outcome = self.server.receive(heard.cohort, _World(self, round, shared), heard.absent)
         self.server.whole = False
         if heard.sent is not None:
@@ -302,7 +299,7 @@ class Simulation(Trainer):
             each_loss = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
         losses = [loss for client, loss in each_loss.items() if client not in outcome.excluded]
         if losses:
-            metrics = {"train_loss": fmean(losses)} | metrics
+            metrics = {"train_loss": sum(losses) / len(losses)} | metrics
         for client, reason in outcome.excluded.items():
             log.info("round %d: client %d is left out: %s", round, client, reason)
         for client, verdict in outcome.verdicts.items():
@@ -324,7 +321,7 @@ class Simulation(Trainer):
             time.perf_counter() - begun,
             heard.bytes_up,
             heard.bytes_down,
-            held,
+            self._memory(),
             tuple(sorted(heard.liars)),
             *self._kept(),
         )

@@ -82,7 +82,7 @@ def aligned(tree: Any) -> Any:
     """A copy whose rows ``[C, D]`` begin at multiples of 16 bytes: else a GPU's matrix products take their slow ways."""
 
     def copy(tensor: Tensor) -> Tensor:
-        if tensor.ndim != 2:
+        if tensor.ndim != 2 or not tensor.numel():
             return tensor.clone(memory_format=torch.contiguous_format)
         count, width = tensor.shape
         lines = -(-width * tensor.element_size() // 16)
