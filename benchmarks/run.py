@@ -4,6 +4,7 @@ LeNet-5 on 28 x 28 images, 10 clients x 120 images, batch 20, 3 epochs, SGD with
 train the same clients on the same batches; the loop is what one would write without a library. Arms
 take turns, and a ratio is the median over turns of the two times of one turn, because this and most
 machines are noisy. Also: what each method adds to a round of FedAvg, and how long a population of 100,000 clients takes to start.
+With --device cuda only the methods, on 100 clients.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from counterpoise.federation import Samples
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
 
 
-def data() -> cp.Federation:
+def data(clients: int) -> cp.Federation:
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(CLIENTS * IMAGES, 1, 28, 28, generator=generator)
-    y = torch.randint(0, 10, (CLIENTS * IMAGES,), generator=generator)
+    x = torch.randn(clients * IMAGES, 1, 28, 28, generator=generator)
+    y = torch.randint(0, 10, (clients * IMAGES,), generator=generator)
     probe = Samples.of(torch.randn(10, 1, 28, 28, generator=generator), torch.arange(10))
-    return replace(cp.Federation.from_arrays(x, y, partition=cp.iid(CLIENTS), heldout=0.0), probe=probe)
+    return replace(cp.Federation.from_arrays(x, y, partition=cp.iid(clients), heldout=0.0), probe=probe)
 
 
 def bare_loop(federation: cp.Federation) -> Callable[[], None]:
@@ -71,10 +72,12 @@ def without_onednn(run: Callable[[], None]) -> Callable[[], None]:
     return run_without
 
 
-def engine(federation: cp.Federation, threads: int, method: cp.Method | None = None) -> Callable[[], RoundRecord]:
+def engine(
+    federation: cp.Federation, threads: int, method: cp.Method | None = None, device: str = "cpu"
+) -> Callable[[], RoundRecord]:
     torch.manual_seed(0)
     local = cp.Local(epochs=EPOCHS, batch=BATCH, optimizer=cp.sgd(LR, momentum=MOMENTUM))
-    setting = cp.Engine(device="cpu", threads=threads)
+    setting = cp.Engine(device=device, threads=threads if device == "cpu" else None)
     simulation = Simulation(method or cp.methods.fedavg(), federation, cp.models.lenet5(), local=local, engine=setting)
     return simulation.advance
 
@@ -87,7 +90,7 @@ class Cost(NamedTuple):
     down: float
 
 
-def methods(federation: cp.Federation, turns: int, only: list[str]) -> dict[str, Cost]:
+def methods(federation: cp.Federation, turns: int, only: list[str], device: str) -> dict[str, Cost]:
     """What each method costs; where one has targets for several of its forms, each of them."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
     arms |= {
@@ -98,13 +101,13 @@ def methods(federation: cp.Federation, turns: int, only: list[str]) -> dict[str,
         'fedbac, align="update"': cp.methods.fedbac(align="update"),
     }
     chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
-    runs = {name: engine(federation, 2, method) for name, method in chosen.items()}
+    runs = {name: engine(federation, 2, method, device) for name, method in chosen.items()}
     warm = {name: run() for name, run in runs.items()}
     base = warm["fedavg"]
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
         for name, run in runs.items():
-            times[name].append(timed(run, 2))
+            times[name].append(sum(timed(run, 2) for _ in range(1 if device == "cpu" else 10)))
     return {
         name: Cost(
             statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)),
@@ -135,8 +138,26 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--only", nargs="*", default=[], help="of the methods those whose names contain one of these")
     parser.add_argument("--json", type=Path, help="also write the raw times here")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: only methods, on 100 clients")
     arguments = parser.parse_args()
-    federation = data()
+    device = arguments.device
+    federation = data(CLIENTS if device == "cpu" else 100)
+    times, start = beside_a_loop(federation, arguments.turns) if device == "cpu" else ({}, None)
+    costs = methods(federation, arguments.turns, arguments.only, device)
+    print(f"\n{'a round of the same work on ' + device:44} over fedavg's: time, bytes up, bytes down")
+    for name, cost in costs.items():
+        print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
+    if arguments.json:
+        machine = {"processor": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
+        if device == "cuda":
+            machine["gpu"] = torch.cuda.get_device_name()
+        over = {name: cost._asdict() for name, cost in costs.items()}
+        written = {"machine": machine, "seconds": times, "population": start, "methods": over}
+        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+
+
+def beside_a_loop(federation: cp.Federation, turns: int) -> tuple[dict[str, list[float]], float]:
+    """The engine and a loop in turns, and how long a large population takes to start."""
     arms = {
         "bare loop, 1 thread": (bare_loop(federation), 1),
         "bare loop, 1 thread, no oneDNN": (without_onednn(bare_loop(federation)), 1),
@@ -149,7 +170,7 @@ def main() -> None:
     for run, threads in arms.values():
         timed(run, threads)  # warm-up
     times: dict[str, list[float]] = {name: [] for name in arms}
-    for _ in range(arguments.turns):
+    for _ in range(turns):
         for name, (run, threads) in arms.items():
             times[name].append(timed(run, threads))
     base = times["bare loop, 1 thread"]
@@ -157,16 +178,8 @@ def main() -> None:
     for name, seconds in times.items():
         ratio = statistics.median(b / s for b, s in zip(base, seconds, strict=True))
         print(f"{name:44} {1000 * statistics.median(seconds):10.0f}  {ratio:.2f} x")
-    costs = methods(federation, arguments.turns, arguments.only)
-    print(f"\n{'a round of the same work, 2 threads':44} over fedavg's: time, bytes up, bytes down")
-    for name, cost in costs.items():
-        print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     print(f"\n{'100,000 clients, cohort 20: set-up and a round':44} {1000 * start:8.0f}")
-    if arguments.json:
-        machine = {"processor": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-        over = {name: cost._asdict() for name, cost in costs.items()}
-        written = {"machine": machine, "seconds": times, "population": start, "methods": over}
-        arguments.json.write_text(json.dumps(written, indent=1) + "\n")
+    return times, start
 
 
 if __name__ == "__main__":

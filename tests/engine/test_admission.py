@@ -23,7 +23,7 @@ from helpers import (
 )
 
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.admission import admit
+from counterpoise.engine.admission import admit, finite
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -326,3 +326,18 @@ def test_losses_beyond_all_numbers_do_not_cost_the_round(losses, mean):
     opened = simulation.open()
     heard = simulation.train(opened)._replace(sent=None, losses=dict(enumerate(losses)))
     assert simulation.close(opened, heard).metrics["train_loss"] == pytest.approx(mean, nan_ok=True)
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 4), (3, 2, 2)])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_rows_are_finite_where_all_their_numbers_are(shape, bad, dtype):
+    values = torch.full(shape, torch.finfo(dtype).max, dtype=dtype)
+    assert finite(values).tolist() == [True, True, True]
+    values[1].view(-1)[-1] = bad
+    assert finite(values).tolist() == [True, False, True]
+
+
+def test_rows_of_nothing_and_of_whole_numbers_are_finite():
+    for values in (torch.zeros(2, 0), torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)):
+        assert finite(values).tolist() == [True, True]

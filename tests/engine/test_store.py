@@ -5,6 +5,8 @@ import tempfile
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
@@ -21,6 +23,23 @@ def test_a_client_never_written_has_the_initial_row():
     store.scatter([5, 3], {"x": torch.tensor([[1.0, 2.0], [3.0, 4.0]])})
     assert list(store) == [3, 5]
     assert store.gather([3, 9, 5])["x"].tolist() == [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
+
+
+@given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8), st.integers(0, 12))
+def test_a_store_is_a_dictionary_of_rows(rounds, room):
+    initial = {"x": torch.zeros(2), "n": torch.zeros((), dtype=torch.int64)}
+    store, rows, count = Store(initial, memory=room * row_bytes(initial)), {}, 0
+    for clients in rounds:
+        stacked = {"x": torch.randn(len(clients), 2), "n": torch.arange(count, count + len(clients))}
+        store.scatter(clients, stacked)
+        rows |= {client: {name: t[place] for name, t in stacked.items()} for place, client in enumerate(clients)}
+        count += len(clients)
+    assert list(store) == sorted(rows)
+    assert store.spilled == max(0, len(rows) - room)
+    found = store.gather(range(31))
+    for client in range(31):
+        for name, tensor in rows.get(client, initial).items():
+            assert torch.equal(found[name][client], tensor)
 
 
 def test_a_row_is_a_copy_of_what_was_written():

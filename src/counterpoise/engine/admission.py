@@ -7,11 +7,12 @@ from math import isfinite
 from statistics import median_low
 
 import torch
+from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort
 
-__all__ = ["Limits", "admit"]
+__all__ = ["Limits", "admit", "finite"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,16 @@ class Limits:
             raise CounterpoiseError(f"limits: max_examples must be at least 1, not {self.max_examples!r}.")
 
 
+def finite(values: Tensor) -> Tensor:
+    """``[C]`` whether all numbers of each row are finite, in one pass over them."""
+    if values.ndim == 1:
+        return values.isfinite()
+    if not values.numel():
+        return values.isfinite().flatten(1).all(1)
+    low, high = values.flatten(1).aminmax(dim=1)
+    return low.isfinite() & high.isfinite()
+
+
 def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
     """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold.
 
@@ -41,9 +52,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     if not len(cohort):
         return cohort, {}, {}
     reports = {
-        f"its report {part}/{name} is not finite": ~(
-            values.flatten(1).isfinite().all(1) if values.ndim > 1 else values.isfinite()
-        )
+        f"its report {part}/{name} is not finite": ~finite(values)
         for part, named in cohort.reports.items()
         for name, values in named.items()
     }
@@ -52,7 +61,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).tolist()
     broken = [False] * len(cohort)
     if not all(map(isfinite, norms)):  # infinite also where only the squares are: far too long, then
-        broken = (~cohort.updates.isfinite().all(1)).tolist()
+        broken = (~finite(cohort.updates)).tolist()
     moved = [norm for norm, bad in zip(norms, broken, strict=True) if norm > 0 and not bad]
     longest = limits.norm_ratio * median_low(moved or [0.0])
     if 2 * sum(broken) > len(cohort):

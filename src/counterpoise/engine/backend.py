@@ -13,24 +13,15 @@ from torch import Tensor
 
 from counterpoise.engine.batches import augment_keys, plan
 from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
+from counterpoise.engine.devices import put, ready
 from counterpoise.engine.trees import cat, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "Script", "gather", "put", "restored", "staked"]
+__all__ = ["Backend", "Batches", "Job", "Script", "gather", "restored", "staked"]
 
 _PLANNED_ON_CPU = 2**16
 """Up to how many samples a GPU's batches are planned on the CPU: many small operations, each cheaper there."""
-
-
-def put(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device, without waiting for what the device is doing."""
-    return ready(tensor, device).to(device, non_blocking=True)
-
-
-def ready(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor from where it can be copied to a device without waiting."""
-    return tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor
 
 
 class Job(NamedTuple):

@@ -12,8 +12,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.backend import Batches, Job, put, staked
+from counterpoise.engine.backend import Batches, Job, staked
 from counterpoise.engine.client import Program, Sent, Stake
+from counterpoise.engine.devices import put
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import select, stack
 from counterpoise.errors import Interrupted

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 
 from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
-from counterpoise.engine.backend import Job, put
+from counterpoise.engine.backend import Job
 from counterpoise.engine.client import Loss, Sent, Shared
+from counterpoise.engine.devices import put
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
 from counterpoise.engine.server import Outcome, Server

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from counterpoise.engine.devices import put
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import raw_bytes
 
@@ -23,9 +24,10 @@ Row = dict[str, Tensor]
 class Store:
     """One named row of tensors per client; a client never written has the initial row.
 
-    Rows beyond `memory` bytes go to a file that has no name, so that the system removes it however the run ends.
-    Where a row lies changes no number. `touched` names the clients written since it was last cleared: what a
-    checkpoint must add.
+    Rows lie below each other in one tensor for each name, so that reading and writing those of a cohort are single operations.
+    It grows by doubling. Rows beyond `memory` bytes go to a file that has no name, so that the system removes it however the
+    run ends. Where a row lies changes no number. `touched` names the clients written since it was last cleared: what
+    a checkpoint must add.
     """
 
     def __init__(self, initial: Row, memory: float = float("inf")) -> None:
@@ -33,21 +35,22 @@ class Store:
         self.touched: set[int] = set()
         self.row = row_bytes(initial)
         self._most = memory / max(self.row, 1)
-        self._rows: dict[int, Row] = {}
+        self._rows = _below_each_other(initial)
+        """The first is the initial one."""
+        self._here: dict[int, int] = {}
+        """For each client in memory, the place of its row."""
         self._places: dict[int, int] = {}
         """For each client on disk, the place of its row in the file."""
         self._file: IO[bytes] | None = None
 
     def __len__(self) -> int:
-        return len(self._rows) + len(self._places)
+        return len(self._here) + len(self._places)
 
     def __iter__(self) -> Iterator[int]:
-        return iter(sorted([*self._rows, *self._places]))
+        return iter(sorted([*self._here, *self._places]))
 
     def __getitem__(self, client: int) -> Row:
-        if client in self._places:
-            return self._read(self._places[client])
-        return self._rows.get(client, self.initial)
+        return {name: rows[0] for name, rows in self.gather([client]).items()}
 
     @property
     def spilled(self) -> int:
@@ -60,25 +63,48 @@ class Store:
         return len(self) * self.row
 
     def gather(self, clients: Sequence[int]) -> Row:
-        """The rows of some clients, stacked in their order."""
-        rows = [self[client] for client in clients]
-        return {name: torch.stack([row[name] for row in rows]) for name in self.initial}
+        """The rows of some clients, stacked in their order: a copy."""
+        index = self._index([self._here.get(client, 0) for client in clients])
+        found = {name: rows.index_select(0, index) for name, rows in self._rows.items()}
+        for place, client in enumerate(clients) if self._places else ():
+            if client in self._places:
+                for name, tensor in self._read(self._places[client]).items():
+                    found[name][place] = tensor
+        return found
 
-    def scatter(self, clients: Iterable[int], stacked: Mapping[str, Tensor]) -> None:
-        """Write stacked rows. Each is a copy, so that no round's whole stack stays in memory."""
-        for place, client in enumerate(clients):
-            self.put(client, {name: stacked[name][place].clone() for name in self.initial})
+    def scatter(self, clients: Sequence[int], stacked: Mapping[str, Tensor]) -> None:
+        """Write stacked rows, as many as there is room for into memory."""
+        for client in clients:
+            if client not in self._here and client not in self._places and len(self._here) < self._most:
+                self._here[client] = len(self._here) + 1
+        self._grow()
+        kept = [place for place, client in enumerate(clients) if client in self._here]
+        to, of = self._index([self._here[clients[place]] for place in kept]), self._index(kept)
+        for name, rows in self._rows.items():
+            rows.index_copy_(0, to, stacked[name] if len(kept) == len(clients) else stacked[name][of])
+        for place, client in enumerate(clients) if len(kept) < len(clients) else ():
+            if client not in self._here:
+                row = {name: stacked[name][place] for name in self.initial}
+                self._write(self._places.setdefault(client, len(self._places)), row)
+        self.touched.update(clients)
 
     def put(self, client: int, row: Row) -> None:
-        if client in self._rows or (client not in self._places and len(self._rows) < self._most):
-            self._rows[client] = row
-        else:
-            self._write(self._places.setdefault(client, len(self._places)), row)
-        self.touched.add(client)
+        self.scatter([client], {name: tensor.unsqueeze(0) for name, tensor in row.items()})
+
+    def _index(self, places: list[int]) -> Tensor:
+        device = next(iter(self.initial.values())).device
+        return put(torch.tensor(places, dtype=torch.int64), device)
+
+    def _grow(self) -> None:
+        for name, rows in self._rows.items():
+            if len(rows) <= len(self._here):
+                more = rows.new_empty(max(len(rows), len(self._here) + 1 - len(rows)), *rows.shape[1:])
+                self._rows[name] = torch.cat((rows, more))
 
     def drop(self) -> None:
         """Forget every client."""
-        self._rows.clear()
+        self._rows = _below_each_other(self.initial)
+        self._here.clear()
         self._places.clear()
         self.touched.clear()
         if self._file is not None:
@@ -115,6 +141,11 @@ def _on_disk() -> Iterator[None]:
             f"Rows of clients could not be kept in the temporary folder {tempfile.tempdir or '(none found)'}: "
             f"{error.strerror or error}. Set TMPDIR to a folder on a disk with room, or raise the engine's store_gib."
         ) from error
+
+
+def _below_each_other(initial: Row) -> Row:
+    """The rows of nobody yet."""
+    return {name: tensor.unsqueeze(0) for name, tensor in initial.items()}
 
 
 def row_bytes(row: Mapping[str, Tensor]) -> int:

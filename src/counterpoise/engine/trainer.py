@@ -14,8 +14,10 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from counterpoise.engine.admission import finite
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
@@ -148,11 +150,10 @@ class Trainer:
         """What clients keep for their next round, unless it is not finite."""
         for name, store in self.client_state.items():
             rows = sent.state[name]
-            good = torch.stack(
-                [v.flatten(1).isfinite().all(1) if v.ndim > 1 else v.isfinite() for v in rows.values()]
-            ).all(0)
-            places = good.nonzero().squeeze(1)
-            store.scatter([ids[i] for i in places.tolist()], {k: v[places] for k, v in rows.items()})
+            good = torch.stack([finite(values) for values in rows.values()]).all(0)
+            if not all(told := good.tolist()):
+                rows = {key: values[good] for key, values in rows.items()}
+            store.scatter([client for client, fine in zip(ids, told, strict=True) if fine], rows)
 
     def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model, where a part makes one and the client has been seen."""
@@ -198,4 +199,5 @@ def _samples_trained(federation: Federation, local: Local) -> float:
 def _own_models(
     own: Callable[[Tensor, Mapping[str, Tensor]], Tensor], model: Tensor, store: Store, clients: Sequence[int]
 ) -> Tensor:
-    return torch.stack([own(model, store[client]) for client in clients])
+    models: Tensor = vmap(own, in_dims=(None, 0))(model, store.gather(clients))
+    return models
