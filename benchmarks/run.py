@@ -141,6 +141,8 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: only methods, on 100 clients")
     arguments = parser.parse_args()
     device = arguments.device
+    if device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no GPU here; use --device cpu")
     federation = data(CLIENTS if device == "cpu" else 100)
     times, start = beside_a_loop(federation, arguments.turns) if device == "cpu" else ({}, None)
     costs = methods(federation, arguments.turns, arguments.only, device)

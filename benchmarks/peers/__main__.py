@@ -198,6 +198,8 @@ def main() -> None:
     parser.add_argument("--no-turns", action="store_true", help="only --cold")
     parser.add_argument("--out", type=Path, help="[default: benchmarks/results/peers-DEVICE.json]")
     asked = parser.parse_args()
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no GPU here; use --device cpu")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:

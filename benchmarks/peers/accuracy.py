@@ -113,6 +113,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=_RESULTS / "accuracy.json")
     parser.add_argument("--single", nargs=2, metavar=("ARM", "SEED"), help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.device == "cuda" and not torch.cuda.is_available():
+        parser.error("torch finds no GPU here; use --device cpu")
     joined(data_folder())
     if asked.single:
         print(json.dumps(one(asked.single[0], int(asked.single[1]), asked)))

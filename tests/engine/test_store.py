@@ -1,5 +1,6 @@
 """Rows per client, allocated when a client is first seen."""
 
+import math
 import sys
 import tempfile
 
@@ -40,6 +41,22 @@ def test_a_store_is_a_dictionary_of_rows(rounds, room):
     for client in range(31):
         for name, tensor in rows.get(client, initial).items():
             assert torch.equal(found[name][client], tensor)
+
+
+@pytest.mark.parametrize("room", [0, 3, 5.5, 100])
+def test_rows_in_memory_take_no_more_than_their_budget_and_the_initial_row(room):
+    initial = {"x": torch.zeros(5)}
+    store = Store(initial, memory=room * row_bytes(initial))
+    for client in range(40):
+        store.put(client, {"x": torch.full((5,), float(client))})
+        assert len(store._rows["x"]) <= max(math.ceil(room) + 1, 1)
+    assert store.gather(range(40))["x"][:, 0].tolist() == [*range(40)]
+
+
+def test_a_store_of_no_names_is_of_use():
+    store = Store({})
+    store.scatter([2, 5], {})
+    assert (list(store), store.gather([2, 3]), store[5]) == ([2, 5], {}, {})
 
 
 def test_a_row_is_a_copy_of_what_was_written():

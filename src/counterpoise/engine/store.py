@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import tempfile
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +27,7 @@ class Store:
     """One named row of tensors per client; a client never written has the initial row.
 
     Rows lie below each other in one tensor for each name, so that reading and writing those of a cohort are single operations.
-    It grows by doubling. Rows beyond `memory` bytes go to a file that has no name, so that the system removes it however the
+    It grows by doubling, up to the room there is. Rows beyond `memory` bytes go to a file that has no name, so that the system removes it however the
     run ends. Where a row lies changes no number. `touched` names the clients written since it was last cleared: what
     a checkpoint must add.
     """
@@ -79,10 +81,10 @@ class Store:
                 self._here[client] = len(self._here) + 1
         self._grow()
         kept = [place for place, client in enumerate(clients) if client in self._here]
-        to, of = self._index([self._here[clients[place]] for place in kept]), self._index(kept)
+        to, all_kept = self._index([self._here[clients[place]] for place in kept]), len(kept) == len(clients)
         for name, rows in self._rows.items():
-            rows.index_copy_(0, to, stacked[name] if len(kept) == len(clients) else stacked[name][of])
-        for place, client in enumerate(clients) if len(kept) < len(clients) else ():
+            rows.index_copy_(0, to, stacked[name] if all_kept else stacked[name][self._index(kept)])
+        for place, client in () if all_kept else enumerate(clients):
             if client not in self._here:
                 row = {name: stacked[name][place] for name in self.initial}
                 self._write(self._places.setdefault(client, len(self._places)), row)
@@ -92,14 +94,15 @@ class Store:
         self.scatter([client], {name: tensor.unsqueeze(0) for name, tensor in row.items()})
 
     def _index(self, places: list[int]) -> Tensor:
-        device = next(iter(self.initial.values())).device
+        device = next((tensor.device for tensor in self.initial.values()), torch.device("cpu"))
         return put(torch.tensor(places, dtype=torch.int64), device)
 
     def _grow(self) -> None:
+        needed = len(self._here) + 1
         for name, rows in self._rows.items():
-            if len(rows) <= len(self._here):
-                more = rows.new_empty(max(len(rows), len(self._here) + 1 - len(rows)), *rows.shape[1:])
-                self._rows[name] = torch.cat((rows, more))
+            if len(rows) < needed:
+                room = max(needed, min(2 * len(rows), math.ceil(min(self._most, sys.maxsize)) + 1))
+                self._rows[name] = torch.cat((rows, rows.new_empty(room - len(rows), *rows.shape[1:])))
 
     def drop(self) -> None:
         """Forget every client."""

@@ -20,6 +20,19 @@ _PROGRAMS = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _divided(h, v, H: tl.constexpr, W: tl.constexpr, DIV_H: tl.constexpr, DIV_W: tl.constexpr):  # type: ignore[no-untyped-def]
+    """``h / DIV_H, v / DIV_W``, and whether they divide and lie inside the picture."""
+    inside = (h >= 0) & (v >= 0)
+    if DIV_H > 1:
+        inside &= h % DIV_H == 0
+        h = h // DIV_H
+    if DIV_W > 1:
+        inside &= v % DIV_W == 0
+        v = v // DIV_W
+    return h, v, inside & (h < H) & (v < W)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _gathered(  # type: ignore[no-untyped-def]
     pictures, weights, out,
     B: tl.constexpr, N_IN: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
@@ -53,14 +66,8 @@ def _gathered(  # type: ignore[no-untyped-def]
             h, v = p + tap // KW * DIL_H, q + tap % KW * DIL_W
             inside = real
             if not FREE:
-                inside &= (h >= 0) & (v >= 0)
-                if DIV_H > 1:
-                    inside &= h % DIV_H == 0
-                    h = h // DIV_H
-                if DIV_W > 1:
-                    inside &= v % DIV_W == 0
-                    v = v // DIV_W
-                inside &= (h < H) & (v < W)
+                h, v, there = _divided(h, v, H, W, DIV_H, DIV_W)
+                inside &= there
             place = b * (N_IN * H * W) + h * W + v
             i = turn % tiles_k * TILE_K + tl.arange(0, TILE_K)
             left = tl.load(
@@ -84,14 +91,8 @@ def _gathered(  # type: ignore[no-untyped-def]
                 place = (b * (N_IN * H * W) + p * W + q)[:, None] + (i * (H * W) + down * W + right)[None, :]
             else:
                 h, v = p[:, None] + down[None, :], q[:, None] + right[None, :]
-                inside &= (h >= 0) & (v >= 0)
-                if DIV_H > 1:
-                    inside &= h % DIV_H == 0
-                    h = h // DIV_H
-                if DIV_W > 1:
-                    inside &= v % DIV_W == 0
-                    v = v // DIV_W
-                inside &= (h < H) & (v < W)
+                h, v, there = _divided(h, v, H, W, DIV_H, DIV_W)
+                inside &= there
                 place = ((b * N_IN)[:, None] + i[None, :]) * (H * W) + h * W + v
             left = tl.load(pictures + place, mask=inside, other=0.0)
             factors = tl.load(
