@@ -49,8 +49,9 @@ class Work:
         return Data(inputs, targets, torch.arange(count).view(self.clients, self.images))
 
     def model(self, dropout: bool, seed: int = 0) -> nn.Module:
-        torch.manual_seed(seed)
-        return pfl_cnn(dropout) if self.shape == (3, 32, 32) else cp.models.lenet5(self.shape)
+        with torch.random.fork_rng():  # an arm's own draws go on where they were
+            torch.manual_seed(seed)
+            return pfl_cnn(dropout) if self.shape == (3, 32, 32) else cp.models.lenet5(self.shape)
 
 
 def pfl_cnn(dropout: bool) -> nn.Module:

@@ -1,11 +1,14 @@
 """What is recorded on a GPU, with recordings that play on a CPU: buffers filled in time, and the same numbers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, small
 
-from counterpoise.engine import Simulation, batched
+from counterpoise.engine import Simulation, batched, graphs
 from counterpoise.engine.trees import fill, own
+from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, avg
@@ -43,13 +46,7 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
             engine=double(backend="batched", chunk=2),
         )
         if recorded:
-            simulation.backend.records = True
-
-            def ahead(round):
-                """As on a GPU: the next round is prepared, and its batches copied, when this one was trained."""
-                simulation._ready = simulation._prepare(round, *simulation._draw(round))
-
-            monkeypatch.setattr(simulation, "_look_ahead", ahead)
+            simulation.backend.records = simulation.overlaps = True
         for _ in range(3):
             simulation.advance()
             yield simulation.server.model
@@ -71,3 +68,101 @@ def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
     simulation.backend.records = True
     heard = simulation.train(simulation.open())
     assert heard.cohort.reports["who"]["who"].tolist() == [*range(6)]
+
+
+def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
+    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
+    buffers = {"a": torch.ones(2, 3), "b": torch.zeros(3)}
+    run = graphs.compiled(lambda given, factor: (given["a"] * factor, {"sum": given["a"] + given["b"]}), buffers, 3)
+    buffers["b"].fill_(5)
+    product, named = run()
+    assert (product == 3).all()
+    assert (named["sum"] == 6).all()
+    assert run()[0] is not product
+
+
+def test_a_fused_chunk_sends_the_compiled_difference(monkeypatch):
+    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
+
+    def simulation(fused):
+        made = Simulation(avg(), blobs(SIZES), small(), cohort=6, engine=double(backend="batched", chunk=2))
+        made.backend.records = made.overlaps = True
+        made.backend.fused = fused
+        return made
+
+    plain, fused = (simulation(fused) for fused in (False, True))
+    for _ in range(3):
+        assert plain.advance().metrics == fused.advance().metrics
+        assert torch.equal(plain.server.model, fused.server.model)
+
+
+# ------------------------------------------------------------ the next round, begun before this one's record is made
+
+
+def overlapping(**settings):
+    simulation = Simulation(
+        avg(), blobs(SIZES), small(), cohort=6, engine=double(backend="batched", chunk=2), **settings
+    )
+    simulation.overlaps = True
+    return simulation
+
+
+def trainings(simulation, monkeypatch):
+    """The rounds trained, in order, as they are asked of the backend."""
+    train, seen = simulation.backend.train, []
+
+    def counted(job, planned=None):
+        seen.append(job.shared.start)
+        return train(job, planned)
+
+    monkeypatch.setattr(simulation.backend, "train", counted)
+    return seen
+
+
+def test_a_round_is_begun_in_the_one_before_and_trained_once(monkeypatch):
+    simulation = overlapping()
+    seen = trainings(simulation, monkeypatch)
+    simulation.advance()
+    assert len(seen) == 2
+    assert seen[1] is simulation.server.model
+    simulation.advance(last=True)
+    assert len(seen) == 2  # nothing is begun after the last
+
+
+def test_a_round_begun_at_another_model_is_trained_again(monkeypatch):
+    ahead, plain = overlapping(), overlapping()
+    plain.overlaps = False
+    for simulation in (ahead, plain):
+        simulation.advance()
+        simulation.server.model = simulation.server.model + 1
+        simulation.advance()
+    assert torch.equal(ahead.server.model, plain.server.model)
+
+
+@pytest.mark.parametrize("failure", [RuntimeError("out of memory"), Interrupted("Stopped.")], ids=["error", "stop"])
+def test_what_fails_in_the_next_round_is_told_there(failure, monkeypatch):
+    simulation = overlapping()
+    train, calls = simulation.backend.train, []
+
+    def failing(job, planned=None):
+        calls.append(job)
+        if len(calls) > 1:
+            raise failure
+        return train(job, planned)
+
+    monkeypatch.setattr(simulation.backend, "train", failing)
+    assert simulation.advance().round == 1
+    assert simulation.round == 1
+    assert simulation.server.whole
+    with pytest.raises(type(failure)):
+        simulation.advance()
+    assert simulation.round == 1
+
+
+def test_a_model_with_draws_of_its_own_is_not_trained_ahead(monkeypatch):
+    simulation = overlapping()
+    monkeypatch.setattr(simulation, "traits", replace(simulation.traits, unkeyed=True))
+    seen = trainings(simulation, monkeypatch)
+    simulation.advance()
+    assert len(seen) == 1

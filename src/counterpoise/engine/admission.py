@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from statistics import median_low
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -58,42 +59,43 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     }
     seen = (cohort.examples, cohort.steps, torch.linalg.vector_norm(cohort.updates, dim=1), *reports.values())
     # One wait for a GPU.
-    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).tolist()
-    broken = [False] * len(cohort)
-    if not all(map(isfinite, norms)):  # infinite also where only the squares are: far too long, then
-        broken = (~finite(cohort.updates)).tolist()
-    moved = [norm for norm, bad in zip(norms, broken, strict=True) if norm > 0 and not bad]
-    longest = limits.norm_ratio * median_low(moved or [0.0])
-    if 2 * sum(broken) > len(cohort):
+    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).cpu().numpy()
+    broken = np.zeros(len(cohort), bool)
+    if not np.isfinite(norms).all():  # infinite also where only the squares are: far too long, then
+        broken = (~finite(cohort.updates)).cpu().numpy()
+    longest = limits.norm_ratio * _middle(norms[(norms > 0) & ~broken], 0.0)
+    if 2 * broken.sum() > len(cohort):
         raise Diverged(
-            f"Training diverged: the updates of {sum(broken):.0f} of {len(cohort)} clients are not finite. "
+            f"Training diverged: the updates of {broken.sum()} of {len(cohort)} clients are not finite. "
             "Lower the learning rate (local.optimizer.lr)."
         )
-    usual = median_low([k for k in steps if k > 0] or [1.0])
+    most = limits.norm_ratio * _middle(steps[steps > 0], 1.0)
     bad = {
         "its update holds NaN or infinity": broken,
-        "the data count it claims is not a number": [not isfinite(n) for n in claims],
-        "it claims no data": [n <= 0 for n in claims],
-        "the data count it claims is not whole": [not n.is_integer() for n in claims],
-        "the number of steps it reports is not a positive whole number": [
-            not (k > 0 and k.is_integer()) for k in steps
-        ],
-        f"it reports over {limits.norm_ratio:g} times as many steps as the cohort's median": [
-            k > limits.norm_ratio * usual for k in steps
-        ],
-        f"it claims more than the {limits.max_examples} samples allowed": [n > limits.max_examples for n in claims],
+        "the data count it claims is not a number": ~np.isfinite(claims),
+        "it claims no data": claims <= 0,
+        "the data count it claims is not whole": ~_whole(claims),
+        "the number of steps it reports is not a positive whole number": ~_whole(steps) | (steps <= 0),
+        f"it reports over {limits.norm_ratio:g} times as many steps as the cohort's median": steps > most,
+        f"it claims more than the {limits.max_examples} samples allowed": claims > limits.max_examples,
         **dict(zip(reports, unreadable, strict=True)),
-        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": [
-            norm > longest for norm in norms
-        ],
+        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": norms > longest,
     }
     reasons: dict[int, str] = {}
-    for reason, row in bad.items():
-        for client, is_bad in zip(cohort.ids, row, strict=True):
-            if is_bad:
-                reasons.setdefault(client, reason)
-    claimed = {client: int(n) if n.is_integer() else n for client, n in zip(cohort.ids, claims, strict=True)}
+    for reason, rows in bad.items():
+        for place in rows.nonzero()[0]:
+            reasons.setdefault(cohort.ids[place], reason)
+    claimed = {c: int(n) if n.is_integer() else n for c, n in zip(cohort.ids, claims.tolist(), strict=True)}
     if not reasons:
         return cohort, reasons, claimed
     good = torch.tensor([client not in reasons for client in cohort.ids], device=cohort.updates.device)
     return cohort.keep(good), reasons, claimed
+
+
+def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+    whole: npt.NDArray[np.bool_] = np.isfinite(values) & (values == np.floor(values))
+    return whole
+
+
+def _middle(values: npt.NDArray[np.float64], none: float) -> float:
+    return median_low(values.tolist()) if len(values) else none

@@ -18,7 +18,7 @@ from torch.func import vmap
 from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
 from counterpoise.engine.buckets import OVERHEAD, buckets
 from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
-from counterpoise.engine.graphs import Recording
+from counterpoise.engine.graphs import Recording, compiled
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import aligned, fill, leaves, on, own, where
 from counterpoise.errors import CounterpoiseError, Interrupted
@@ -141,6 +141,11 @@ class Recorded(Chunk):
     def _finish(self) -> Recording:
         return Recording(super().finish, self._cursor, {})
 
+    @cached_property
+    def _compiled_finish(self) -> Callable[[], Sent]:
+        finish = super().finish
+        return compiled(lambda cursor: finish(cursor, {}), self._cursor)
+
     @property
     def _cursor(self) -> Cursor:
         return self._begin.result  # type: ignore[no-any-return]
@@ -162,7 +167,7 @@ class Recorded(Chunk):
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
         if not self.program.finishes:
-            return super().finish(cursor, traces)
+            return self._compiled_finish() if self.backend.fused else super().finish(cursor, traces)
         # A part may pass on what lies in the buffers, which belong to the next chunk.
         return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 

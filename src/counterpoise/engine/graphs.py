@@ -1,4 +1,4 @@
-"""A function of fixed buffers as a CUDA graph: recorded once, replayed without Python or launch overhead."""
+"""A function of fixed buffers as a CUDA graph, recorded once, replayed without Python or launch overhead; or compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from counterpoise.engine.trees import fill, leaves, replaced
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Recording"]
+__all__ = ["Recording", "compiled"]
 
 
 class Recording:
@@ -31,7 +31,7 @@ class Recording:
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            run = self._compiled() if fused else self._run
+            run = self._fused() if fused else self._run
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the recording
                 run()
         torch.cuda.synchronize()
@@ -68,19 +68,26 @@ class Recording:
         fill(self._into, result)
         return self._into
 
-    def _compiled(self) -> Callable[[], Any]:
+    def _fused(self) -> Callable[[], Any]:
         """`_run`, compiled, for a function that writes into its last argument."""
-        buffers = list(leaves(self._arguments))
+        write = compiled(lambda *given: fill(given[-1], self._function(*given)), *self._arguments)
 
-        def run(*buffers: Tensor) -> None:
-            arguments = replaced(self._arguments, buffers)
-            fill(arguments[-1], self._function(*arguments))
-
-        # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
-        compiled = torch.compile(make_fx(run)(*buffers), dynamic=False, fullgraph=True)
-
-        def call() -> Any:
-            compiled(*buffers)
+        def run() -> Any:
+            write()
             return self._into
 
-        return call
+        return run
+
+
+def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+    """``function(*arguments)`` of trees of buffers as few kernels; a call reads what the buffers hold then."""
+    buffers, tree = list(leaves(arguments)), None
+
+    def run(*buffers: Tensor) -> tuple[Tensor, ...]:
+        nonlocal tree
+        tree = function(*replaced(arguments, buffers))
+        return tuple(leaves(tree))
+
+    # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
+    kernels = torch.compile(make_fx(run)(*buffers), dynamic=False, fullgraph=True)
+    return lambda: replaced(tree, kernels(*buffers))

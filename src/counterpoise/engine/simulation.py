@@ -27,7 +27,7 @@ from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import row_bytes
 from counterpoise.engine.trainer import Trainer
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
@@ -111,6 +111,13 @@ class _Ready(NamedTuple):
     asked: int
     job: Job | None
     planned: Any
+
+
+class _SetOff(NamedTuple):
+    """A round whose clients train already."""
+
+    opened: Opened
+    sent: Sent
 
 
 class _World:
@@ -233,8 +240,11 @@ class Simulation(Trainer):
         self.round = 0
         self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
         self._ready: _Ready | None = None
+        self._set_off: _SetOff | None = None
         self._lr = (nan, self.start.new_empty(()))
         """The learning rate last sent, and as a tensor on the device."""
+        self.overlaps = torch.device(self.engine.device).type == "cuda"
+        """Whether the machine prepares and begins a round while it still is in the one before."""
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -250,7 +260,9 @@ class Simulation(Trainer):
     def open(self) -> Opened:
         """Draw the next round's clients and what they are sent."""
         begun, round = time.perf_counter(), self.round + 1
-        ready = self._ready
+        ahead, ready = self._set_off, self._ready
+        if ahead and ahead.opened.round == round and ahead.opened.shared.start is self.server.model:
+            return ahead.opened._replace(begun=begun)
         ids, dropped = (ready.ids, ready.dropped) if ready and ready.round == round else self._draw(round)
         if (lr := self.program.local.lr(round)) != self._lr[0]:
             there = put(torch.tensor(lr, dtype=self.engine.torch_dtype), self.server.model.device)
@@ -266,11 +278,10 @@ class Simulation(Trainer):
         sent: Sent | None = None
         up = 0
         if ready.job is not None:
-            state = {name: store.gather(present) for name, store in self.client_state.items()}
-            job = ready.job._replace(shared=shared, state=state)
-            sent = self.backend.train(job, ready.planned)
+            ahead, self._set_off = self._set_off, None
+            sent = ahead.sent if ahead and ahead.opened.shared is shared else self._trained(ready, ready.job, shared)
             self._look_ahead(round + 1)
-            cohort = self.cohort(present, job, sent)
+            cohort = self.cohort(present, ready.job, sent)
             up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
         else:
             cohort = self._nobody()
@@ -286,18 +297,21 @@ class Simulation(Trainer):
     def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
         """Take the round in: the server's half, what clients keep, evaluation."""
         round, ids, _, shared, begun = opened
-        outcome = self.server.receive(heard.cohort, _World(self, round, shared), heard.absent)
+        cohort, absent, each_loss, up, down, liars, present, sent = heard
+        outcome = self.server.receive(cohort, _World(self, round, shared), absent)
         self.server.whole = False
-        if heard.sent is not None:
-            self.keep(heard.present, heard.sent)
+        if sent is not None:
+            self.keep(present, sent)
         self.round, self.server.whole = round, True
         metrics, each = self.evaluator.evaluate(self.server.model, round, last)
         if self.evaluator.clients_due(round, last):
             each |= self.personal(self.server.model)
-        # Not before the server is done: on a GPU it would wait for the training.
-        each_loss = heard.losses
-        if heard.sent is not None:
-            each_loss = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
+        if sent is not None:
+            # Not before the server is done: on a GPU it would wait for the training.
+            each_loss = dict(zip(present, sent.loss.tolist(), strict=True))
+            del heard, cohort, sent  # memory need not hold the updates of two rounds
+            if not last:
+                self._go_ahead()
         losses = [loss for client, loss in each_loss.items() if client not in outcome.excluded]
         if losses:
             metrics = {"train_loss": sum(losses) / len(losses)} | metrics
@@ -320,10 +334,10 @@ class Simulation(Trainer):
             metrics,
             each,
             time.perf_counter() - begun,
-            heard.bytes_up,
-            heard.bytes_down,
+            up,
+            down,
             self._memory(),
-            tuple(sorted(heard.liars)),
+            tuple(sorted(liars)),
             *self._kept(),
         )
 
@@ -343,12 +357,25 @@ class Simulation(Trainer):
             planned = self.backend.plan(job)
         return _Ready(round, ids, dropped, clients.tolist(), absent, asked, job, planned)
 
+    def _trained(self, ready: _Ready, job: Job, shared: Shared) -> Sent:
+        state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
+        return self.backend.train(job._replace(shared=shared, state=state), ready.planned)
+
     def _look_ahead(self, round: int) -> None:
         """Prepare the next round while a GPU still trains this one."""
         self._ready = None
-        if torch.device(self.engine.device).type == "cuda":
+        if self.overlaps:
             with contextlib.suppress(CounterpoiseError):  # told when the round comes, if it does
                 self._ready = self._prepare(round, *self._draw(round))
+
+    def _go_ahead(self) -> None:
+        """Let a GPU begin the next round's training, if it is prepared, before this round's record is made."""
+        ready = self._ready
+        if ready and ready.job is not None and not self.traits.unkeyed:
+            # This round is taken in whatever happens to the next; an error comes again when that round does.
+            with contextlib.suppress(Exception, Interrupted):
+                opened = self.open()
+                self._set_off = _SetOff(opened, self._trained(ready, ready.job, opened.shared))
 
     def _meddled(
         self, adversary: Adversary | Meddler, who: Tensor, round: int, cohort: Cohort, liars: set[int]
