@@ -6,7 +6,8 @@ import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, small
 
-from counterpoise.engine import Simulation, batched, graphs
+from counterpoise.engine import Engine, Simulation, batched, graphs
+from counterpoise.engine.network import Network
 from counterpoise.engine.trees import fill, own
 from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd
@@ -25,10 +26,22 @@ class Played:
         given = function(*arguments)
         fill(arguments, before)  # a recording tries its phase, and what it tried is not to be seen
         self.result = own(given) if into is None else into
+        if fused:
+            self.compiled = graphs.Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
+            self.compiled()
+            fill(arguments, before)
+        self.fused = fused
 
     def __call__(self):
-        fill(self.result, self.function(*self.arguments))
+        if self.fused:
+            self.compiled()
+        else:
+            fill(self.result, self.function(*self.arguments))
         return self.result
+
+    def renew(self):
+        if self.fused:
+            self.compiled.renew()
 
 
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
@@ -73,7 +86,7 @@ def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
 def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
     buffers = {"a": torch.ones(2, 3), "b": torch.zeros(3)}
-    run = graphs.compiled(lambda given, factor: (given["a"] * factor, {"sum": given["a"] + given["b"]}), buffers, 3)
+    run = graphs.Compiled(lambda given, factor: (given["a"] * factor, {"sum": given["a"] + given["b"]}), buffers, 3)
     buffers["b"].fill_(5)
     product, named = run()
     assert (product == 3).all()
@@ -81,12 +94,22 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
     assert run()[0] is not product
 
 
-def test_a_fused_chunk_sends_the_compiled_difference(monkeypatch):
+@pytest.mark.parametrize("half", [False, True], ids=["full", "bf16"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon", "fedoaed", "ditto"])
+def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch):
     monkeypatch.setattr(batched, "Recording", Played)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
 
     def simulation(fused):
-        made = Simulation(avg(), blobs(SIZES), small(), cohort=6, engine=double(backend="batched", chunk=2))
+        made = Simulation(
+            METHODS.make(name),
+            blobs(SIZES),
+            small(),
+            cohort=6,
+            local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
+            engine=Engine(device="cpu", backend="batched", chunk=2),
+        )
+        made.backend.network = Network(made.module, made.layout, made.traits.keyed, train=True, half=half)
         made.backend.records = made.overlaps = True
         made.backend.fused = fused
         return made
@@ -95,6 +118,34 @@ def test_a_fused_chunk_sends_the_compiled_difference(monkeypatch):
     for _ in range(3):
         assert plain.advance().metrics == fused.advance().metrics
         assert torch.equal(plain.server.model, fused.server.model)
+    chunk = next(iter(fused.backend._recorded.values()))
+    models = 2 if name == "ditto" else 1  # whose casts are kept
+    assert len(chunk._step.compiled._pairs) == (models if half else 0)
+
+
+def test_a_cast_of_what_a_function_rewrites_is_kept(monkeypatch):
+    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
+    w, other = torch.full((2, 3), 1.0), torch.ones(2, 3)
+
+    def step(other, w):
+        fill(w, w + w.to(torch.bfloat16).to(w.dtype) * other.to(torch.bfloat16).to(w.dtype))
+
+    run = graphs.Compiled(step, other, w)
+    (cast, of), = run._pairs  # fmt: skip
+    assert of is w
+    w.fill_(1)  # it was tried
+    run.renew()
+    for value in (2.0, 4.0):
+        run()
+        assert (w == value).all()
+        assert (cast == value).all()
+    w.fill_(3)
+    run()
+    assert (w == 3 + 4).all()  # what others write is not seen ...
+    w.fill_(3)
+    run.renew()
+    run()
+    assert (w == 6).all()  # ... before it is renewed
 
 
 # ------------------------------------------------------------ the next round, begun before this one's record is made

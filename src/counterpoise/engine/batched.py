@@ -18,7 +18,7 @@ from torch.func import vmap
 from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
 from counterpoise.engine.buckets import OVERHEAD, buckets
 from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
-from counterpoise.engine.graphs import Recording, compiled
+from counterpoise.engine.graphs import Compiled, Recording
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import aligned, fill, leaves, on, own, where
 from counterpoise.errors import CounterpoiseError, Interrupted
@@ -115,6 +115,8 @@ class Recorded(Chunk):
 
     loaded: Piece | None = None
     """Whose batches lie in the buffers."""
+    _written = True
+    """Whether another phase wrote to the cursor since the last step."""
 
     def load(self, piece: Piece) -> None:
         if self.loaded is not piece:
@@ -142,9 +144,11 @@ class Recorded(Chunk):
         return Recording(super().finish, self._cursor, {})
 
     @cached_property
-    def _compiled_finish(self) -> Callable[[], Sent]:
-        finish = super().finish
-        return compiled(lambda cursor: finish(cursor, {}), self._cursor)
+    def _fused_finish(self) -> Compiled:
+        def finish(shared: Shared, carry: Carry) -> Sent:
+            return self.program.finish(shared, self.stake, carry, {})
+
+        return Compiled(finish, self.shared, self._cursor.carry)
 
     @property
     def _cursor(self) -> Cursor:
@@ -153,21 +157,27 @@ class Recorded(Chunk):
     def begin(self) -> Cursor:
         for phase in ("_begin", "_survey", "_step") if self.program.surveys else ("_begin", "_step"):
             getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
+        self._written = True
         return self._begin()  # type: ignore[no-any-return]
 
     def survey(self, cursor: Cursor) -> Cursor:
+        self._written = True
         return self._survey()  # type: ignore[no-any-return]
 
     def step(self, cursor: Cursor) -> Cursor:
+        if self._written:
+            self._step.renew()
+            self._written = False
         return self._step()  # type: ignore[no-any-return]
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         fill(self._cursor, super().end_epoch(cursor))
+        self._written = True
         return self._cursor
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
         if not self.program.finishes:
-            return self._compiled_finish() if self.backend.fused else super().finish(cursor, traces)
+            return self._fused_finish() if self.backend.fused else super().finish(cursor, traces)
         # A part may pass on what lies in the buffers, which belong to the next chunk.
         return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 

@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import fill, leaves, replaced
+from counterpoise.engine.trees import aligned, fill, leaves, replaced
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Recording", "compiled"]
+__all__ = ["Compiled", "Recording"]
+
+aten = torch.ops.aten
 
 
 class Recording:
@@ -22,18 +25,20 @@ class Recording:
     What it gives lies in the same buffers after every call: those of `into`, which may be one of the
     arguments, or wherever the function put it. The function may do whatever is a pure function of tensors; what
     waits for the GPU (`.item()`, a branch on a tensor) cannot be recorded. With `fused` it is compiled
-    first: what it does element by element becomes few kernels that write `into` as they compute.
+    first, for `into` the last argument: what it does element by element becomes few kernels that write it as they compute.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False) -> None:
         self._function, self._arguments, self._into = function, arguments, into
+        self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            run = self._fused() if fused else self._run
+            if fused:
+                self._compiled = Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the recording
-                run()
+                self._run()
         torch.cuda.synchronize()
         torch.cuda.set_rng_state(drawn)
         self._graph = torch.cuda.CUDAGraph()
@@ -44,7 +49,7 @@ class Recording:
             with torch.cuda.stream(stream):
                 self._graph.capture_begin()
                 try:
-                    self.result = run()
+                    self.result = self._run()
                 finally:
                     self._graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
@@ -62,32 +67,75 @@ class Recording:
         return self.result
 
     def _run(self) -> Any:
+        if self._compiled is not None:
+            self._compiled()
+            return self._into
         result = self._function(*self._arguments)
         if self._into is None:
             return result
         fill(self._into, result)
         return self._into
 
-    def _fused(self) -> Callable[[], Any]:
-        """`_run`, compiled, for a function that writes into its last argument."""
-        write = compiled(lambda *given: fill(given[-1], self._function(*given)), *self._arguments)
-
-        def run() -> Any:
-            write()
-            return self._into
-
-        return run
+    def renew(self) -> None:
+        """To be called when a buffer was written by others."""
+        if self._compiled is not None:
+            self._compiled.renew()
 
 
-def compiled(function: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
-    """``function(*arguments)`` of trees of buffers as few kernels; a call reads what the buffers hold then."""
-    buffers, tree = list(leaves(arguments)), None
+class Compiled:
+    """``function(*arguments)`` of trees of buffers as few kernels; a call reads what the buffers hold then. It is tried once.
 
-    def run(*buffers: Tensor) -> tuple[Tensor, ...]:
-        nonlocal tree
-        tree = function(*replaced(arguments, buffers))
-        return tuple(leaves(tree))
+    A buffer that the function rewrites may be read in another type: the model's, in bfloat16. That cast is kept
+    beside the buffer and written with it, so that no call has to make it first. `renew` it when others wrote the buffer.
+    """
 
-    # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
-    kernels = torch.compile(make_fx(run)(*buffers), dynamic=False, fullgraph=True)
-    return lambda: replaced(tree, kernels(*buffers))
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        buffers = list(leaves(arguments))
+
+        def run(*buffers: Tensor) -> tuple[Tensor, ...]:
+            self._tree = function(*replaced(arguments, buffers))
+            return tuple(leaves(self._tree))
+
+        # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
+        traced = make_fx(run)(*buffers)
+        kept = [(buffers[place], dtype) for place, dtype in _keep_casts(traced)]
+        self._pairs = [(aligned(buffer.to(dtype)), buffer) for buffer, dtype in kept]
+        self._buffers = [*buffers, *(cast for cast, _ in self._pairs)]
+        self._kernels = _kernels(traced)
+        self._renewals = [_kernels(make_fx(Tensor.copy_)(*pair)) for pair in self._pairs]
+
+    def __call__(self) -> Any:
+        return replaced(self._tree, self._kernels(*self._buffers))
+
+    def renew(self) -> None:
+        for renewal, pair in zip(self._renewals, self._pairs, strict=True):
+            renewal(*pair)
+
+
+def _kernels(traced: GraphModule) -> Callable[..., Any]:
+    return torch.compile(traced, dynamic=False, fullgraph=True)
+
+
+def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
+    """Read casts of what the function rewrites from inputs of their own, and write these at its end.
+
+    Returns for each which input it is a cast of, and to which type.
+    """
+    graph = traced.graph
+    inputs = list(graph.find_nodes(op="placeholder"))
+    written = {node.args[0]: node.args[1] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
+    body, kept = inputs[-1].next, dict[tuple[Node, torch.dtype], Node]()
+    for cast in graph.find_nodes(op="call_function", target=aten._to_copy.default):
+        of, dtype = cast.args[0], cast.kwargs.get("dtype")
+        if of not in inputs or of not in written or dtype is None:
+            continue
+        if (of, dtype) not in kept:
+            with graph.inserting_before(body):
+                kept[of, dtype] = graph.placeholder(f"cast_{len(kept)}")
+            with graph.inserting_before(graph.output_node()):
+                new = graph.call_function(aten._to_copy.default, (written[of],), {"dtype": dtype})
+                graph.call_function(aten.copy_.default, (kept[of, dtype], new))
+        cast.replace_all_uses_with(kept[of, dtype])
+        graph.erase_node(cast)
+    traced.recompile()
+    return [(inputs.index(of), dtype) for of, dtype in kept]
