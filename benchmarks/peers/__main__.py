@@ -6,7 +6,7 @@ the device too, and use TF32 where ours does. With --cold each arm is also run a
 start-up and imports included, for 12 rounds; Flower's simulation is only measured so, as its actors start with every run.
 
 Peers come from benchmarks/install_peers.sh; what is absent is skipped with a word. Raw times go to
-benchmarks/results/. On a machine where nothing is installed: PYTHONPATH=src python benchmarks/peers ...
+benchmarks/results/, a work's in the place of those measured before. On a machine where nothing is installed: PYTHONPATH=src python benchmarks/peers ...
 """
 
 from __future__ import annotations
@@ -164,19 +164,18 @@ def cold(work: str, asked: argparse.Namespace) -> dict[str, list[float]]:
     return times
 
 
-def ratios(times: dict[str, list[float]], base: str) -> dict[str, float]:
-    return {
-        name: statistics.median(b / s for b, s in zip(times[base], own, strict=True)) for name, own in times.items()
-    }
-
-
 def table(times: dict[str, list[float]], title: str) -> str:
-    bases = [name for name in times if not name.startswith("ours") and "bf16" not in name]
-    over = {base: ratios(times, base) for base in bases if len(times[base]) == len(next(iter(times.values())))}
-    lines = [f"{title:52} {'ms':>9}" + "".join(f"  {'over ' + base:>22}" for base in over)]
+    """Milliseconds of every arm, and how many times faster each of ours is than each peer: the median over turns."""
+    ours = {name: chr(ord("a") + i) for i, name in enumerate(name for name in times if name.startswith("ours"))}
+    lines = [f"{title}, and how many times faster ours is", f"{'':35}{'ms':>8}"]
+    lines[-1] += "".join(f"{letter:>7}" for letter in ours.values())
     for name, own in times.items():
-        cells = "".join(f"  {over[base][name]:20.2f} x" for base in over)
-        lines.append(f"  {name:50} {1000 * statistics.median(own):9.1f}{cells}")
+        label = f"{ours[name]} = {name}" if name in ours else name
+        cells = ""
+        if name not in ours and len(own) == len(times[next(iter(ours))]):
+            over = (statistics.median(b / a for a, b in zip(times[mine], own, strict=True)) for mine in ours)
+            cells = "".join(f"{ratio:7.3g}" for ratio in over)
+        lines.append(f"  {label:33}{1000 * statistics.median(own):8.1f}{cells}")
     return "\n".join(lines)
 
 
@@ -204,28 +203,30 @@ def main() -> None:
     ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:
         ways = {name: way for name, way in ways.items() if any(part in name for part in asked.only)}
-    results: dict[str, Any] = {"machine": machine(asked.device), "seconds_a_round": {}, "seconds_cold": {}, "away": {}}
-    results["asked"] = {key: value for key, value in vars(asked).items() if key != "out"}
+    out = asked.out or _HERE.parent / "results" / f"peers-{asked.device}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    results: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {}
+    settings = {key: value for key, value in vars(asked).items() if key not in ("out", "work")}
     tables = []
     for name in asked.work or [*WORKS]:
         work = WORKS[name]
+        measured: dict[str, Any] = {"machine": machine(asked.device), "asked": settings}
         if not asked.no_turns:
             here = _present(work, ways)
-            results["away"][name] = away = check(work, here)
+            measured["away"] = away = check(work, here)
             print(f"{work.about}: all arms do the same work, to {max(away.values()):.1g} of its way", flush=True)
             for dropout in (False, True) if name == "cifar" else (False,):
                 title = f"{work.about}{', dropout' if dropout else ''}"
                 print(title, flush=True)
                 times = turns(work, here, dropout, asked)
-                results["seconds_a_round"][f"{name}{', dropout' if dropout else ''}"] = times
+                measured[f"seconds_a_round{', dropout' if dropout else ''}"] = times
                 tables.append(table(times, f"{title}: a round"))
         if asked.cold and name == "lenet5":
             print(f"{work.about}: whole programs of 12 rounds", flush=True)
-            results["seconds_cold"][name] = cold(name, asked)
-            tables.append(table(results["seconds_cold"][name], f"{work.about}: 12 rounds with start-up"))
-    out = asked.out or _HERE.parent / "results" / f"peers-{asked.device}.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(results, indent=1) + "\n")
+            measured["seconds_cold"] = cold(name, asked)
+            tables.append(table(measured["seconds_cold"], f"{work.about}: 12 rounds with start-up"))
+        results[name] = measured
+        out.write_text(json.dumps(results, indent=1) + "\n")
     print("\n" + "\n\n".join(tables) + f"\n\nRaw times: {out}")
 
 
