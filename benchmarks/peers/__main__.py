@@ -172,7 +172,7 @@ def table(times: dict[str, list[float]], title: str) -> str:
     for name, own in times.items():
         label = f"{ours[name]} = {name}" if name in ours else name
         cells = ""
-        if name not in ours and len(own) == len(times[next(iter(ours))]):
+        if ours and name not in ours and len(own) == len(times[next(iter(ours))]):
             over = (statistics.median(b / a for a, b in zip(times[mine], own, strict=True)) for mine in ours)
             cells = "".join(f"{ratio:7.3g}" for ratio in over)
         lines.append(f"  {label:33}{1000 * statistics.median(own):8.1f}{cells}")
@@ -225,7 +225,9 @@ def main() -> None:
             print(f"{work.about}: whole programs of 12 rounds", flush=True)
             measured["seconds_cold"] = cold(name, asked)
             tables.append(table(measured["seconds_cold"], f"{work.about}: 12 rounds with start-up"))
-        results[name] = measured
+        if measured.keys() == {"machine", "asked"}:
+            continue
+        results[name] = results.get(name, {}) | measured
         out.write_text(json.dumps(results, indent=1) + "\n")
     print("\n" + "\n\n".join(tables) + f"\n\nRaw times: {out}")
 

@@ -341,3 +341,14 @@ def test_rows_are_finite_where_all_their_numbers_are(shape, bad, dtype):
 def test_rows_of_nothing_and_of_whole_numbers_are_finite():
     for values in (torch.zeros(2, 0), torch.zeros(2, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.bool)):
         assert finite(values).tolist() == [True, True]
+
+
+def test_updates_that_an_adversary_did_not_detach_are_read():
+    def adversary(round, cohort):
+        return Cohort(cohort.ids, cohort.updates.requires_grad_(), cohort.examples, cohort.steps, cohort.reports)
+
+    assert pushed(adversary).advance().outcome.excluded == {}
+
+
+def test_a_limit_beyond_all_numbers_is_none():
+    assert pushed(limits=Limits(max_examples=10**400)).advance().outcome.excluded == {}

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import ALL_METHODS, blobs, double, small
+from helpers import ALL_METHODS, blobs, double, net, small
+from torch import nn
 
 from counterpoise.engine import Engine, Simulation, batched, graphs
 from counterpoise.engine.network import Network
@@ -94,17 +95,16 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
     assert run()[0] is not product
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["full", "bf16"])
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon", "fedoaed", "ditto"])
-def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch):
+def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
+    """A simulation of compiled chunks, after it did what one of plain chunks does."""
     monkeypatch.setattr(batched, "Recording", Played)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
 
     def simulation(fused):
         made = Simulation(
-            METHODS.make(name),
-            blobs(SIZES),
-            small(),
+            method,
+            blobs(SIZES, shape=shape),
+            model,
             cohort=6,
             local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
             engine=Engine(device="cpu", backend="batched", chunk=2),
@@ -118,9 +118,54 @@ def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch
     for _ in range(3):
         assert plain.advance().metrics == fused.advance().metrics
         assert torch.equal(plain.server.model, fused.server.model)
+    return fused
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["full", "bf16"])
+@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon", "fedoaed", "ditto"])
+def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch):
+    fused = compiled_beside_plain(monkeypatch, METHODS.make(name), small(), half=half)
     chunk = next(iter(fused.backend._recorded.values()))
     models = 2 if name == "ditto" else 1  # whose casts are kept
     assert len(chunk._step.compiled._pairs) == (models if half else 0)
+
+
+def test_a_model_of_one_parameter_is_compiled_too(monkeypatch):
+    """Its cast was seen as one piece in the trace, and its rows are apart when they are kept."""
+    model = net(nn.Conv2d(1, 3, 3, bias=False), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    compiled_beside_plain(monkeypatch, avg(), model, shape=(1, 5, 5))
+
+
+def later(client, step):
+    memo = client.memo
+    older, x = memo["old"].to(torch.bfloat16)[:4], memo["x"] + memo["older"].to(memo["x"].dtype)
+    return {"old": step.w, "older": older, "x": x, "twin": memo["old"].to(torch.bfloat16)}
+
+
+def test_what_is_written_may_be_a_cast_that_is_kept(monkeypatch):
+    part = Part(
+        "later",
+        begin=lambda client: {
+            "old": client.start,
+            "older": torch.zeros_like(client.start[:4], dtype=torch.bfloat16),
+            "x": torch.zeros_like(client.start[:4]),
+            "twin": torch.zeros_like(client.start, dtype=torch.bfloat16),
+        },
+        after_step=later,
+        gradient=lambda client, step, g: g + client.memo["x"].sum() + client.memo["twin"].to(g.dtype),
+    )
+    compiled_beside_plain(monkeypatch, avg().adding(local=part), small())
+
+
+def test_a_kept_cast_follows_what_the_end_of_an_epoch_writes(monkeypatch):
+    part = Part(
+        "average",
+        begin=lambda client: {"m": client.start.clone()},
+        after_step=lambda client, step: {"m": 0.9 * client.memo["m"] + 0.1 * step.w},
+        after_epoch=lambda client, w: {"m": w + 1},
+        loss=lambda client, step, w: (step.output_at(w) - step.output_at(client.memo["m"])).square().mean(),
+    )
+    compiled_beside_plain(monkeypatch, avg().adding(local=part), small())
 
 
 def test_a_cast_of_what_a_function_rewrites_is_kept(monkeypatch):
@@ -151,10 +196,8 @@ def test_a_cast_of_what_a_function_rewrites_is_kept(monkeypatch):
 # ------------------------------------------------------------ the next round, begun before this one's record is made
 
 
-def overlapping(**settings):
-    simulation = Simulation(
-        avg(), blobs(SIZES), small(), cohort=6, engine=double(backend="batched", chunk=2), **settings
-    )
+def overlapping(cohort=6):
+    simulation = Simulation(avg(), blobs(SIZES), small(), cohort=cohort, engine=double(backend="batched", chunk=2))
     simulation.overlaps = True
     return simulation
 
@@ -217,3 +260,11 @@ def test_a_model_with_draws_of_its_own_is_not_trained_ahead(monkeypatch):
     seen = trainings(simulation, monkeypatch)
     simulation.advance()
     assert len(seen) == 1
+
+
+def test_a_sampler_that_ends_is_asked_for_no_round_that_does_not_come():
+    cohorts = [[0, 1], [2, 3]]
+    simulation = overlapping(lambda seed, round, clients: cohorts[round - 1])
+    assert [simulation.advance(last).round for last in (False, True)] == [1, 2]
+    with pytest.raises(IndexError):
+        simulation.advance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -59,7 +60,7 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     }
     seen = (cohort.examples, cohort.steps, torch.linalg.vector_norm(cohort.updates, dim=1), *reports.values())
     # One wait for a GPU.
-    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).cpu().numpy()
+    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
     broken = np.zeros(len(cohort), bool)
     if not np.isfinite(norms).all():  # infinite also where only the squares are: far too long, then
         broken = (~finite(cohort.updates)).cpu().numpy()
@@ -77,7 +78,8 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
         "the data count it claims is not whole": ~_whole(claims),
         "the number of steps it reports is not a positive whole number": ~_whole(steps) | (steps <= 0),
         f"it reports over {limits.norm_ratio:g} times as many steps as the cohort's median": steps > most,
-        f"it claims more than the {limits.max_examples} samples allowed": claims > limits.max_examples,
+        f"it claims more than the {limits.max_examples} samples allowed": claims
+        > float(min(limits.max_examples, sys.float_info.max)),
         **dict(zip(reports, unreadable, strict=True)),
         f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": norms > longest,
     }
@@ -97,5 +99,5 @@ def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return whole
 
 
-def _middle(values: npt.NDArray[np.float64], none: float) -> float:
-    return median_low(values.tolist()) if len(values) else none
+def _middle(values: npt.NDArray[np.float64], otherwise: float) -> float:
+    return median_low(values.tolist()) if len(values) else otherwise

@@ -161,7 +161,6 @@ class Recorded(Chunk):
         return self._begin()  # type: ignore[no-any-return]
 
     def survey(self, cursor: Cursor) -> Cursor:
-        self._written = True
         return self._survey()  # type: ignore[no-any-return]
 
     def step(self, cursor: Cursor) -> Cursor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import aligned, fill, leaves, replaced
+from counterpoise.engine.trees import aligned, fill, leaves, on, replaced
 from counterpoise.errors import CounterpoiseError
 
 __all__ = ["Compiled", "Recording"]
@@ -98,6 +98,7 @@ class Compiled:
 
         # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
         traced = make_fx(run)(*buffers)
+        self._tree = on(torch.device("meta"), self._tree)  # its form; the numbers of the trial may go
         kept = [(buffers[place], dtype) for place, dtype in _keep_casts(traced)]
         self._pairs = [(aligned(buffer.to(dtype)), buffer) for buffer, dtype in kept]
         self._buffers = [*buffers, *(cast for cast, _ in self._pairs)]
@@ -117,25 +118,29 @@ def _kernels(traced: GraphModule) -> Callable[..., Any]:
 
 
 def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
-    """Read casts of what the function rewrites from inputs of their own, and write these at its end.
+    """Read casts of what the function rewrites from inputs of their own, and write these when all else is done.
 
-    Returns for each which input it is a cast of, and to which type.
+    Returns for each which input it is a cast of, and to which type. A cast that the function returns stays as it is.
     """
     graph = traced.graph
     inputs = list(graph.find_nodes(op="placeholder"))
-    written = {node.args[0]: node.args[1] for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
-    body, kept = inputs[-1].next, dict[tuple[Node, torch.dtype], Node]()
+    writes = {node.args[0]: node for node in graph.find_nodes(op="call_function", target=aten.copy_.default)}
+    last, kept = inputs[-1], dict[tuple[Node, torch.dtype], Node]()
     for cast in graph.find_nodes(op="call_function", target=aten._to_copy.default):
         of, dtype = cast.args[0], cast.kwargs.get("dtype")
-        if of not in inputs or of not in written or dtype is None:
+        if of not in inputs or of not in writes or dtype is None or graph.output_node() in cast.users:
             continue
         if (of, dtype) not in kept:
-            with graph.inserting_before(body):
-                kept[of, dtype] = graph.placeholder(f"cast_{len(kept)}")
-            with graph.inserting_before(graph.output_node()):
-                new = graph.call_function(aten._to_copy.default, (written[of],), {"dtype": dtype})
-                graph.call_function(aten.copy_.default, (kept[of, dtype], new))
+            with graph.inserting_after(last):
+                last = kept[of, dtype] = graph.placeholder(f"cast_{len(kept)}")
         cast.replace_all_uses_with(kept[of, dtype])
         graph.erase_node(cast)
+    with graph.inserting_before(graph.output_node()):
+        # Both found only now: what is written to one buffer may have been a cast of another.
+        new = [graph.call_function(aten._to_copy.default, (writes[of].args[1],), {"dtype": to}) for of, to in kept]
+        for pair in zip(kept.values(), new, strict=True):
+            graph.call_function(aten.copy_.default, pair)
+    for view in graph.find_nodes(op="call_function", target=aten.view.default) if kept else ():
+        view.target = aten.reshape.default  # a kept cast's rows are apart, the trace's were not
     traced.recompile()
     return [(inputs.index(of), dtype) for of, dtype in kept]

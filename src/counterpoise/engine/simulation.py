@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from counterpoise.adversary import Adversary
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Job
+from counterpoise.engine.batched import Batched
 from counterpoise.engine.client import Loss, Sent, Shared
 from counterpoise.engine.devices import put
 from counterpoise.engine.evaluation import Evaluation, Metric
@@ -61,6 +62,7 @@ class RoundRecord:
     clients: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Where evaluated, metrics of each client on its held-out part."""
     seconds: float = 0.0
+    """From the call to the record. On a GPU it includes the launch of the next round's training, not what runs between calls."""
     bytes_up: int = 0
     bytes_down: int = 0
     memory: int = 0
@@ -243,8 +245,10 @@ class Simulation(Trainer):
         self._set_off: _SetOff | None = None
         self._lr = (nan, self.start.new_empty(()))
         """The learning rate last sent, and as a tensor on the device."""
-        self.overlaps = torch.device(self.engine.device).type == "cuda"
-        """Whether the machine prepares and begins a round while it still is in the one before."""
+        self.overlaps = isinstance(self.backend, Batched) and self.backend.records
+        """Whether a round is prepared and begun before the one before it is over, as a GPU trains on its own.
+
+        Then the model and what parts keep must not be changed in place between rounds; a new tensor as the model is noticed."""
         for part in method.parts:
             if part.check is not None:
                 part.check(_World(self, 0, None))
@@ -365,14 +369,14 @@ class Simulation(Trainer):
         """Prepare the next round while a GPU still trains this one."""
         self._ready = None
         if self.overlaps:
-            with contextlib.suppress(CounterpoiseError):  # told when the round comes, if it does
+            with contextlib.suppress(Exception):  # told when the round comes, if it does
                 self._ready = self._prepare(round, *self._draw(round))
 
     def _go_ahead(self) -> None:
         """Let a GPU begin the next round's training, if it is prepared, before this round's record is made."""
         ready = self._ready
         if ready and ready.job is not None and not self.traits.unkeyed:
-            # This round is taken in whatever happens to the next; an error comes again when that round does.
+            # This round is taken in, whatever happens to the next, which is tried again when it comes.
             with contextlib.suppress(Exception, Interrupted):
                 opened = self.open()
                 self._set_off = _SetOff(opened, self._trained(ready, ready.job, opened.shared))
