@@ -146,7 +146,7 @@ def main() -> None:
     federation = data(CLIENTS if device == "cpu" else 100)
     times, start = beside_a_loop(federation, arguments.turns) if device == "cpu" else ({}, None)
     costs = methods(federation, arguments.turns, arguments.only, device)
-    print(f"\n{'a round of the same work on ' + device:44} over fedavg's: time, bytes up, bytes down")
+    print(f"\na round of the same work on {device} over fedavg's\n{'':44} time    bytes up bytes down")
     for name, cost in costs.items():
         print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     if arguments.json:
@@ -176,11 +176,11 @@ def beside_a_loop(federation: cp.Federation, turns: int) -> tuple[dict[str, list
         for name, (run, threads) in arms.items():
             times[name].append(timed(run, threads))
     base = times["bare loop, 1 thread"]
-    print(f"{'LeNet-5, 10 clients x 120 images, 3 epochs':44} {'ms a round':>10}  speed over the 1-thread loop")
+    print(f"{'LeNet-5, 10 clients x 120 images, 3 epochs':44} {'ms a round':>10}  over a 1-thread loop")
     for name, seconds in times.items():
         ratio = statistics.median(b / s for b, s in zip(base, seconds, strict=True))
         print(f"{name:44} {1000 * statistics.median(seconds):10.0f}  {ratio:.2f} x")
-    print(f"\n{'100,000 clients, cohort 20: set-up and a round':44} {1000 * start:8.0f}")
+    print(f"\n{'100,000 clients, cohort 20: set-up and a round':44} {1000 * start:8.0f} ms")
     return times, start
 
 

@@ -90,7 +90,11 @@ def _peer(kind: type[Loop | Pfl], device: str, work: Work, dropout: bool, bf16: 
 
 def _option(text: str) -> tuple[str, dict[str, Any]]:
     name, _, options = text.partition(":")
-    return f"ours, {name}", {key: json.loads(value) for key, _, value in (o.partition("=") for o in options.split(","))}
+    try:
+        given = {key: json.loads(value) for key, _, value in (o.partition("=") for o in options.split(","))}
+    except json.JSONDecodeError:
+        sys.exit(f"--engine {text}: write it as NAME:KEY=VALUE,..., such as eager:tf32=false,compile=true")
+    return f"ours, {name}", given
 
 
 def check(work: Work, ways: dict[str, Way]) -> dict[str, float]:
@@ -167,7 +171,7 @@ def cold(work: str, asked: argparse.Namespace) -> dict[str, list[float]]:
 def table(times: dict[str, list[float]], title: str) -> str:
     """Milliseconds of every arm, and how many times faster each of ours is than each peer: the median over turns."""
     ours = {name: chr(ord("a") + i) for i, name in enumerate(name for name in times if name.startswith("ours"))}
-    lines = [f"{title}, and how many times faster ours is", f"{'':35}{'ms':>8}"]
+    lines = [title, f"{'and how many times faster ours is':35}{'ms':>8}"]
     lines[-1] += "".join(f"{letter:>7}" for letter in ours.values())
     for name, own in times.items():
         label = f"{ours[name]} = {name}" if name in ours else name
@@ -203,6 +207,8 @@ def main() -> None:
     ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:
         ways = {name: way for name, way in ways.items() if any(part in name for part in asked.only)}
+        if not any(name.startswith("bare loop") for name in ways):
+            parser.error("--only must leave a bare loop, which the other arms are held against")
     out = asked.out or _HERE.parent / "results" / f"peers-{asked.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {}

@@ -38,7 +38,7 @@ def _data(name: str, device: str) -> Data:
 class Flower:
     def __init__(self, name: str, device: str, threads: int) -> None:
         if not HERE:
-            raise Absent(f"Flower is not in {folder('flower').name}; run: sh benchmarks/install_peers.sh flower")
+            raise Absent(f"Flower is not in peers/{folder('flower').name}; run: sh benchmarks/install_peers.sh flower")
         self.name, self.work, self.device, self.threads = name, WORKS[name], device, threads
         self.last: Tensor | None = None
 

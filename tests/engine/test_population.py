@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import pytest
 import torch
 
 import counterpoise as cp
@@ -12,10 +13,11 @@ from counterpoise.method import Part
 from counterpoise.methods import fedavg
 
 
-def test_a_million_clients_may_be_a_table_of_rows_of_a_shared_base():
+@pytest.mark.parametrize("form", [np.asarray, torch.as_tensor, lambda rows: list(torch.as_tensor(rows))])
+def test_a_million_clients_may_be_a_table_of_rows_of_a_shared_base(form):
     rows = np.random.default_rng(0).integers(0, 500, (1_000_000, 4))
     x, y = np.zeros((500, 3), "f"), np.arange(500) % 10
-    federation = cp.Federation.from_arrays(x, y, partition=rows, heldout=0.25)
+    federation = cp.Federation.from_arrays(x, y, partition=form(rows), heldout=0.25)
     assert federation.clients == 1_000_000
     ids = torch.tensor([0, 123_456, 999_999])
     train, heldout = federation.train.rows(ids), federation.heldout.rows(ids)

@@ -69,6 +69,36 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
         assert torch.allclose(recorded, plain, rtol=1e-12, atol=1e-14)
 
 
+def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
+    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setitem(batched.OVERHEAD, "cpu", batched.OVERHEAD["cuda"])
+    made = []
+
+    class Counted(batched.Recorded):
+        def __init__(self, *given):
+            made.append(self)
+            super().__init__(*given)
+
+    monkeypatch.setattr(batched, "Recorded", Counted)
+    sizes = [1 + 400 // place for place in range(1, 121)]
+    simulation = Simulation(
+        avg(),
+        blobs(sizes),
+        small(),
+        cohort=40,
+        local=Local(batch=5, optimizer=sgd(0.1)),
+        engine=double(backend="batched"),
+    )
+    simulation.backend.records = True
+    counts = []
+    for _ in range(30):
+        simulation.advance()
+        counts.append(len(made))
+    assert counts[9] > 2  # several chunks a round
+    assert counts[-1] <= 14
+    assert counts[-1] - counts[14] <= 2
+
+
 def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
     monkeypatch.setattr(batched, "Recording", Played)
     part = Part(

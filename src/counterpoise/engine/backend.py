@@ -144,20 +144,13 @@ class Batches:
         rows, share = self.rows[at][:count], self.share[at][:count]
         return gather(self.job.samples, self.local, self.dtype, rows, share, self.keys[at], augment)
 
-    def script(self, padded: bool) -> Script:
-        """Everything in the order of the steps, ready to go to the samples' device.
-
-        Padded, it is as long as the next power of two, so that scripts of like lengths fit the same buffers.
-        """
+    @property
+    def script(self) -> Script:
+        """Everything in the order of the steps, ready to go to the samples' device."""
         ragged = int(self.job.steps.min()) < int(self.job.steps.max())
-        length = self.rows.shape[0] * self.rows.shape[2]
-        more = (1 << (length - 1).bit_length()) - length if padded else 0
 
         def in_order(values: Tensor) -> Tensor:
-            values = values.transpose(1, 2).flatten(0, 1)
-            if more:
-                values = torch.cat((values, values.new_zeros(more, *values.shape[1:])))
-            return ready(values.contiguous(), self.job.device)
+            return ready(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
 
         return Script(
             in_order(self.rows),
@@ -181,6 +174,12 @@ class Script(NamedTuple):
     """``[T, C, B]``"""
     active: Tensor | None
     """``[T, C]`` which clients have a batch; None where all have one at every step."""
+
+    @property
+    def roomy(self) -> Script:
+        """The same with steps without samples behind it, up to the next power of two, for longer scripts to fit in."""
+        more = (1 << (len(self.rows) - 1).bit_length()) - len(self.rows)
+        return Script(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
     def at(self, step: Tensor) -> Script:
         """The part of one step, whose number lies on the device. Beyond the end, where a recording tries a step, it begins again."""

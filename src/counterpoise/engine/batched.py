@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
-from counterpoise.engine.buckets import OVERHEAD, buckets
+from counterpoise.engine.buckets import OVERHEAD, buckets, room
 from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
+from counterpoise.engine.devices import put
 from counterpoise.engine.graphs import Compiled, Recording
 from counterpoise.engine.network import Network
-from counterpoise.engine.trees import aligned, fill, leaves, on, own, where
+from counterpoise.engine.trees import aligned, fill, leaves, on, own, select, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -46,6 +47,8 @@ class Piece(NamedTuple):
     """What can be prepared of a chunk: its clients' places in the cohort, their counts, their batches and how many those are."""
 
     places: Tensor
+    clients: int
+    """How many of the places count; the rest repeat the last of them, for the chunk to have a size that is recorded."""
     counts: Tensor
     script: Script
     steps: int
@@ -118,11 +121,22 @@ class Recorded(Chunk):
     _written = True
     """Whether another phase wrote to the cursor since the last step."""
 
+    def fits(self, piece: Piece) -> bool:
+        """Whether the buffers are long enough."""
+        return all(
+            len(to) >= len(of) for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True)
+        )
+
     def load(self, piece: Piece) -> None:
         if self.loaded is not piece:
-            mine = (self.fixed.counts, self.fixed.script, self.fixed.survey)
-            fill(mine, (piece.counts, piece.script, piece.survey))
+            self.fixed.counts.copy_(piece.counts, non_blocking=True)
+            for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True):
+                to[: len(of)].copy_(of, non_blocking=True)
             self.loaded = piece
+
+    @property
+    def _batches(self) -> list[Tensor]:
+        return list(leaves((self.fixed.script, self.fixed.survey)))
 
     @cached_property
     def _begin(self) -> Recording:
@@ -210,23 +224,31 @@ class Batched:
     def plan(self, job: Job) -> list[Piece]:
         local, surveys = self.program.local, self.program.surveys
         pieces = []
-        for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type]):
+        sized = {"size": room} if self.records else {}
+        for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type], **sized):
+            clients = len(places)
+            if self.records and (more := room(clients, self.chunk) - clients):
+                places = torch.cat((places, places[-1:].expand(more)))
             some = job.some(places)
             once = some.once(local)
-            script = Batches(some, local, local.passes, self.dtype).script(padded=self.records)
-            survey = Batches(once, local, 1, self.dtype).script(padded=self.records) if surveys else None
-            counts = some.counts(local)
-            pieces.append(Piece(places, counts, script, int(some.steps.max()), survey, int(once.steps.max())))
-        if known := self._recorded.get(_key(job, pieces[0])):
+            script = Batches(some, local, local.passes, self.dtype).script
+            survey = Batches(once, local, 1, self.dtype).script if surveys else None
+            steps, looks = int(some.steps.max()), int(once.steps.max())
+            pieces.append(Piece(places, clients, some.counts(local), script, steps, survey, looks))
+        if (known := self._recorded.get(_key(job, pieces[0]))) and known.fits(pieces[0]):
             known.load(pieces[0])  # while the device may still train the round before, behind which the copies wait
         return pieces
 
     def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
         with torch.no_grad():
             pieces = planned or self.plan(job)
-            return restored(
-                [(piece.places, self._train(job.some(piece.places), piece)) for piece in pieces], job.device
-            )
+            return restored([self._replies(job, piece) for piece in pieces], job.device)
+
+    def _replies(self, job: Job, piece: Piece) -> tuple[Tensor, Sent]:
+        """The places of a chunk's clients in the cohort, and what they send."""
+        places, clients = piece.places, piece.clients
+        sent = self._train(job.some(places), piece)
+        return (places, sent) if len(places) == clients else (places[:clients], select(sent, slice(clients)))
 
     def _train(self, job: Job, piece: Piece) -> Sent:
         program, passes = self.program, self.program.local.passes
@@ -259,14 +281,19 @@ class Batched:
         if not self.records:
             return Chunk(self, job.samples, fixed)
         key = _key(job, piece)
-        if chunk := self._recorded.get(key):
+        chunk = self._recorded.pop(key, None)
+        if chunk is not None and chunk.fits(piece):
             chunk.load(piece)
             fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
         else:
-            while len(self._recorded) >= _MOST_CHUNKS:  # the oldest goes: each holds memory of its own
+            while (
+                len(self._recorded) >= _MOST_CHUNKS
+            ):  # the one not used for longest goes: each holds memory of its own
                 del self._recorded[next(iter(self._recorded))]
-            chunk = self._recorded[key] = Recorded(self, job.samples, own(on(job.device, fixed)))
+            fixed = fixed._replace(script=piece.script.roomy, survey=piece.survey and piece.survey.roomy)
+            chunk = Recorded(self, job.samples, own(on(job.device, fixed)))
             chunk.loaded = piece
+        self._recorded[key] = chunk
         return chunk
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
@@ -284,9 +311,10 @@ class Batched:
 
 
 def _key(job: Job, piece: Piece) -> tuple[Any, ...]:
-    """What recorded phases are good for: samples, and the shapes of batches. All else is of one shape in a run."""
-    missing = tuple(t is None for t in piece.script)
-    return (id(job.samples), missing, *((t.shape, t.dtype) for t in leaves((piece.counts, piece.script, piece.survey))))
+    """What recorded phases are good for: samples, and the shapes of a step's batches. All else is of one shape in a run."""
+    missing = tuple(t is None for script in (piece.script, piece.survey or ()) for t in script)
+    shapes = tuple((t.shape[1:], t.dtype) for t in leaves((piece.script, piece.survey)))
+    return id(job.samples), missing, shapes
 
 
 def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
@@ -295,5 +323,5 @@ def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
     for every, trace in traces.items():
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
         if len(due):
-            places, rows = (t.to(w.device, non_blocking=True) for t in (due, taken[due] // every))
+            places, rows = (put(t, w.device) for t in (due, taken[due] // every))
             trace[places, rows] = w[places] - job.shared.start

@@ -2,37 +2,60 @@
 
 A chunk takes as many steps as its longest client, so unequal clients waste work; but every chunk
 also has costs of its own, which on a GPU weigh as much as many clients. The cut with the least of
-both is found exactly, over the distinct numbers of steps in the cohort.
+both is found exactly, over the distinct numbers of steps in the cohort. What is recorded is for one number
+of clients, so there chunks come in few sizes (`room`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-__all__ = ["buckets"]
+__all__ = ["OVERHEAD", "buckets", "room"]
 
-OVERHEAD = {"cpu": 1.0, "cuda": 64.0}
-"""What a step of a chunk costs beside its clients, in clients."""
+OVERHEAD = {"cpu": 1.0, "cuda": 20.0}
+"""What a step of a chunk costs beside its clients, in clients: on an H200 LeNet-5 took 0.15 ms for 5 and 0.65 for 100."""
 
 
-def buckets(steps: Tensor, most: int, overhead: float) -> list[Tensor]:
+def room(clients: int, most: int) -> int:
+    """For how many clients a chunk of so many is recorded: for `most`, or the half of it, the half of that, ..., not below 2.
+
+    Cohorts of 100 unequal clients then took six or seven sizes, and by the sum below 2 to 9 % more than the best cut.
+
+    >>> [room(clients, most=100) for clients in (100, 51, 50, 9, 1)]
+    [100, 100, 50, 13, 2]
+    """
+    while (half := -(-most // 2)) >= max(clients, 2):
+        most = half
+    return most
+
+
+def buckets(
+    steps: Tensor, most: int, overhead: float, size: Callable[[int, int], int] = lambda clients, most: clients
+) -> list[Tensor]:
     """Places of a cohort, cut into chunks of at most `most` clients each.
 
-    Minimises the sum over chunks of ``(clients + overhead) x longest``.
+    Minimises the sum over chunks of ``(size(clients, most) + overhead) x longest``.
 
     >>> [chunk.tolist() for chunk in buckets(torch.tensor([9, 1, 9, 1]), most=4, overhead=1.0)]
     [[1, 3], [0, 2]]
     >>> [chunk.tolist() for chunk in buckets(torch.tensor([9, 1, 9, 1]), most=4, overhead=50.0)]
     [[1, 3, 0, 2]]
     """
+
+    def weight(clients: int) -> float:
+        whole, rest = divmod(clients, most)
+        return whole * (most + overhead) + (size(rest, most) + overhead if rest else 0)
+
     order = steps.argsort(stable=True)
     lengths, counts = (t.tolist() for t in torch.unique_consecutive(steps[order], return_counts=True))
     ends = torch.tensor([0, *counts]).cumsum(0).tolist()
     best = [0.0]  # least cost of the clients with the first k lengths, and where their last chunk begins
     begins = [0]
     for k in range(1, len(lengths) + 1):
-        costs = [best[j] + _cost(ends[k] - ends[j], lengths[k - 1], most, overhead) for j in range(k)]
+        costs = [best[j] + lengths[k - 1] * weight(ends[k] - ends[j]) for j in range(k)]
         begins.append(min(range(k), key=costs.__getitem__))
         best.append(costs[begins[-1]])
     cuts, k = [], len(lengths)
@@ -40,8 +63,3 @@ def buckets(steps: Tensor, most: int, overhead: float) -> list[Tensor]:
         cuts.append((ends[begins[k]], ends[k]))
         k = begins[k]
     return [piece for low, high in reversed(cuts) for piece in torch.split(order[low:high], most)]
-
-
-def _cost(clients: int, longest: int, most: int, overhead: float) -> float:
-    chunks = -(-clients // most)
-    return (clients + overhead * chunks) * longest

@@ -6,6 +6,7 @@ load or free memory, and is written into the run: for one resolved setting a run
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 from dataclasses import dataclass, replace
@@ -16,6 +17,8 @@ from counterpoise.engine.convolution import available
 from counterpoise.errors import CounterpoiseError, unknown
 
 __all__ = ["Engine"]
+
+log = logging.getLogger(__name__)
 
 BACKENDS = ("auto", "batched", "per-client")
 CONVOLUTIONS = ("auto", "triton", "torch")
@@ -100,12 +103,15 @@ class Engine:
                 "engine: convolutions=triton needs a GPU, Triton, a C compiler, the batched backend and dtype float32. "
                 "Use convolutions=auto."
             )
+        compiles = kind == "cuda" and backend == "batched" and available()
+        if self.compile and not compiles:
+            log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
         most = max(1, _ELEMENTS[kind] // parameters)
         return replace(
             self,
             backend=backend,
             device=device,
-            compile=self.compile and kind == "cuda" and backend == "batched" and available(),
+            compile=self.compile and compiles,
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
             chunk=self.chunk or min(max(cohort, 1), most),

@@ -100,6 +100,8 @@ class Trainer:
         batched = self.engine.backend == "batched"
         self.program = Program(method, local, loss, by_functions if batched else by_autograd)
         chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
+        if group is not None:
+            chunk = min(chunk, -(-max(cohort, 1) // group.size))
         self.backend: Backend = (
             Batched(
                 self.program,

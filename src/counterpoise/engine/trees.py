@@ -53,7 +53,7 @@ def replaced(tree: Any, tensors: Sequence[Tensor]) -> Any:
     return _map(lambda _: next(following), tree)
 
 
-def select(tree: Any, rows: Tensor | int) -> Any:
+def select(tree: Any, rows: Tensor | int | slice) -> Any:
     """The same rows of every tensor of a tree."""
     return _map(lambda tensor: tensor[rows], tree)
 

@@ -267,19 +267,26 @@ def _assign(
 
 
 def _rows(partition: Any) -> tuple[Tensor, Tensor]:
-    """All clients' rows one after the other, and how many each has. By numpy, which is quick with a million small arrays."""
+    """All clients' rows one after the other, and how many each has; a million clients take seconds."""
     try:
-        rows = [np.asarray(own.cpu() if isinstance(own, Tensor) else own) for own in partition]
-        if not rows or any(len(own) and (own.ndim != 1 or own.dtype.kind not in "iu") for own in rows):
+        table = partition.cpu().numpy() if isinstance(partition, Tensor) else partition
+        if isinstance(table, np.ndarray) and table.ndim == 2 and table.size and table.dtype.kind in "iu":
+            return torch.from_numpy(table.reshape(-1).astype(np.int64)), torch.full((len(table),), table.shape[1])
+        rows = list(table)
+        sizes = [own.numel() if isinstance(own, Tensor) else len(own) for own in rows]
+        full = [own for own, size in zip(rows, sizes, strict=True) if size]
+        if full and all(isinstance(own, Tensor) and own.ndim == 1 for own in full):
+            full = [torch.cat(full)]  # at once, as a conversion of each takes ten seconds
+        full = [np.asarray(own.cpu() if isinstance(own, Tensor) else own) for own in full]
+        if not sizes or any(own.ndim != 1 or own.dtype.kind not in "iu" for own in full):
             raise TypeError
     except (TypeError, ValueError, RuntimeError):
         raise CounterpoiseError(
             "partition must be a recipe such as cp.iid(clients=10), one client number per sample, "
             f"or one list of row numbers per client; this is of type {type(partition).__name__}."
         ) from None
-    full = [own for own in rows if len(own)] or [np.empty(0, np.int64)]
-    flat = torch.from_numpy(np.concatenate(full).astype(np.int64, copy=False))
-    return flat, torch.from_numpy(np.fromiter(map(len, rows), np.int64, len(rows)))
+    flat = np.concatenate(full or [np.empty(0, np.int64)]).astype(np.int64, copy=False)
+    return torch.from_numpy(flat), torch.tensor(sizes)
 
 
 def _identities(identities: Array | None, samples: int) -> Tensor:
