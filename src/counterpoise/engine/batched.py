@@ -286,9 +286,8 @@ class Batched:
             chunk.load(piece)
             fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
         else:
-            while (
-                len(self._recorded) >= _MOST_CHUNKS
-            ):  # the one not used for longest goes: each holds memory of its own
+            # Each holds memory of its own: the one not used for longest goes.
+            while len(self._recorded) >= _MOST_CHUNKS:
                 del self._recorded[next(iter(self._recorded))]
             fixed = fixed._replace(script=piece.script.roomy, survey=piece.survey and piece.survey.roomy)
             chunk = Recorded(self, job.samples, own(on(job.device, fixed)))

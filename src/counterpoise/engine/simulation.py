@@ -28,13 +28,13 @@ from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import row_bytes
 from counterpoise.engine.trainer import Trainer
+from counterpoise.engine.world import SimulatedWorld
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
-from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
-from counterpoise.randomness import check_seed, integer, purpose, sample
+from counterpoise.randomness import check_seed
 
 try:
     import resource
@@ -122,71 +122,6 @@ class _SetOff(NamedTuple):
     sent: Sent
 
 
-class _World:
-    """`counterpoise.method.World` of one round in the simulator."""
-
-    def __init__(self, simulation: Simulation, round: int, shared: Shared | None) -> None:
-        self._simulation, self._shared = simulation, shared
-        self.round = round
-        self.key = integer(simulation.seed, purpose("server"), round)
-        self.population = simulation.federation.clients
-        self.cohort = simulation.cohort_size
-        self.local = simulation.program.local
-        self.layout = simulation.layout
-
-    def _probe(self) -> Samples:
-        probe = self._simulation.federation.probe
-        if probe is None:
-            raise CounterpoiseError(
-                "This method needs a probe set on the server; load the federation with probe=1 (samples per class), "
-                "in a configuration data.probe = 1."
-            )
-        return probe
-
-    @property
-    def probe_targets(self) -> Tensor:
-        return self._probe().targets
-
-    def probe(self, models: Tensor) -> Tensor:
-        samples = self._probe()
-        rows = torch.arange(len(samples), device=samples.inputs.device)
-        return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
-
-    def offers(self, call: str) -> bool:
-        return callable(getattr(self._simulation.module, call, None))
-
-    @property
-    def proxy_size(self) -> int:
-        proxy = self._simulation.federation.proxy
-        return 0 if proxy is None else len(proxy)
-
-    def rehearse(self, sizes: Sequence[int]) -> Cohort:
-        simulation, proxy = self._simulation, self._simulation.federation.proxy
-        if proxy is None:
-            raise CounterpoiseError(
-                "This method needs a proxy set on the server; load the federation with proxy=1000 (samples), "
-                "in a configuration data.proxy = 1000."
-            )
-        if max(sizes) > len(proxy):
-            raise CounterpoiseError(
-                f"The server's proxy set has {len(proxy)} samples, and {max(sizes)} are needed. Load more with proxy=."
-            )
-        assert self._shared is not None
-        imagined = -1 - torch.arange(len(sizes))
-        rows = torch.stack(
-            [
-                sample(len(proxy), max(sizes), simulation.seed, purpose("rehearse"), self.round, i)
-                for i in range(len(sizes))
-            ]
-        )
-        state = {
-            name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
-            for name, store in simulation.client_state.items()
-        }
-        job = simulation.job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
-        return simulation.cohort(imagined.tolist(), job, simulation.backend.train(job))
-
-
 class Simulation(Trainer):
     """The state of a run and the step to its next round.
 
@@ -251,7 +186,7 @@ class Simulation(Trainer):
         Then the model and what parts keep must not be changed in place between rounds; a new tensor as the model is noticed."""
         for part in method.parts:
             if part.check is not None:
-                part.check(_World(self, 0, None))
+                part.check(SimulatedWorld(self, 0, None))
 
     # ------------------------------------------------------------ one round
 
@@ -302,7 +237,7 @@ class Simulation(Trainer):
         """Take the round in: the server's half, what clients keep, evaluation."""
         round, ids, _, shared, begun = opened
         cohort, absent, each_loss, up, down, liars, present, sent = heard
-        outcome = self.server.receive(cohort, _World(self, round, shared), absent)
+        outcome = self.server.receive(cohort, SimulatedWorld(self, round, shared), absent)
         self.server.whole = False
         if sent is not None:
             self.keep(present, sent)
