@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from peers.machine import machine
 from torch.nn import functional as F
 
 import counterpoise as cp
@@ -150,11 +150,8 @@ def main() -> None:
     for name, cost in costs.items():
         print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     if arguments.json:
-        machine = {"processor": platform.machine(), "python": platform.python_version(), "torch": torch.__version__}
-        if device == "cuda":
-            machine["gpu"] = torch.cuda.get_device_name()
         over = {name: cost._asdict() for name, cost in costs.items()}
-        written = {"machine": machine, "seconds": times, "population": start, "methods": over}
+        written = {"machine": machine(device), "seconds": times, "population": start, "methods": over}
         arguments.json.write_text(json.dumps(written, indent=1) + "\n")
 
 

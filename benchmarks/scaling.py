@@ -11,8 +11,6 @@ import argparse
 import itertools
 import json
 import math
-import os
-import platform
 import resource
 import statistics
 import subprocess
@@ -126,7 +124,7 @@ def _short(value: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draw", action="store_true", help="measure nothing, draw the last results")
     parser.add_argument("--point", type=json.loads, help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -135,9 +133,10 @@ def main() -> None:
         return
     kept = _ROOT / "benchmarks" / "results" / "scaling.json"
     if not asked.draw:
-        machine = {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()}
+        from peers.machine import machine  # imports torch, which a point's set-up counts
+
         kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps({"machine": machine, "points": measure()}, indent=1) + "\n")
+        kept.write_text(json.dumps({"machine": machine("cpu"), "points": measure()}, indent=1) + "\n")
     points = json.loads(kept.read_text())["points"]
     figures = _ROOT / "docs" / "figures"
     figures.mkdir(parents=True, exist_ok=True)

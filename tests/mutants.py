@@ -6,7 +6,8 @@ The tables in `tests/mutants/`, one a room of the package, hold the broken rules
 which occurs once, becomes ``replace``, and ``tests`` must fail. A mutant is *caught* when a test
 fails, *SURVIVED* when all pass, and *broken* when it says nothing about the tests: its text is not
 there, the package no longer imports, nothing was collected, or it ran out of time. Names given as
-arguments choose the mutants that contain one of them.
+arguments choose the mutants that contain one of them. What is not caught is tried once more, as a machine may be busy or
+short of memory; a verdict says so.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import time
 import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -257,7 +258,13 @@ def main(words: Sequence[str]) -> int:
         def turn(mutant: Mutant) -> Verdict:
             worker = idle.get()
             try:
-                return judge(mutant, worker)
+                first = judge(mutant, worker)
+                if first.word == "caught":
+                    return first
+                second = judge(mutant, worker)
+                return replace(
+                    second, why=f"{second.why} (at first {' '.join((first.word, first.why)).strip()})".strip()
+                )
             finally:
                 idle.put(worker)
 

@@ -26,7 +26,8 @@ from typing import Any, NamedTuple
 
 import torch
 from arms import Absent, Arm, Loop, Ours, Pfl, folder
-from works import WORKS, Work, machine
+from machine import machine
+from works import WORKS, Work
 
 import counterpoise as cp
 
@@ -184,7 +185,7 @@ def table(times: dict[str, list[float]], title: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", action="append", choices=[*WORKS], help="may be given again [default: all]")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of an arm of ours in a turn")

@@ -21,8 +21,9 @@ from typing import Any
 
 import torch
 from arms import Arm, Loop, Ours, Pfl
+from machine import machine
 from torch import Tensor
-from works import WORKS, Data, Work, machine
+from works import WORKS, Data, Work
 
 import counterpoise as cp
 from counterpoise.federation.sources import data_folder
@@ -63,7 +64,7 @@ def one(arm: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
         curve[done] = accuracy(
             work, made.weights(), *test.take(torch.arange(len(test), device=asked.device), torch.float32)
         )
-    return {"arm": arm, "engine": options, "seed": seed, "accuracy": curve}
+    return {"arm": arm, "engine": options, "seed": seed, "rounds": asked.rounds, "accuracy": curve}
 
 
 @torch.no_grad()
@@ -101,7 +102,7 @@ def label(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--arms", nargs="+", choices=["ours", "loop", "pfl"], default=["ours", "loop"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=500)
@@ -120,15 +121,16 @@ def main() -> None:
         print(json.dumps(one(asked.single[0], int(asked.single[1]), asked)))
         return
     found = programs(asked)
-    new = {(label(one), one["seed"]) for one in found}
-    before = json.loads(asked.out.read_text())["runs"] if asked.out.is_file() else []
-    runs = [run for run in before if (label(run), run["seed"]) not in new]
+    new = {(label(one), one["seed"], one["rounds"]) for one in found}
+    before = json.loads(asked.out.read_text()) if asked.out.is_file() else []
+    runs = [run for run in before if (label(run), run["seed"], run["rounds"]) not in new]
     runs += [{**run, "machine": machine(asked.device)} for run in found]
     asked.out.parent.mkdir(parents=True, exist_ok=True)
-    asked.out.write_text(json.dumps({"rounds": asked.rounds, "runs": runs}, indent=1) + "\n")
-    print(f"\n{'test accuracy after the last round':40} mean     spread   seeds")
-    for name in dict.fromkeys(map(label, runs)):
-        ends = [last(run) for run in runs if label(run) == name]
+    asked.out.write_text(json.dumps(runs, indent=1) + "\n")
+    print(f"\n{f'test accuracy after {asked.rounds} rounds':40} mean     spread   seeds")
+    shown = [run for run in runs if run["rounds"] == asked.rounds]
+    for name in dict.fromkeys(map(label, shown)):
+        ends = [last(run) for run in shown if label(run) == name]
         spread = statistics.stdev(ends) if len(ends) > 1 else float("nan")
         print(f"  {name:38} {100 * statistics.mean(ends):5.2f} %  {100 * spread:5.2f}    {len(ends)}")
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import counterpoise as cp
 
-__all__ = ["WORKS", "Data", "Work", "machine", "pfl_cnn"]
+__all__ = ["WORKS", "Data", "Work", "pfl_cnn"]
 
 
 @dataclass(frozen=True)
@@ -77,24 +73,3 @@ WORKS = {
     "lenet5": Work("LeNet-5, 5 clients x 120 images, batch 20, 3 epochs", clients=5, cohort=5, **_LENET),
     "lenet5-100": Work("LeNet-5, 100 clients x 120 images, batch 20, 3 epochs", clients=100, cohort=100, **_LENET),
 }
-
-
-def machine(device: str) -> dict[str, Any]:
-    """What a result was measured on."""
-    found = {
-        "processor": platform.processor() or platform.machine(),
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-    }
-    found |= {"torch": torch.__version__, "system": platform.platform()}
-    names = {line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "CPU part"))}
-    if names:
-        found["cpu"] = ", ".join(sorted(names))
-    if device == "cuda":
-        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    return found
-
-
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.is_file() else []

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoise.engine.buckets import buckets, room
+from counterpoise.engine.buckets import buckets, overhead, pays, room
 
 
 def exactly(clients, most):
@@ -59,3 +60,25 @@ def test_a_skewed_cohort_wastes_little_on_a_cpu():
     done = sum(len(chunk) * int(steps[chunk].max()) for chunk in buckets(steps, 100, 1.0))
     assert done <= 1.2 * int(steps.sum())
     assert 10 * int(steps.sum()) < 96 * 60  # what one chunk would do
+
+
+@pytest.mark.parametrize(
+    ("lengths", "parameters", "batch", "answer"),
+    [
+        ([7] * 5, 650, 10, True),  # 3.7 (1 + 5 / 161) = 3.8 of a client's steps instead of 5
+        ([7] * 4, 650, 10, False),  # 3.8 instead of 4
+        ([7] * 100, 400_000, 1, True),  # 3.7 (1 + 100 / 20.6) = 22
+        ([7] * 100, 400_000, 50, False),  # 3.7 (1 + 100 / 2.9) = 131
+        ([1] * 19 + [100], 650, 10, False),  # the long one alone takes 3.7 x 100, and one by one all take 119
+        ([1] * 600 + [100], 650, 10, True),  # 390 instead of 700
+        ([1, 0, 0], 650, 10, False),
+        ([], 650, 10, False),
+    ],
+)
+def test_chunks_pay_on_a_cpu_for_many_small_and_equal_clients(lengths, parameters, batch, answer):
+    assert pays(torch.tensor(lengths, dtype=torch.int64), parameters, batch) == answer
+
+
+def test_a_chunk_weighs_less_the_more_a_client_has_to_do():
+    assert overhead("cpu", 650, 10) == pytest.approx(161.2, abs=0.1)
+    assert overhead("cpu", 4 * 650, 10) == overhead("cpu", 650, 40) == pytest.approx(overhead("cpu", 650, 10) / 2)

@@ -8,6 +8,7 @@ from helpers import ALL_METHODS, blobs, double, net, small
 from torch import nn
 
 from counterpoise.engine import Engine, Simulation, batched, graphs
+from counterpoise.engine.buckets import overhead
 from counterpoise.engine.network import Network
 from counterpoise.engine.trees import fill, own
 from counterpoise.errors import Interrupted
@@ -71,7 +72,7 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
 
 def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
     monkeypatch.setattr(batched, "Recording", Played)
-    monkeypatch.setitem(batched.OVERHEAD, "cpu", batched.OVERHEAD["cuda"])
+    monkeypatch.setattr(batched, "overhead", lambda device, *sizes: overhead("cuda", *sizes))
     made = []
 
     class Counted(batched.Recorded):

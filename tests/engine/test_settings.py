@@ -15,7 +15,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local
 from counterpoise.method import Method, Part
-from counterpoise.methods import fedavg
+from counterpoise.methods import METHODS, fedavg
 from counterpoise.parts import by_data, mean, server_step
 
 
@@ -146,6 +146,42 @@ def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
     assert Engine(device="cpu", backend="batched").resolve(10**6, 2**24).chunk == 2
     assert Engine(device="cpu", chunk=3).resolve(10, 1000).chunk == 3
     assert Engine(device="cpu").resolve(0, 1000).chunk == 1
+
+
+class Doubting(nn.Module):
+    """What it does depends on its weights, as Python sees them."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.layer(inputs if self.layer.weight.sum() > 0 else 2 * inputs)
+
+
+def convolving():
+    return net(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
+
+
+@pytest.mark.parametrize(
+    ("backend", "settings"),
+    [
+        ("batched", {}),
+        ("batched", {"model": net(nn.Linear(6, 8), nn.Dropout(), nn.Linear(8, 3))}),
+        ("per-client", {"engine": double(backend="per-client")}),
+        ("per-client", {"cohort": 3}),
+        ("per-client", {"federation": blobs([1] * 19 + [400]), "local": Local(batch=4)}),
+        ("per-client", {"model": net(nn.Linear(6, 30_000), nn.Linear(30_000, 3))}),
+        ("per-client", {"model": convolving()}),
+        ("per-client", {"model": Doubting()}),
+        ("per-client", {"method": METHODS.make("fedoaed")}),  # its traces
+    ],
+)
+def test_a_cpu_takes_small_equal_clients_as_one_batch(backend, settings):
+    settings = {"method": fedavg(), "federation": blobs([9] * 20), "model": small(), "engine": double()} | settings
+    simulation = Simulation(settings.pop("method"), settings.pop("federation"), settings.pop("model"), **settings)
+    assert simulation.engine.backend == backend
+    simulation.advance()
 
 
 @pytest.mark.parametrize(

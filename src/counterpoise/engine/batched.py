@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
-from counterpoise.engine.buckets import OVERHEAD, buckets, room
+from counterpoise.engine.buckets import buckets, overhead, room
 from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
 from counterpoise.engine.devices import put
 from counterpoise.engine.graphs import Compiled, Recording
@@ -225,7 +225,8 @@ class Batched:
         local, surveys = self.program.local, self.program.surveys
         pieces = []
         sized = {"size": room} if self.records else {}
-        for places in buckets(job.steps, self.chunk, OVERHEAD[job.device.type], **sized):
+        beside = overhead(job.device.type, self.network.layout.size, local.batch)
+        for places in buckets(job.steps, self.chunk, beside, **sized):
             clients = len(places)
             if self.records and (more := room(clients, self.chunk) - clients):
                 places = torch.cat((places, places[-1:].expand(more)))

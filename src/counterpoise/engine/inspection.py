@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.overrides import TorchFunctionMode
 
 from counterpoise.engine.evaluation import Metric, cross_entropy
 from counterpoise.engine.keyed import Keyed
+from counterpoise.engine.network import Network
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
+from counterpoise.flat import Layout
 
 __all__ = ["Traits", "inspect_model"]
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a trial pass showed of a module's randomness."""
+    """What a trial showed of a module."""
 
     keyed: bool
     """It draws random numbers that `Keyed` replaces."""
     unkeyed: bool
     """It draws others too: these repeat for a fixed backend and chunk only."""
+    stacks: bool
+    """`vmap` takes its gradient, and it calls no convolution: on a CPU too clients may train as one batch."""
 
 
 def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
@@ -39,7 +47,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     rows = torch.arange(min(2, len(federation.base)), device=federation.base.inputs.device)
     inputs, targets = (t.to(weights[0].device) for t in federation.base.take(rows, weights[0].dtype))
     trial = copy.deepcopy(model)
-    traits = _traits(trial.train(), inputs)
+    keyed, unkeyed = _draws(trial.train(), inputs)
     with torch.no_grad():
         fits = f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}"
         outputs = _told(trial.eval(), fits, inputs)
@@ -70,10 +78,41 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output of shape "
                     f"{tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
                 )
-    return traits
+    return Traits(keyed, unkeyed, _stacks(model, inputs, targets, metrics["loss"], keyed))
 
 
-def _traits(trial: nn.Module, inputs: Tensor) -> Traits:
+def _stacks(model: nn.Module, inputs: Tensor, targets: Tensor, loss: Metric, keyed: bool) -> bool:
+    """Try a gradient of two clients at once."""
+    network = Network(model, layout := Layout.of(model), keyed, train=True)
+
+    def value(w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
+        return loss(network(w, inputs), targets).sum()
+
+    w = layout.flatten([p.detach() for p in model.parameters() if p.requires_grad])
+    two = (t.expand(2, *t.shape) for t in (w, inputs, targets))
+    with torch.random.fork_rng(), warnings.catch_warnings(), _Names() as called:
+        warnings.filterwarnings("error", message=".*batching rule")  # it would loop over clients
+        try:
+            vmap(grad(value), randomness="different")(*two)
+        except Exception:  # whatever a user's model says to it
+            return False
+    return not any(name.startswith("conv") for name in called.names)
+
+
+class _Names(TorchFunctionMode):
+    """The names of the functions that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.add(getattr(func, "__name__", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
+    """Whether it draws random numbers that `Keyed` replaces, and whether others."""
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng():
         drawn = torch.get_rng_state()
@@ -86,7 +125,7 @@ def _traits(trial: nn.Module, inputs: Tensor) -> Traits:
                 f"The model's buffer {name!r} changes in a forward pass, which clients cannot share. "
                 "Replace the module that keeps it by one without state."
             )
-    return Traits(keyed=mode.calls > 0, unkeyed=unkeyed)
+    return mode.calls > 0, unkeyed
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:

@@ -32,7 +32,8 @@ class Engine:
     """What a user may ask for; None and 'auto' are filled in by `resolve`."""
 
     backend: str = "auto"
-    """'batched' (vmap; the default on a GPU) or 'per-client' (threads; the default on a CPU)."""
+    """'batched' (vmap) or 'per-client' (threads). Auto takes the first on a GPU, and on a CPU where a model is so small, and a
+    cohort so large and equal, that it is faster there; never for convolutions."""
     device: str = "auto"
     """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
     threads: int | None = None
@@ -90,13 +91,13 @@ class Engine:
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
-    def resolve(self, cohort: int, parameters: int) -> Engine:
-        """This setting with every open choice made."""
+    def resolve(self, cohort: int, parameters: int, stacks: bool = False) -> Engine:
+        """This setting with every open choice made; `stacks` says whether a CPU too had better train clients as one batch."""
         device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.device(device).type
-        backend = (
-            self.backend if self.backend != "auto" else "per-client" if kind == "cpu" and not self.bf16 else "batched"
-        )
+        backend = self.backend
+        if backend == "auto":
+            backend = "batched" if stacks or self.bf16 or kind == "cuda" else "per-client"
         kernels = kind == "cuda" and backend == "batched" and self.dtype == "float32" and available()
         if self.convolutions == "triton" and not kernels:
             raise CounterpoiseError(

@@ -21,6 +21,7 @@ from counterpoise.engine.admission import finite
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
+from counterpoise.engine.buckets import pays
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
@@ -86,7 +87,16 @@ class Trainer:
                 raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)
-        self.engine = (engine or Engine()).resolve(cohort, self.layout.size)
+        self.program = Program(method, local, loss, by_autograd)
+        clients = torch.arange(federation.clients)
+        sizes = federation.train.sizes(clients)
+        steps = local.steps_of(clients, sizes)
+        stacks = (
+            self.traits.stacks
+            and not self.program.periods  # a chunk's traces would all lie in memory
+            and pays(_typical(steps, cohort), self.layout.size, local.batch)
+        )
+        self.engine = (engine or Engine()).resolve(cohort, self.layout.size, stacks)
         if self.traits.unkeyed:
             log.warning(
                 "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
@@ -98,7 +108,8 @@ class Trainer:
         self.federation = federation.to(device)
         module = copy.deepcopy(model).to(device=device, dtype=dtype)
         batched = self.engine.backend == "batched"
-        self.program = Program(method, local, loss, by_functions if batched else by_autograd)
+        if batched:
+            self.program = replace(self.program, differentiate=by_functions)
         chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
         if group is not None:
             chunk = min(chunk, -(-max(cohort, 1) // group.size))
@@ -124,14 +135,13 @@ class Trainer:
         self.client_state = {
             p.name: Store(p.client_state(self.start), self.memory) for p in method.parts if p.client_state is not None
         }
-        evaluation = evaluation or Evaluation()
         self.evaluator = Evaluator(
-            evaluation,
+            evaluation or Evaluation(),
             self.backend,
             self.federation,
             scores,
             dtype,
-            trained=0.0 if evaluation.settled else cohort * _samples_trained(federation, local),
+            trained=cohort * local.passes * float(seen(sizes, steps, local.batch).double().mean()),
             models=1 + sum(part.personal is not None for part in method.parts),
             seed=seed,
         )
@@ -191,11 +201,10 @@ class Trainer:
             yield
 
 
-def _samples_trained(federation: Federation, local: Local) -> float:
-    """What a client goes through in a round, in the mean over all clients, repetitions counted."""
-    clients = torch.arange(federation.clients)
-    sizes = federation.train.sizes(clients)
-    return float(seen(sizes, local.steps_of(clients, sizes), local.batch).double().mean()) * local.passes
+def _typical(steps: Tensor, cohort: int) -> Tensor:
+    """The steps of a cohort that is as unequal as all clients are."""
+    ordered = steps.sort().values
+    return ordered[(2 * torch.arange(cohort) + 1) * len(ordered) // max(1, 2 * cohort)]
 
 
 def _own_models(

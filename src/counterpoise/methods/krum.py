@@ -138,19 +138,26 @@ def bounded(name: str, rule: Rule, faulty: int | None, factor: int, keep: int = 
 
 
 def scores(squares: Tensor, f: int) -> Tensor:
-    """Krum's score: the sum of the squared distances to the ``n - f - 2`` nearest others (at least one)."""
-    count = max(len(squares) - f - 2, 1)
-    return squares.sort(dim=1).values[:, 1 : count + 1].sum(1)  # the nearest of all is the client itself
+    """Krum's score: the sum of the squared distances to the nearest others."""
+    return squares.sort(dim=1).values[:, 1 : neighbours(len(squares), f) + 1].sum(1)  # the nearest is the client itself
+
+
+def neighbours(count: int, f: int) -> int:
+    """How many others a score counts: ``n - f - 2``, at least one."""
+    return max(count - f - 2, 1)
 
 
 def repeated_krum(squares: Tensor, f: int) -> Tensor:
     """The places of ``n - 2f`` clients: each time the best by Krum of those that are left."""
-    left = list(range(len(squares)))
-    chosen = []
-    for _ in range(len(squares) - 2 * f):
-        among = torch.tensor(left)
-        chosen.append(left.pop(int(scores(squares[among][:, among], f).argmin())))
-    return torch.tensor(chosen)
+    ordered, whose = squares.sort(dim=1)  # once: who is left stays in order
+    left, chosen = torch.ones(len(squares), dtype=torch.bool), []
+    for count in range(len(squares), 2 * f, -1):
+        there = left[whose]
+        near = there & (there.cumsum(1) <= neighbours(count, f) + 1)
+        best = torch.where(near, ordered, 0).sum(1).masked_fill(~left, torch.inf).argmin()
+        left[best] = False
+        chosen.append(best)
+    return torch.stack(chosen)
 
 
 def _chosen(round: Round, places: Tensor) -> Round:

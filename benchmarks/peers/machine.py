@@ -1,0 +1,45 @@
+"""What a result was measured on, and with."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["machine"]
+
+
+def machine(device: str) -> dict[str, Any]:
+    """The computer, Python, torch, and the commit of this checkout where git knows it."""
+    found = {
+        "processor": platform.processor() or platform.machine(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "system": platform.platform(),
+    }
+    names = {line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith(("model name", "CPU part"))}
+    if names:
+        found["cpu"] = ", ".join(sorted(names))
+    if device == "cuda":
+        found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
+    if commit := _commit():
+        found["commit"] = commit
+    return found
+
+
+def _cpuinfo() -> list[str]:
+    path = Path("/proc/cpuinfo")
+    return path.read_text().splitlines() if path.is_file() else []
+
+
+def _commit() -> str:
+    if not shutil.which("git"):
+        return ""
+    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
