@@ -1,5 +1,7 @@
 """Both backends, every chunk size and every number of threads compute the same."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import BACKENDS, ENGINES, assert_close, blobs, double, flat, fresh, net, run, small
@@ -14,6 +16,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flat import Layout
 from counterpoise.local import Local, adam, sgd
+from counterpoise.method import Part
 from counterpoise.methods import fedavg, fedprox
 
 SIZES = [1, 9, 4, 13, 6]  # with batches of 4: partial last batches, and 1 to 4 steps
@@ -247,6 +250,22 @@ def test_a_model_that_vmap_refuses_is_told_of_the_other_backend():
     assert not torch.equal(
         run(Simulation(fedavg(), blobs(SIZES), model, local=local, engine=double(backend="per-client"))), flat(model)
     )
+
+
+@pytest.mark.parametrize("hook", ["begin", "after_epoch", "finish"])
+def test_a_part_that_looks_at_a_number_is_told_of_with_the_way_out(hook):
+    """Python's `if` cannot be taken for many clients at once."""
+
+    def look(client, *given):
+        if float(client.examples) > 0:
+            return given[0] if hook == "finish" else {}
+
+    method = fedavg()
+    method = replace(method, local=(*method.local, Part("looking", **{"begin": lambda client: {}, hook: look})))
+    local = Local(batch=4)
+    with pytest.raises(CounterpoiseError, match=r"a part of the method, cannot be trained as one batch.*per-client"):
+        run(Simulation(method, blobs(SIZES), small(), local=local, engine=double(backend="batched")))
+    run(Simulation(method, blobs(SIZES), small(), local=local, engine=double(backend="per-client")))
 
 
 def test_byte_inputs_are_scaled_and_shifted_in_the_batch():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from counterpoise.flat import Layout
 __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
+T = TypeVar("T")
 Phase = Callable[..., Carry]
 """A program's `step` or `survey`."""
 
@@ -72,8 +73,8 @@ class Chunk:
         self.shared, self.stake = fixed.shared, staked(fixed.counts, fixed.state)
 
     def begin(self) -> Cursor:
-        begin = vmap(self.program.begin, in_dims=(None, 0))
-        return Cursor(self.fixed.script.rows.new_zeros(()), begin(self.shared, self.stake))
+        carry = _together(self.program.begin, (None, 0), self.shared, self.stake)
+        return Cursor(self.fixed.script.rows.new_zeros(()), carry)
 
     def survey(self, cursor: Cursor) -> Cursor:
         assert self.fixed.survey is not None
@@ -83,31 +84,21 @@ class Chunk:
         return self.advance(self.program.step, self.shared, self.stake, self.fixed.script, cursor)
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
-        end_epoch = vmap(self.program.end_epoch, in_dims=(None, 0, 0))
-        return cursor._replace(carry=end_epoch(self.shared, self.stake, cursor.carry))
+        return cursor._replace(
+            carry=_together(self.program.end_epoch, (None, 0, 0), self.shared, self.stake, cursor.carry)
+        )
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
         if not self.program.finishes:  # then nothing in it looks at one client: it holds for stacks as it stands
             return self.program.finish(self.shared, self.stake, cursor.carry, traces)
-        finish = vmap(self.program.finish, in_dims=(None, 0, 0, 0))
-        return finish(self.shared, self.stake, cursor.carry, traces)
+        return _together(self.program.finish, (None, 0, 0, 0), self.shared, self.stake, cursor.carry, traces)
 
     def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
         """One batch of every client that has one."""
         now, carry = script.at(cursor.step), cursor.carry
         local, network = self.program.local, self.backend.network
         batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
-        step = vmap(partial(phase, network), in_dims=(None, 0, 0, 0), randomness="different")
-        try:
-            after = step(shared, stake, carry, batch)
-        except RuntimeError as error:
-            if "vmap" not in str(error):
-                raise
-            reason = str(error).split(". ")[0].split("\n")[0]
-            raise CounterpoiseError(
-                f"This model cannot be trained as one batch of clients ({reason}). Choose the per-client backend: "
-                "engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
-            ) from error
+        after = _together(partial(phase, network), (None, 0, 0, 0), shared, stake, carry, batch, draws="different")
         if now.active is not None:
             after = Carry(*where(now.active, after, carry))
         return Cursor(cursor.step + 1, after)
@@ -308,6 +299,20 @@ class Batched:
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
+    """A phase of one client, for all of a chunk at once."""
+    try:
+        return vmap(phase, over, randomness=draws)(*arguments)
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        reason = str(error).split(". ")[0].split("\n")[0]
+        raise CounterpoiseError(
+            f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
+            "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
+        ) from error
 
 
 def _key(job: Job, piece: Piece) -> tuple[Any, ...]:

@@ -1,7 +1,7 @@
 """Which clients train in one chunk: those whose numbers of steps are near each other.
 
 A chunk takes as many steps as its longest client, so unequal clients waste work; but every chunk
-also has costs of its own, which on a GPU weigh as much as many clients. The cut with the least of
+also has costs of its own, which weigh as much as many clients, on a CPU if they are small (`overhead`). The cut with the least of
 both is found exactly, over the distinct numbers of steps in the cohort. What is recorded is for one number
 of clients, so there chunks come in few sizes (`room`).
 """

@@ -1,6 +1,6 @@
 """The per-client backend: ordinary autograd, one client at a time on each of several threads.
 
-The better choice on CPUs, and the one that takes any model. Each thread owns a copy of the module
+The better choice on CPUs but for small models, and the one that takes any. Each thread owns a copy of the module
 and runs its operations on one core, so a client's result does not depend on how many threads there are.
 """
 
