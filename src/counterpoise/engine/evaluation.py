@@ -55,6 +55,11 @@ class Evaluation:
             if value is not None and (not isinstance(value, int) or value < least):
                 raise CounterpoiseError(f"evaluation: {name} must be a whole number at least {least}, not {value!r}.")
 
+    @property
+    def settled(self) -> bool:
+        """Whether both intervals were given, so that nothing is left to resolve."""
+        return self.every is not None and self.clients_every is not None
+
     def resolve(self, trained: float, test: int, heldout: int) -> Evaluation:
         """Fill in the intervals ``k = ceil(2 samples / (3 trained))``; `trained` is what a round trains on.
 

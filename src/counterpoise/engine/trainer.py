@@ -30,6 +30,7 @@ from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -88,14 +89,7 @@ class Trainer:
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)
         self.program = Program(method, local, loss, by_autograd)
-        clients = torch.arange(federation.clients)
-        sizes = federation.train.sizes(clients)
-        steps = local.steps_of(clients, sizes)
-        stacks = (
-            self.traits.stacks
-            and not self.program.periods  # a chunk's traces would all lie in memory
-            and pays(_typical(steps, cohort), self.layout.size, local.batch)
-        )
+        stacks = self.traits.stacks and self._stacks(federation, cohort)
         self.engine = (engine or Engine()).resolve(cohort, self.layout.size, stacks)
         if self.traits.unkeyed:
             log.warning(
@@ -135,16 +129,26 @@ class Trainer:
         self.client_state = {
             p.name: Store(p.client_state(self.start), self.memory) for p in method.parts if p.client_state is not None
         }
+        evaluation = evaluation or Evaluation()
         self.evaluator = Evaluator(
-            evaluation or Evaluation(),
+            evaluation,
             self.backend,
             self.federation,
             scores,
             dtype,
-            trained=cohort * local.passes * float(seen(sizes, steps, local.batch).double().mean()),
+            trained=0.0 if evaluation.settled else cohort * _samples_trained(federation, local),
             models=1 + sum(part.personal is not None for part in method.parts),
             seed=seed,
         )
+
+    def _stacks(self, federation: Federation, cohort: int) -> bool:
+        """Whether a CPU had better train such a cohort as one batch. The server of a deployment trains none."""
+        if self.program.periods or isinstance(federation.train, Elsewhere):  # a chunk's traces would all lie in memory
+            return False
+        local = self.program.local
+        steps = _work(federation, local)[1].sort().values
+        typical = steps[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]  # as unequal as all clients
+        return pays(typical, self.layout.size, local.batch)
 
     @property
     def memory(self) -> float:
@@ -201,10 +205,17 @@ class Trainer:
             yield
 
 
-def _typical(steps: Tensor, cohort: int) -> Tensor:
-    """The steps of a cohort that is as unequal as all clients are."""
-    ordered = steps.sort().values
-    return ordered[(2 * torch.arange(cohort) + 1) * len(ordered) // max(1, 2 * cohort)]
+def _work(federation: Federation, local: Local) -> tuple[Tensor, Tensor]:
+    """How many samples every client has, and how many steps it takes in one pass."""
+    clients = torch.arange(federation.clients)
+    sizes = federation.train.sizes(clients)
+    return sizes, local.steps_of(clients, sizes)
+
+
+def _samples_trained(federation: Federation, local: Local) -> float:
+    """What a client goes through in a round, in the mean over all clients, repetitions counted."""
+    sizes, steps = _work(federation, local)
+    return float(seen(sizes, steps, local.batch).double().mean()) * local.passes
 
 
 def _own_models(
