@@ -76,7 +76,9 @@ def test_a_skewed_cohort_wastes_little_on_a_cpu():
     ],
 )
 def test_chunks_pay_on_a_cpu_for_many_small_and_equal_clients(lengths, parameters, batch, answer):
-    assert pays(torch.tensor(lengths, dtype=torch.int64), parameters, batch) == answer
+    steps = torch.tensor(lengths, dtype=torch.int64)
+    assert pays(steps, max(1, len(lengths)), parameters, batch) == answer
+    assert not pays(steps, 4, parameters, batch)
 
 
 def test_a_chunk_weighs_less_the_more_a_client_has_to_do():

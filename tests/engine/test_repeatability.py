@@ -82,7 +82,7 @@ def test_seeds_and_rounds_have_cohorts_and_batches_of_their_own():
 
 @given(
     sizes=st.lists(st.integers(1, 12), min_size=1, max_size=5),
-    batch=st.integers(1, 5),
+    batch=st.integers(1, 5) | st.integers(6, 1000),
     epoch=st.integers(0, 2),
     data=st.data(),
 )
@@ -90,10 +90,12 @@ def test_a_clients_batches_are_its_own_whoever_trains_beside_it(sizes, batch, ep
     steps = [data.draw(st.integers(1, 9)) for _ in sizes]
     keys = client_keys(1, 2, torch.arange(len(sizes)))
     together = plan(keys, torch.tensor(sizes), torch.tensor(steps), batch, epoch)
+    assert together.real.shape[2] <= min(batch, 2 * max(sizes))
     for i, (n, k) in enumerate(zip(sizes, steps, strict=True)):
         alone = plan(keys[i : i + 1], torch.tensor([n]), torch.tensor([k]), batch, epoch)
         width = alone.real.shape[2]
         assert torch.equal(together.real[i, :k, :width], alone.real[0])
+        assert not bool(together.real[i, :, width:].any())
         assert torch.equal(together.places[i, :k, :width], alone.places[0])
         assert torch.equal(together.model_keys[i, :k], alone.model_keys[0])
         assert not bool(together.real[i, k:].any())

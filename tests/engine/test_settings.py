@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Engine, Evaluation, Simulation
+from counterpoise.engine.settings import _ELEMENTS
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local
@@ -146,6 +147,7 @@ def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
     assert Engine(device="cpu", backend="batched").resolve(10**6, 2**24).chunk == 2
     assert Engine(device="cpu", chunk=3).resolve(10, 1000).chunk == 3
     assert Engine(device="cpu").resolve(0, 1000).chunk == 1
+    assert Engine(device="cpu").resolve(10, 1000, stacks=True).backend == "batched"
 
 
 class Doubting(nn.Module):
@@ -157,6 +159,17 @@ class Doubting(nn.Module):
 
     def forward(self, inputs):
         return self.layer(inputs if self.layer.weight.sum() > 0 else 2 * inputs)
+
+
+class Tabled(nn.Module):
+    """Looks rows up in a table; threads would add the gradients of a stack of them up in any order."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Parameter(torch.ones(5, 6)), nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.layer(inputs + self.table[inputs.detach().argmax(1) % 5])
 
 
 def convolving():
@@ -171,9 +184,11 @@ def convolving():
         ("per-client", {"engine": double(backend="per-client")}),
         ("per-client", {"cohort": 3}),
         ("per-client", {"federation": blobs([1] * 19 + [400]), "local": Local(batch=4)}),
-        ("per-client", {"model": net(nn.Linear(6, 30_000), nn.Linear(30_000, 3))}),
+        ("per-client", {"model": net(nn.Linear(6, 100_000), nn.Linear(100_000, 3))}),
         ("per-client", {"model": convolving()}),
         ("per-client", {"model": Doubting()}),
+        ("per-client", {"model": Tabled()}),
+        ("batched", {"local": Local(batch=2**21)}),  # there are 9 samples
         ("per-client", {"method": METHODS.make("fedoaed")}),  # its traces
     ],
 )
@@ -182,6 +197,12 @@ def test_a_cpu_takes_small_equal_clients_as_one_batch(backend, settings):
     simulation = Simulation(settings.pop("method"), settings.pop("federation"), settings.pop("model"), **settings)
     assert simulation.engine.backend == backend
     simulation.advance()
+
+
+def test_batches_too_large_for_many_at_once_leave_clients_on_their_own(monkeypatch):
+    monkeypatch.setitem(_ELEMENTS, "cpu", 200)  # 9 samples of 6 numbers: chunks of three
+    simulation = started(net(nn.Linear(6, 3)), blobs([9] * 20))
+    assert (simulation.engine.backend, simulation.engine.chunk) == ("per-client", 3)
 
 
 @pytest.mark.parametrize(

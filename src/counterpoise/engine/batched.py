@@ -216,7 +216,7 @@ class Batched:
         local, surveys = self.program.local, self.program.surveys
         pieces = []
         sized = {"size": room} if self.records else {}
-        beside = overhead(job.device.type, self.network.layout.size, local.batch)
+        beside = overhead(job.device.type, self.network.layout.size, min(local.batch, job.rows.shape[1]))
         for places in buckets(job.steps, self.chunk, beside, **sized):
             clients = len(places)
             if self.records and (more := room(clients, self.chunk) - clients):

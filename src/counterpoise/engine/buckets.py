@@ -26,10 +26,10 @@ def overhead(device: str, parameters: int, batch: int) -> float:
     return 20.0 if device == "cuda" else 13_000 / math.sqrt(parameters * batch)
 
 
-def pays(steps: Tensor, parameters: int, batch: int) -> bool:
-    """Whether a CPU trains a cohort in chunks in less than 0.8 of the time that it takes one by one, by these counts."""
+def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
+    """Whether a CPU trains a cohort in chunks of at most `most` in less than 0.8 of the time that it takes one by one, by these counts."""
     beside = overhead("cpu", parameters, batch)
-    chunks = buckets(steps, len(steps), beside)
+    chunks = buckets(steps, most, beside)
     took = 3.7 * sum((1 + len(chunk) / beside) * int(steps[chunk].max()) for chunk in chunks)
     return took < 0.8 * int(steps.sum())
 

@@ -16,7 +16,7 @@ import torch
 from counterpoise.engine.convolution import available
 from counterpoise.errors import CounterpoiseError, unknown
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "chunk"]
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ BACKENDS = ("auto", "batched", "per-client")
 CONVOLUTIONS = ("auto", "triton", "torch")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _ELEMENTS = {"cpu": 2**25, "cuda": 2**29}
-"""How many numbers one copy of a chunk's models may hold by default."""
+"""How many numbers one copy of a chunk's models, or its batch, may hold by default."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,12 @@ class Engine:
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
-    def resolve(self, cohort: int, parameters: int, stacks: bool = False) -> Engine:
-        """This setting with every open choice made; `stacks` says whether a CPU too had better train clients as one batch."""
+    def resolve(self, cohort: int, numbers: int, stacks: bool = False) -> Engine:
+        """This setting with every open choice made.
+
+        `numbers` is how many a client's model or batch holds, the greater; `stacks` whether a CPU too had better train
+        clients as one batch.
+        """
         device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         kind = torch.device(device).type
         backend = self.backend
@@ -107,7 +111,6 @@ class Engine:
         compiles = kind == "cuda" and backend == "batched" and available()
         if self.compile and not compiles:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
-        most = max(1, _ELEMENTS[kind] // parameters)
         return replace(
             self,
             backend=backend,
@@ -115,9 +118,14 @@ class Engine:
             compile=self.compile and compiles,
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
-            chunk=self.chunk or min(max(cohort, 1), most),
+            chunk=self.chunk or chunk(kind, cohort, numbers),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
+
+
+def chunk(kind: str, cohort: int, numbers: int) -> int:
+    """How many clients of so many numbers train as one batch by default."""
+    return max(1, min(cohort, _ELEMENTS[kind] // numbers))
 
 
 def _cores() -> int:

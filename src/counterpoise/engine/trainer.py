@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +28,7 @@ from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.perclient import PerClient
-from counterpoise.engine.settings import Engine
+from counterpoise.engine.settings import Engine, chunk
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Elsewhere
@@ -89,8 +90,15 @@ class Trainer:
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)
         self.program = Program(method, local, loss, by_autograd)
-        stacks = self.traits.stacks and self._stacks(federation, cohort)
-        self.engine = (engine or Engine()).resolve(cohort, self.layout.size, stacks)
+        sizes, steps = _work(federation, local)
+        batch = max(1, min(local.batch, int(sizes.max())))
+        numbers = max(self.layout.size, batch * prod(federation.shape))
+        stacks = (
+            self.traits.stacks
+            and not self.program.periods  # a chunk's traces would all lie in memory
+            and pays(_typical(steps, cohort), chunk("cpu", cohort, numbers), self.layout.size, batch)
+        )
+        self.engine = (engine or Engine()).resolve(cohort, numbers, stacks)
         if self.traits.unkeyed:
             log.warning(
                 "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
@@ -104,16 +112,16 @@ class Trainer:
         batched = self.engine.backend == "batched"
         if batched:
             self.program = replace(self.program, differentiate=by_functions)
-        chunk, threads = self.engine.chunk or 1, self.engine.threads or 1
+        most, threads = self.engine.chunk or 1, self.engine.threads or 1
         if group is not None:
-            chunk = min(chunk, -(-max(cohort, 1) // group.size))
+            most = min(most, -(-max(cohort, 1) // group.size))
         self.backend: Backend = (
             Batched(
                 self.program,
                 module,
                 self.layout,
                 self.traits.keyed,
-                chunk,
+                most,
                 dtype,
                 fused=self.engine.compile,
                 lowered=self.engine.convolutions == "triton",
@@ -140,15 +148,6 @@ class Trainer:
             models=1 + sum(part.personal is not None for part in method.parts),
             seed=seed,
         )
-
-    def _stacks(self, federation: Federation, cohort: int) -> bool:
-        """Whether a CPU had better train such a cohort as one batch. The server of a deployment trains none."""
-        if self.program.periods or isinstance(federation.train, Elsewhere):  # a chunk's traces would all lie in memory
-            return False
-        local = self.program.local
-        steps = _work(federation, local)[1].sort().values
-        typical = steps[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]  # as unequal as all clients
-        return pays(typical, self.layout.size, local.batch)
 
     @property
     def memory(self) -> float:
@@ -206,16 +205,24 @@ class Trainer:
 
 
 def _work(federation: Federation, local: Local) -> tuple[Tensor, Tensor]:
-    """How many samples every client has, and how many steps it takes in one pass."""
+    """How many samples every client trains on, and in how many steps a pass. The server of a deployment trains none."""
     clients = torch.arange(federation.clients)
-    sizes = federation.train.sizes(clients)
+    sizes = torch.zeros_like(clients)
+    if not isinstance(federation.train, Elsewhere):
+        sizes = federation.train.sizes(clients)
     return sizes, local.steps_of(clients, sizes)
+
+
+def _typical(steps: Tensor, cohort: int) -> Tensor:
+    """The steps of a cohort that is as unequal as all clients are."""
+    return steps.sort().values[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]
 
 
 def _samples_trained(federation: Federation, local: Local) -> float:
     """What a client goes through in a round, in the mean over all clients, repetitions counted."""
-    sizes, steps = _work(federation, local)
-    return float(seen(sizes, steps, local.batch).double().mean()) * local.passes
+    clients = torch.arange(federation.clients)
+    sizes = federation.train.sizes(clients)
+    return float(seen(sizes, local.steps_of(clients, sizes), local.batch).double().mean()) * local.passes
 
 
 def _own_models(
