@@ -100,7 +100,8 @@ def _option(text: str) -> tuple[str, dict[str, Any]]:
 
 def check(work: Work, ways: dict[str, Way]) -> dict[str, float]:
     """How far each arm's model is from the first loop's after two rounds of whole batches, relative to how far it went."""
-    small = dataclasses.replace(work, clients=5, cohort=5, batch=work.images, epochs=2)
+    small = dataclasses.replace(work, clients=5, cohort=5, epochs=2)
+    small = dataclasses.replace(small, batch=max(map(len, small.data().rows)))
     start = torch.nn.utils.parameters_to_vector(small.model(False).parameters()).detach()
     models = {}
     # Peers in full precision here: only an arm of ours that is named for another may part from them further.

@@ -46,7 +46,7 @@ def one(arm: str, seed: int, asked: argparse.Namespace) -> dict[str, Any]:
     federation = cp.load("cifar10", partition=cp.iid(1000), heldout=0.0, seed=seed)
     work: Work = dataclasses.replace(WORKS["cifar"], clients=federation.clients)
     inputs, targets = federation.base.take(torch.arange(len(federation.base)), torch.float32)
-    data = Data(inputs, targets, federation.train.rows(torch.arange(federation.clients)))
+    data = Data(inputs, targets, tuple(federation.train.rows(torch.arange(federation.clients))))
     torch.manual_seed(seed)
     model = work.model(dropout=True, seed=seed)
     options = {key: json.loads(value) for key, _, value in (option.partition("=") for option in asked.engine)}

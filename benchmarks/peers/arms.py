@@ -86,7 +86,8 @@ class Loop:
                 model.load_state_dict(start)
                 optimizer = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
                 for _ in range(work.epochs):
-                    order = data.rows[client][torch.randperm(work.images, device=self.device)]
+                    rows = data.rows[client]
+                    order = rows[torch.randperm(len(rows), device=self.device)]
                     for batch in order.split(work.batch):
                         optimizer.zero_grad()
                         with torch.autocast("cuda", torch.bfloat16) if self.bf16 else contextlib.nullcontext():

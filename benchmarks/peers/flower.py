@@ -89,7 +89,7 @@ def _client(name: str, device: str) -> ClientApp:
 def _train(work: Work, model: torch.nn.Module, data: Data, rows: Tensor) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=work.lr, momentum=work.momentum)
     for _ in range(work.epochs):
-        for batch in rows[torch.randperm(work.images, device=rows.device)].split(work.batch):
+        for batch in rows[torch.randperm(len(rows), device=rows.device)].split(work.batch):
             optimizer.zero_grad()
             F.cross_entropy(model(data.inputs[batch]), data.targets[batch]).backward()
             optimizer.step()

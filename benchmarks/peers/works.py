@@ -14,14 +14,14 @@ __all__ = ["WORKS", "Data", "Work", "pfl_cnn"]
 
 @dataclass(frozen=True)
 class Data:
-    """Inputs, targets, and the rows of each client ``[N, n]``."""
+    """Inputs, targets, and the rows of each client."""
 
     inputs: Tensor
     targets: Tensor
-    rows: Tensor
+    rows: tuple[Tensor, ...]
 
     def to(self, device: str) -> Data:
-        return Data(self.inputs.to(device), self.targets.to(device), self.rows.to(device))
+        return Data(self.inputs.to(device), self.targets.to(device), tuple(rows.to(device) for rows in self.rows))
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,17 @@ class Work:
     epochs: int
     lr: float
     momentum: float = 0.0
+    spread: float = 0.0  # of the logarithm of a client's number of images, whose mean is `images`
 
     def data(self) -> Data:
         """Random samples: how long a round takes does not depend on them."""
         generator = torch.Generator().manual_seed(0)
-        count = self.clients * self.images
+        sizes = torch.exp(self.spread * torch.randn(self.clients, generator=generator) - self.spread**2 / 2)
+        sizes = (self.images * sizes).round().long().clamp(10, 10 * self.images)
+        count = int(sizes.sum())
         inputs = torch.randn(count, *self.shape, generator=generator)
         targets = torch.randint(0, 10, (count,), generator=generator)
-        return Data(inputs, targets, torch.arange(count).view(self.clients, self.images))
+        return Data(inputs, targets, torch.arange(count).split(sizes.tolist()))
 
     def model(self, dropout: bool, seed: int = 0) -> nn.Module:
         with torch.random.fork_rng():  # an arm's own draws go on where they were
@@ -72,4 +75,7 @@ WORKS = {
     "cifar": Work("pfl's CIFAR-10 benchmark, cohort 50", (3, 32, 32), 1000, 50, 50, 10, 1, 0.1),
     "lenet5": Work("LeNet-5, 5 clients x 120 images, batch 20, 3 epochs", clients=5, cohort=5, **_LENET),
     "lenet5-100": Work("LeNet-5, 100 clients x 120 images, batch 20, 3 epochs", clients=100, cohort=100, **_LENET),
+    "unequal": Work(
+        "LeNet-5, 100 of 1,000 clients x 10 to 1,200 images", clients=1000, cohort=100, spread=1.0, **_LENET
+    ),
 }

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from counterpoise.engine import Simulation
+from counterpoise.engine.backend import Job
 from counterpoise.engine.batches import Plan, _plan, client_keys, plan
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS, fedavg
@@ -90,7 +91,12 @@ def test_a_clients_batches_are_its_own_whoever_trains_beside_it(sizes, batch, ep
     steps = [data.draw(st.integers(1, 9)) for _ in sizes]
     keys = client_keys(1, 2, torch.arange(len(sizes)))
     together = plan(keys, torch.tensor(sizes), torch.tensor(steps), batch, epoch)
-    assert together.real.shape[2] <= min(batch, 2 * max(sizes))
+    narrow = Job(*[None] * 3, torch.tensor(sizes), *[None] * 4).narrowed(Local(batch=batch)).batch
+    assert narrow <= min(batch, 2 * max(sizes))
+    narrower = plan(keys, torch.tensor(sizes), torch.tensor(steps), narrow, epoch)
+    assert not bool(together.real[:, :, narrow:].any())
+    for one, other in zip(narrower, together, strict=True):
+        assert torch.equal(one, other[:, :, :narrow] if other.ndim == 3 else other)
     for i, (n, k) in enumerate(zip(sizes, steps, strict=True)):
         alone = plan(keys[i : i + 1], torch.tensor([n]), torch.tensor([k]), batch, epoch)
         width = alone.real.shape[2]

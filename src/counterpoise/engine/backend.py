@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -61,6 +63,15 @@ class Job(NamedTuple):
             self.keys[places],
             select(self.state, put(places, self.device)) if self.state else {},
         )
+
+    @property
+    def ragged(self) -> bool:
+        """Whether some clients take more steps than others."""
+        return int(self.steps.min()) < int(self.steps.max())
+
+    def narrowed(self, local: Local) -> Local:
+        """The same training with batches no wider than the data: than the next power of two, for few shapes to record."""
+        return replace(local, batch=min(local.batch, 1 << (int(self.sizes.max()) - 1).bit_length()))
 
     def once(self, local: Local) -> Job:
         """The same work with steps for one pass over the data."""
@@ -144,10 +155,8 @@ class Batches:
         rows, share = self.rows[at][:count], self.share[at][:count]
         return gather(self.job.samples, self.local, self.dtype, rows, share, self.keys[at], augment)
 
-    @property
-    def script(self) -> Script:
-        """Everything in the order of the steps, ready to go to the samples' device."""
-        ragged = int(self.job.steps.min()) < int(self.job.steps.max())
+    def script(self, ragged: bool) -> Script:
+        """Everything in the order of the steps, ready to go to the samples' device; with a mask if they are ragged."""
 
         def in_order(values: Tensor) -> Tensor:
             return ready(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
@@ -177,8 +186,8 @@ class Script(NamedTuple):
 
     @property
     def roomy(self) -> Script:
-        """The same with steps without samples behind it, up to the next power of two, for longer scripts to fit in."""
-        more = (1 << (len(self.rows) - 1).bit_length()) - len(self.rows)
+        """The same with steps without samples behind it, up to the next power of four, for longer scripts to fit in."""
+        more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
         return Script(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
     def at(self, step: Tensor) -> Script:

@@ -145,6 +145,10 @@ class Recorded(Chunk):
         return Recording(advance, *arguments, into=cursor, fused=self.backend.fused)
 
     @cached_property
+    def _end_epoch(self) -> Recording:
+        return Recording(super().end_epoch, self._cursor, into=self._cursor)
+
+    @cached_property
     def _finish(self) -> Recording:
         return Recording(super().finish, self._cursor, {})
 
@@ -160,8 +164,15 @@ class Recorded(Chunk):
         return self._begin.result  # type: ignore[no-any-return]
 
     def begin(self) -> Cursor:
-        for phase in ("_begin", "_survey", "_step") if self.program.surveys else ("_begin", "_step"):
-            getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
+        phases = {
+            "_begin": True,
+            "_survey": self.program.surveys,
+            "_step": True,
+            "_end_epoch": self.program.ends_epochs,
+        }
+        for phase, taken in phases.items():
+            if taken:
+                getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
         self._written = True
         return self._begin()  # type: ignore[no-any-return]
 
@@ -175,9 +186,8 @@ class Recorded(Chunk):
         return self._step()  # type: ignore[no-any-return]
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
-        fill(self._cursor, super().end_epoch(cursor))
         self._written = True
-        return self._cursor
+        return self._end_epoch()  # type: ignore[no-any-return]
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
         if not self.program.finishes:
@@ -213,20 +223,26 @@ class Batched:
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
 
     def plan(self, job: Job) -> list[Piece]:
-        local, surveys = self.program.local, self.program.surveys
+        local, surveys = job.narrowed(self.program.local), self.program.surveys
+        looked = job.once(local)
         pieces = []
         sized = {"size": room} if self.records else {}
-        beside = overhead(job.device.type, self.network.layout.size, min(local.batch, job.rows.shape[1]))
+        beside = overhead(job.device.type, self.network.layout.size, local.batch)
+
+        def script(some: Job, whole: Job, passes: int) -> Script:
+            # What is recorded is for scripts with a mask or for those without: the whole cohort has the same.
+            ragged = (whole if self.records else some).ragged
+            return Batches(some, local, passes, self.dtype).script(ragged)
+
         for places in buckets(job.steps, self.chunk, beside, **sized):
             clients = len(places)
             if self.records and (more := room(clients, self.chunk) - clients):
                 places = torch.cat((places, places[-1:].expand(more)))
-            some = job.some(places)
-            once = some.once(local)
-            script = Batches(some, local, local.passes, self.dtype).script
-            survey = Batches(once, local, 1, self.dtype).script if surveys else None
+            some, once = job.some(places), looked.some(places)
+            survey = script(once, looked, 1) if surveys else None
             steps, looks = int(some.steps.max()), int(once.steps.max())
-            pieces.append(Piece(places, clients, some.counts(local), script, steps, survey, looks))
+            trained = script(some, job, local.passes)
+            pieces.append(Piece(places, clients, some.counts(local), trained, steps, survey, looks))
         if (known := self._recorded.get(_key(job, pieces[0]))) and known.fits(pieces[0]):
             known.load(pieces[0])  # while the device may still train the round before, behind which the copies wait
         return pieces

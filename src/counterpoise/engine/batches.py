@@ -74,8 +74,7 @@ def _plan(
     owner = np.repeat(np.arange(len(sizes)), laps)  # one order for each client and lap
     first = laps.cumsum() - laps
     lap_of_order = np.arange(len(owner)) - first[owner]
-    width, step = int(sizes.max()), np.arange(int(steps.max()))
-    within = np.arange(min(batch, 1 << (width - 1).bit_length()))  # a power of two: few shapes to record
+    width, step, within = int(sizes.max()), np.arange(int(steps.max())), np.arange(batch)
     host = (sizes, steps, per_lap, laps, owner, first, lap_of_order, step, within)
     sizes, steps, per_lap, laps, owner, first, lap_of_order, step, within = map(placed, host)
     order = orders(counter(keys[owner], _BATCHES, epochs[owner], lap_of_order), sizes[owner], width)

@@ -46,7 +46,7 @@ class PerClient:
         # Longest first, so that no thread is left alone with a long client at the end. Batches are
         # planned for a few clients of like size at once: one by one, small models would wait for it.
         order = job.steps.argsort(descending=True, stable=True)
-        local = self.program.local
+        local = job.narrowed(self.program.local)
         futures: dict[int, Future[Sent]] = {}
         failed = threading.Event()
         try:

@@ -21,8 +21,8 @@ def spread(errors: Tensor) -> Tensor:
     """
     if not len(errors):
         return errors.new_zeros(())
-    sizes = errors.abs()
-    return torch.maximum(1.4826 * sizes.quantile(0.5), 0.7803 * sizes.quantile(0.8))
+    sizes = errors.abs().quantile(errors.new_tensor([0.5, 0.8]))
+    return (sizes * errors.new_tensor([1.4826, 0.7803])).max()
 
 
 def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tuple[Tensor, Tensor]:

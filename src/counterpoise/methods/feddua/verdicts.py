@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from counterpoise.method import Action, Round, Verdict, World
+from counterpoise.method import Action, Round, Tensors, Verdict, World
 from counterpoise.methods.feddua import branch
 from counterpoise.methods.feddua.evidence import (
     Points,
@@ -35,14 +35,15 @@ _REHEARSE_EVERY = 10
 
 def judged(round: Round, options: Options, name: str) -> Round:
     """The round with verdicts, with the counts that follow from them, without those excluded."""
-    cohort, world, state, records = round.cohort, round.world, dict(round.state), dict(round.records)
+    cohort, world, device = round.cohort, round.world, round.cohort.updates.device
+    state, records, reports = (_on("cpu", tensors) for tensors in (round.state, round.records, round.reports))
     local, columns = world.local, len(Points._fields)
     barred = (records["warnings"] > options.patience) & linear(local)
     # What is known: the points of recent rounds and this one's, but of those already excluded.
-    ids = torch.tensor(cohort.ids, device=barred.device)
+    ids = torch.tensor(cohort.ids)
     kept = state["ids"] >= 0
     recent = state["recent"][kept]
-    mine = measure(cohort, world, round.reports, options.branch, ~barred)
+    mine = measure(cohort, world, reports, options.branch, ~barred)
     pooled = Points(
         *(torch.cat([old, new[~barred]]) for old, new in zip(recent[:, :columns].unbind(1), mine, strict=True))
     )
@@ -56,7 +57,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
     else:
         prior = prior_line(pooled, local)
         # A count follows from rho, whatever the branch has made of it.
-        counting = prior_line(pooled._replace(alpha=pooled.rho - pooled.n), local)
+        counting = prior_line(pooled._replace(alpha=pooled.rho - pooled.n), local) if options.branch else prior
 
     # What speaks against each claim.
     streams = [_stream(kind, pooled, mine, prior, state.get("witnesses"), world) for kind in options.kinds]
@@ -66,7 +67,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
     rounds = records["rounds"] + there if options.memory else torch.ones_like(records["rounds"])
     weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
     # Too few clients are no measure of one another; the server's own training is one for reports.
-    usable = torch.tensor([many or kind == "report" for kind in options.kinds], device=ids.device)
+    usable = torch.tensor([many or kind == "report" for kind in options.kinds])
     scores = torch.where(usable, weighed.z, 0)
     # An overclaim that one kind of evidence shows stands, or a report forged past the claim would hide the others.
     over = (scores > options.threshold).any(1, keepdim=True)
@@ -75,15 +76,15 @@ def judged(round: Round, options: Options, name: str) -> Round:
     rejected = (z.abs() > options.threshold) & enough & ~barred
 
     # What count it speaks for: this round's, or where only the rounds together tell, the average's.
-    told = mine.rho - factors(round.reports) if options.estimate == "report" else solved(mine.rho, counting, local)
-    by_update = torch.tensor([kind == "displacement" for kind in options.kinds], device=z.device)[which[:, 0]]
+    told = mine.rho - factors(reports) if options.estimate == "report" else solved(mine.rho, counting, local)
+    by_update = torch.tensor([kind == "displacement" for kind in options.kinds])[which[:, 0]]
     now = torch.where(by_update | ~told.isfinite(), mine.n - error.gather(1, which)[:, 0], told)
     always = mine.n - weighed.average.gather(1, which)[:, 0]
     blind = (z > options.threshold) & (now >= mine.n)
     if options.estimate == "report":
         blind &= by_update  # line 13 as printed believes the factor in question
     estimated = torch.where(blind, always, now).exp().clamp(min=1)
-    claimed = cohort.examples.double()
+    claimed = cohort.examples.cpu().double()
     verified = claimed
     if enough and linear(local):
         verified = believed(claimed, estimated, z, rejected, there.any(1) & ~barred, options.estimate == "report")
@@ -93,7 +94,7 @@ def judged(round: Round, options: Options, name: str) -> Round:
     excluded = (records["warnings"] > options.patience) & linear(local)
     good = ~rejected & ~excluded
     if options.branch:
-        state["branch"] = averaged(state["branch"], round.reports["branch"], verified * good, options, local.passes)
+        state["branch"] = averaged(state["branch"], reports["branch"], verified * good, options, local.passes)
     rows = torch.cat([torch.stack(mine, dim=1), weighed.drift], dim=1)[good]
     rows = torch.where(rows.isfinite(), rows, torch.inf)  # what is missing: NaN would not equal itself
     state["recent"] = torch.cat([state["recent"], rows])[-REMEMBERED:]
@@ -111,13 +112,17 @@ def judged(round: Round, options: Options, name: str) -> Round:
         verdicts[client] = _verdict(
             claim, guess, score, half, warnings, local.batch, "excluded" if is_excluded else action, enough
         )
-    return round.noting(alpha=mine.alpha.exp()).but(
+    return round.noting(alpha=mine.alpha.exp().to(device)).but(
         cohort=replace(cohort, examples=verified.to(cohort.examples)),
-        state=state,
-        records=records,
+        state=_on(device, state),
+        records=_on(device, records),
         verdicts=verdicts | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
         excluded={client: verdict.reason for client, verdict in verdicts.items() if verdict.action == "excluded"},
     )
+
+
+def _on(device: torch.device | str, tensors: Tensors) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def believed(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, known: Tensor, raising: bool) -> Tensor:
@@ -154,8 +159,8 @@ def rehearsed(world: World, options: Options, name: str) -> tuple[tuple[Tensor, 
     batch, most = world.local.batch, world.proxy_size
     sizes = torch.logspace(math.log10(batch), math.log10(most), LADDER).round().long().clamp(1, most).tolist()
     cohort = world.rehearse(sizes)
-    everyone = torch.ones(len(cohort), dtype=torch.bool, device=cohort.updates.device)
-    points = measure(cohort, world, cohort.reports[name], options.branch, everyone)
+    everyone = torch.ones(len(cohort), dtype=torch.bool)
+    points = measure(cohort, world, _on("cpu", cohort.reports[name]), options.branch, everyone)
     line = prior_line(points, world.local)
     errors = report(points, points, line, world.local).error
     return line, torch.where(errors.isfinite(), errors, torch.inf)
