@@ -83,4 +83,5 @@ def test_chunks_pay_on_a_cpu_for_many_small_and_equal_clients(lengths, parameter
 
 def test_a_chunk_weighs_less_the_more_a_client_has_to_do():
     assert overhead("cpu", 650, 10) == pytest.approx(161.2, abs=0.1)
+    assert overhead("cuda", 61_706, 20) == pytest.approx(22.5, abs=0.1)
     assert overhead("cpu", 4 * 650, 10) == overhead("cpu", 650, 40) == pytest.approx(overhead("cpu", 650, 10) / 2)
