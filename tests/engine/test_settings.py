@@ -10,12 +10,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import counterpoise as cp
-from counterpoise.engine import Engine, Evaluation, Simulation
+from counterpoise.engine import Engine, Evaluation, Simulation, stacking
 from counterpoise.engine.settings import _ELEMENTS
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local
-from counterpoise.method import Method, Part
+from counterpoise.method import Method, Part, Reply
 from counterpoise.methods import METHODS, fedavg
 from counterpoise.parts import by_data, mean, server_step
 
@@ -144,7 +144,7 @@ def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
     assert (resolved.backend, resolved.device, resolved.chunk) == ("per-client", "cpu", 10)
     assert resolved.threads >= 1
     assert resolved.resolve(99, 5) == resolved  # what is settled stays
-    assert Engine(device="cpu", backend="batched").resolve(10**6, 2**24).chunk == 2
+    assert Engine(device="cpu", backend="batched").resolve(10**6, 2**21).chunk == 2
     assert Engine(device="cpu", chunk=3).resolve(10, 1000).chunk == 3
     assert Engine(device="cpu").resolve(0, 1000).chunk == 1
     assert Engine(device="cpu").resolve(10, 1000, stacks=True).backend == "batched"
@@ -172,6 +172,42 @@ class Tabled(nn.Module):
         return self.layer(inputs + self.table[inputs.detach().argmax(1) % 5])
 
 
+class Mixing(nn.Module):
+    """A small layer used at a hundred places: its work is not told by its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(6, 6), nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        return self.last(self.layer(inputs.unsqueeze(1).expand(-1, 100, -1)).mean(1))
+
+
+class Hurried(nn.Module):
+    """Leaves early in evaluation if it is sure, as Python sees it."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        outputs = self.layer(inputs)
+        return outputs if self.training or outputs.abs().max() > 1 else 2 * outputs
+
+
+def noticing(**hooks):
+    """FedAvg with a client's hook of the user's own."""
+    return fedavg().adding(local=Part("own", **hooks))
+
+
+def clipped(client, step, g):
+    return g / g.norm() if g.norm() > 1 else g
+
+
+def counted(client, reply):
+    return Reply(reply.update, {"norm": torch.tensor(reply.update.norm().item())})
+
+
 def convolving():
     return net(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))
 
@@ -188,6 +224,12 @@ def convolving():
         ("per-client", {"model": convolving()}),
         ("per-client", {"model": Doubting()}),
         ("per-client", {"model": Tabled()}),
+        ("per-client", {"model": Mixing()}),
+        ("per-client", {"model": Hurried()}),
+        ("per-client", {"method": noticing(gradient=clipped)}),
+        ("per-client", {"method": noticing(finish=counted)}),
+        ("batched", {"method": noticing(gradient=lambda client, step, g: g / g.norm().clamp(min=1))}),
+        ("per-client", {"engine": double(chunk=2)}),
         ("batched", {"local": Local(batch=2**21)}),  # there are 9 samples
         ("per-client", {"method": METHODS.make("fedoaed")}),  # its traces
     ],
@@ -197,6 +239,12 @@ def test_a_cpu_takes_small_equal_clients_as_one_batch(backend, settings):
     simulation = Simulation(settings.pop("method"), settings.pop("federation"), settings.pop("model"), **settings)
     assert simulation.engine.backend == backend
     simulation.advance()
+
+
+@pytest.mark.parametrize("settings", [{"engine": double(backend="per-client")}, {"cohort": 2}])
+def test_nothing_is_tried_where_clients_train_one_by_one_anyway(settings, monkeypatch):
+    monkeypatch.setattr(stacking, "Batched", None)
+    Simulation(fedavg(), blobs([9] * 20), small(), **settings).advance()
 
 
 def test_batches_too_large_for_many_at_once_leave_clients_on_their_own(monkeypatch):

@@ -16,6 +16,7 @@ from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.methods import bulyan, krum, median, multi_krum, rfa, trimmed_mean
+from counterpoise.methods.krum import repeated_krum
 from counterpoise.parts import square_distances
 from counterpoise.parts.geometry import by_columns
 
@@ -128,6 +129,12 @@ def test_bulyan_is_its_definition(data):
     found, weights = combined(bulyan(f), d)
     assert weights is None
     assert found == pytest.approx(brute_bulyan(d, f), rel=1e-10, abs=1e-14)
+
+
+def test_bulyan_takes_nobody_twice_where_distances_are_infinite():
+    squares = torch.full((11, 11), torch.inf).fill_diagonal_(0)
+    squares[:3, :3] = 0
+    assert len(set(repeated_krum(squares, 2).tolist())) == 7
 
 
 @pytest.mark.parametrize(("make", "n", "f"), [(krum, 9, 3), (multi_krum, 9, 3), (bulyan, 11, 2), (bulyan, 11, None)])

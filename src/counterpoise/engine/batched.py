@@ -305,12 +305,12 @@ class Batched:
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            call = vmap(self._evaluate, in_dims=(0, None))
-            return torch.cat([call(some, inputs) for some in torch.split(models, self.chunk)])
+            some = torch.split(models, self.chunk)
+            return torch.cat([_together(self._evaluate, (0, None), models, inputs) for models in some])
 
     def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return vmap(self._evaluate)(models, inputs)
+            return _together(self._evaluate, (0, 0), models, inputs)
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
@@ -322,7 +322,7 @@ def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments:
     try:
         return vmap(phase, over, randomness=draws)(*arguments)
     except RuntimeError as error:
-        if "vmap" not in str(error):
+        if not any(word in str(error) for word in ("vmap", "functorch", "storage")):  # what torch says of its stacks
             raise
         reason = str(error).split(". ")[0].split("\n")[0]
         raise CounterpoiseError(

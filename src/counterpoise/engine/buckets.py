@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,21 +62,20 @@ def buckets(
     [[1, 3, 0, 2]]
     """
 
-    def weight(clients: int) -> float:
-        whole, rest = divmod(clients, most)
-        return whole * (most + overhead) + (size(rest, most) + overhead if rest else 0)
-
     order = steps.argsort(stable=True)
-    lengths, counts = (t.tolist() for t in torch.unique_consecutive(steps[order], return_counts=True))
-    ends = torch.tensor([0, *counts]).cumsum(0).tolist()
-    best = [0.0]  # least cost of the clients with the first k lengths, and where their last chunk begins
-    begins = [0]
-    for k in range(1, len(lengths) + 1):
-        costs = [best[j] + lengths[k - 1] * weight(ends[k] - ends[j]) for j in range(k)]
-        begins.append(min(range(k), key=costs.__getitem__))
-        best.append(costs[begins[-1]])
+    lengths, counts = (t.numpy() for t in torch.unique_consecutive(steps[order], return_counts=True))
+    ends = np.concatenate(([0], counts.cumsum()))
+    # By how many clients are left over when whole chunks are taken away.
+    rest = np.array([0.0, *(size(clients, most) + overhead for clients in range(1, most))])
+    best = np.zeros(len(ends))  # least cost of the clients with the first k lengths, and where their last chunk begins
+    begins = np.zeros(len(ends), dtype=int)
+    for k in range(1, len(ends)):
+        whole, left = np.divmod(ends[k] - ends[:k], most)
+        costs = best[:k] + lengths[k - 1] * (whole * (most + overhead) + rest[left])
+        begins[k] = costs.argmin()
+        best[k] = costs[begins[k]]
     cuts, k = [], len(lengths)
     while k:
-        cuts.append((ends[begins[k]], ends[k]))
+        cuts.append((int(ends[begins[k]]), int(ends[k])))
         k = begins[k]
     return [piece for low, high in reversed(cuts) for piece in torch.split(order[low:high], most)]

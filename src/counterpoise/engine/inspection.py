@@ -5,20 +5,15 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.overrides import TorchFunctionMode
 
 from counterpoise.engine.evaluation import Metric, cross_entropy
 from counterpoise.engine.keyed import Keyed
-from counterpoise.engine.network import Network
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
-from counterpoise.flat import Layout
 
 __all__ = ["Traits", "inspect_model"]
 
@@ -31,9 +26,6 @@ class Traits:
     """It draws random numbers that `Keyed` replaces."""
     unkeyed: bool
     """It draws others too: these repeat for a fixed backend and chunk only."""
-    stacks: bool
-    """`vmap` takes its gradient, and it calls only what is known to be fast and exact in a stack: on a CPU too clients may
-    train as one batch."""
 
 
 def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
@@ -78,50 +70,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output of shape "
                     f"{tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
                 )
-    return Traits(keyed, unkeyed, _stacks(model, inputs, targets, metrics["loss"]))
-
-
-_PLAIN = frozenset(
-    """
-    linear matmul addmm mm bmm relu leaky_relu prelu elu selu gelu silu softplus sigmoid tanh softmax log_softmax dropout
-    layer_norm group_norm add radd iadd sub rsub isub mul rmul imul div rdiv truediv rtruediv neg abs exp log sqrt square pow
-    clamp sum mean flatten unflatten view reshape squeeze unsqueeze transpose permute t expand split cat stack to float double
-    size dim numel len get cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits
-    grad requires_grad set_grad_enabled
-    """.split()  # noqa: SIM905, one a line would be a page
-)
-"""What stacks of clients are known to do well on a CPU. Convolutions and pooling are slower there, and the gradient of a look-up
-in a table (an embedding, ``x[rows]``) is summed by threads in any order, so that a run would not repeat."""
-
-
-def _stacks(model: nn.Module, inputs: Tensor, targets: Tensor, loss: Metric) -> bool:
-    """Try a gradient of two clients at once."""
-    network = Network(model, layout := Layout.of(model), keyed=False, train=True)
-
-    def value(w: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-        return loss(network(w, inputs), targets).sum()
-
-    w = layout.flatten([p.detach() for p in model.parameters() if p.requires_grad])
-    two = (t.expand(2, *t.shape) for t in (w, inputs, targets))
-    called = _Names()
-    with torch.random.fork_rng(), called:
-        try:
-            vmap(grad(value), randomness="different")(*two)
-        except Exception:  # whatever a user's model says to it
-            return False
-    return called.names <= _PLAIN
-
-
-class _Names(TorchFunctionMode):
-    """The names of the functions that are called, without underscores at either end."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.names.add(getattr(func, "__name__", "").strip("_"))
-        return func(*args, **(kwargs or {}))
+    return Traits(keyed, unkeyed)
 
 
 def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:

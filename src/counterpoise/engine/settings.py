@@ -23,8 +23,9 @@ log = logging.getLogger(__name__)
 BACKENDS = ("auto", "batched", "per-client")
 CONVOLUTIONS = ("auto", "triton", "torch")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-_ELEMENTS = {"cpu": 2**25, "cuda": 2**29}
-"""How many numbers one copy of a chunk's models, or its batch, may hold by default."""
+_ELEMENTS = {"cpu": 2**22, "cuda": 2**29}
+"""How many numbers one copy of a chunk's models, or its batch, may hold by default. On a CPU no more than the C library keeps:
+of 32 MiB on every tensor is asked of the system anew, and steps took up to 2.5 times as long."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,11 @@ class Engine:
                 )
 
     @property
+    def place(self) -> str:
+        """The device, where it is left open too."""
+        return self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
@@ -97,8 +103,7 @@ class Engine:
         `numbers` is how many a client's model or batch holds, the greater; `stacks` whether a CPU too had better train
         clients as one batch.
         """
-        device = self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        kind = torch.device(device).type
+        device, kind = self.place, torch.device(self.place).type
         backend = self.backend
         if backend == "auto":
             backend = "batched" if stacks or self.bf16 or kind == "cuda" else "per-client"

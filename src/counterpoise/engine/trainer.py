@@ -22,13 +22,13 @@ from counterpoise.engine.admission import finite
 from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
-from counterpoise.engine.buckets import pays
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.settings import Engine, chunk
+from counterpoise.engine.stacking import stacks
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Elsewhere
@@ -93,28 +93,29 @@ class Trainer:
         sizes, steps = _work(federation, local)
         batch = max(1, min(local.batch, int(sizes.max())))
         numbers = max(self.layout.size, batch * prod(federation.shape))
-        stacks = (
-            self.traits.stacks
-            and not self.program.periods  # a chunk's traces would all lie in memory
-            and pays(_typical(steps, cohort), chunk("cpu", cohort, numbers), self.layout.size, batch)
-        )
-        self.engine = (engine or Engine()).resolve(cohort, numbers, stacks)
+        asked = engine or Engine()
+        device = torch.device(asked.place)
+        group = Group.join(device)
+        share = cohort if group is None else -(-max(cohort, 1) // group.size)
+        together = False
+        if asked.backend == "auto" and device.type == "cpu":
+            most = asked.chunk or chunk("cpu", share, numbers)
+            typical = _typical(steps, share)
+            together = stacks(self.program, model, federation, self.traits.keyed, typical, most, batch)
+        self.engine = asked.resolve(cohort, numbers, together)
         if self.traits.unkeyed:
             log.warning(
                 "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
             )
             if self.engine.backend == "per-client":
                 self.engine = replace(self.engine, threads=1)
-        device, dtype = torch.device(self.engine.device), self.engine.torch_dtype
-        group = Group.join(device)
+        dtype = self.engine.torch_dtype
         self.federation = federation.to(device)
         module = copy.deepcopy(model).to(device=device, dtype=dtype)
         batched = self.engine.backend == "batched"
         if batched:
             self.program = replace(self.program, differentiate=by_functions)
-        most, threads = self.engine.chunk or 1, self.engine.threads or 1
-        if group is not None:
-            most = min(most, -(-max(cohort, 1) // group.size))
+        most, threads = min(self.engine.chunk or 1, max(share, 1)), self.engine.threads or 1
         self.backend: Backend = (
             Batched(
                 self.program,
@@ -144,7 +145,7 @@ class Trainer:
             self.federation,
             scores,
             dtype,
-            trained=0.0 if evaluation.settled else cohort * _samples_trained(federation, local),
+            trained=0.0 if evaluation.settled else cohort * local.passes * _mean(seen(sizes, steps, local.batch)),
             models=1 + sum(part.personal is not None for part in method.parts),
             seed=seed,
         )
@@ -218,11 +219,8 @@ def _typical(steps: Tensor, cohort: int) -> Tensor:
     return steps.sort().values[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]
 
 
-def _samples_trained(federation: Federation, local: Local) -> float:
-    """What a client goes through in a round, in the mean over all clients, repetitions counted."""
-    clients = torch.arange(federation.clients)
-    sizes = federation.train.sizes(clients)
-    return float(seen(sizes, local.steps_of(clients, sizes), local.batch).double().mean()) * local.passes
+def _mean(counts: Tensor) -> float:
+    return float(counts.double().mean())
 
 
 def _own_models(

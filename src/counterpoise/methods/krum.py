@@ -154,7 +154,7 @@ def repeated_krum(squares: Tensor, f: int) -> Tensor:
     for count in range(len(squares), 2 * f, -1):
         there = left[whose]
         near = there & (there.cumsum(1) <= neighbours(count, f) + 1)
-        best = torch.where(near, ordered, 0).sum(1).masked_fill(~left, torch.inf).argmin()
+        best = left.nonzero()[torch.where(near, ordered, 0).sum(1)[left].argmin(), 0]
         left[best] = False
         chosen.append(best)
     return torch.stack(chosen)
