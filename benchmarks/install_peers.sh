@@ -29,7 +29,8 @@ flower)
     $pip -c "$root/constraints.txt" --target "$root/peers/flower-$version-$machine" flwr==1.41.0 ray==2.55.1
     ;;
 *)
-    sed -n '2,8s/^# \{0,1\}//p' "$0"
+    [ -z "${1:-}" ] || echo "There is no peer $1." >&2
+    sed -n '2,9s/^# \{0,1\}//p' "$0"
     exit 2
     ;;
 esac

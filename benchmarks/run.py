@@ -88,6 +88,8 @@ class Cost(NamedTuple):
     time: float
     up: float
     down: float
+    seconds: list[float]
+    """Of each turn."""
 
 
 def methods(federation: cp.Federation, turns: int, only: list[str], device: str) -> dict[str, Cost]:
@@ -107,22 +109,28 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
         for name, run in runs.items():
-            times[name].append(sum(timed(run, 2) for _ in range(1 if device == "cpu" else 10)))
+            times[name].append(timed(run, 2, rounds=1 if device == "cpu" else 10))
     return {
         name: Cost(
             statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)),
             warm[name].bytes_up / base.bytes_up,
             warm[name].bytes_down / base.bytes_down,
+            own,
         )
         for name, own in times.items()
     }
 
 
-def timed(run: Callable[[], object], threads: int) -> float:
+def timed(run: Callable[[], object], threads: int, rounds: int = 1) -> float:
+    """Seconds a round, with nothing under way on a GPU before or after: a round begins the training of the next."""
     torch.set_num_threads(threads)
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
     begun = time.perf_counter()
-    run()
-    return time.perf_counter() - begun
+    for _ in range(rounds):
+        run()
+    wait()
+    return (time.perf_counter() - begun) / rounds
 
 
 def population() -> float:

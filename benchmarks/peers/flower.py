@@ -17,6 +17,7 @@ from works import WORKS, Data, Work
 __all__ = ["Flower"]
 
 try:
+    import ray  # noqa: F401, Flower's simulation looks for it only when it runs
     from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp import Grid, ServerApp
@@ -38,7 +39,9 @@ def _data(name: str, device: str) -> Data:
 class Flower:
     def __init__(self, name: str, device: str, threads: int) -> None:
         if not HERE:
-            raise Absent(f"Flower is not in peers/{folder('flower').name}; run: sh benchmarks/install_peers.sh flower")
+            raise Absent(
+                f"Flower with Ray is not in peers/{folder('flower').name}; run: sh benchmarks/install_peers.sh flower"
+            )
         self.name, self.work, self.device, self.threads = name, WORKS[name], device, threads
         self.last: Tensor | None = None
 

@@ -7,6 +7,12 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
+import os
+
+# Threads that wait for each other sleep. Spinning, torch's default, they slow down whatever else runs on the machine and so each
+# other, up to thirty times. Read once, when torch is loaded; a value in the environment stands.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from counterpoise import adversary, augment, logs, measures, methods, models, parts
 from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits

@@ -91,7 +91,7 @@ def test_a_clients_batches_are_its_own_whoever_trains_beside_it(sizes, batch, ep
     steps = [data.draw(st.integers(1, 9)) for _ in sizes]
     keys = client_keys(1, 2, torch.arange(len(sizes)))
     together = plan(keys, torch.tensor(sizes), torch.tensor(steps), batch, epoch)
-    narrow = Job(*[None] * 3, torch.tensor(sizes), *[None] * 4).narrowed(Local(batch=batch)).batch
+    narrow = Job(*[None] * 3, torch.tensor(sizes), *[None] * 4).width(batch)
     assert narrow <= min(batch, 2 * max(sizes))
     narrower = plan(keys, torch.tensor(sizes), torch.tensor(steps), narrow, epoch)
     assert not bool(together.real[:, :, narrow:].any())

@@ -126,6 +126,9 @@ def test_targets_that_are_not_classes_need_a_loss():
         ({"chunk": 2.0}, "engine: chunk must be a whole number at least 1, not 2.0"),
         ({"device": "gpu"}, r"engine: there is no device 'gpu'; use cpu or cuda"),
         ({"device": "meta"}, "device"),
+        ({"device": None}, r"engine: there is no device None; use cpu or cuda"),
+        ({"bf16": "no"}, "engine: bf16 must be true or false, not 'no'"),
+        ({"dtype": "bfloat16"}, "to compute in bfloat16 set bf16=True"),
     ],
 )
 def test_bad_engine_settings_are_refused_with_a_sentence(settings, sentence):
@@ -137,6 +140,10 @@ def test_a_gpu_that_is_not_there_is_told(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(CounterpoiseError, match=r"torch finds no GPU here\. Use device=cpu"):
         Engine(device="cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(CounterpoiseError, match=r"there is no cuda:3: torch finds 1 GPUs here"):
+        Engine(device="cuda:3")
 
 
 def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():

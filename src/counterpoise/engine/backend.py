@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -69,13 +68,13 @@ class Job(NamedTuple):
         """Whether some clients take more steps than others."""
         return int(self.steps.min()) < int(self.steps.max())
 
-    def narrowed(self, local: Local) -> Local:
-        """The same training with batches no wider than the data: than the next power of two, for few shapes to record."""
-        return replace(local, batch=min(local.batch, 1 << (int(self.sizes.max()) - 1).bit_length()))
+    def width(self, batch: int) -> int:
+        """Of batches no wider than the data: than the next power of two, for few shapes to record."""
+        return min(batch, 1 << (int(self.sizes.max()) - 1).bit_length())
 
-    def once(self, local: Local) -> Job:
+    def once(self, batch: int) -> Job:
         """The same work with steps for one pass over the data."""
-        return self._replace(steps=(self.sizes + local.batch - 1) // local.batch)
+        return self._replace(steps=(self.sizes + batch - 1) // batch)
 
     def counts(self, local: Local) -> Tensor:
         """``[4, C]`` what `staked` needs, ready to go to the samples' device."""
@@ -123,7 +122,7 @@ class Backend(Protocol):
 class Batches:
     """The passes of a stack of clients over their data, batch by batch."""
 
-    def __init__(self, job: Job, local: Local, passes: int, dtype: torch.dtype) -> None:
+    def __init__(self, job: Job, local: Local, batch: int, passes: int, dtype: torch.dtype) -> None:
         self.job, self.local, self.dtype = job, local, dtype
         size = passes * job.rows.numel()
         self.device = job.device if size > _PLANNED_ON_CPU else torch.device("cpu")
@@ -131,7 +130,7 @@ class Batches:
         keys, sizes, steps = (torch.from_numpy(np.tile(t.numpy(), passes)) for t in (job.keys, job.sizes, job.steps))
         epochs = torch.from_numpy(np.repeat(np.arange(passes), len(job.keys)))
         keys, epochs = (put(t, self.device) for t in (keys, epochs))
-        planned = plan(keys, sizes, steps, local.batch, epochs)
+        planned = plan(keys, sizes, steps, batch, epochs)
         shape = (passes, len(job.keys), *planned.places.shape[1:])
         # All of [passes, C, S, B] or [passes, C, S].
         rows = put(job.rows, self.device).expand(passes, -1, -1).gather(2, planned.places.view(*shape[:2], -1))

@@ -223,16 +223,17 @@ class Batched:
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
 
     def plan(self, job: Job) -> list[Piece]:
-        local, surveys = job.narrowed(self.program.local), self.program.surveys
-        looked = job.once(local)
+        local, surveys = self.program.local, self.program.surveys
+        batch = job.width(local.batch)
+        looked = job.once(batch)
         pieces = []
         sized = {"size": room} if self.records else {}
-        beside = overhead(job.device.type, self.network.layout.size, local.batch)
+        beside = overhead(job.device.type, self.network.layout.size, batch)
 
         def script(some: Job, whole: Job, passes: int) -> Script:
             # What is recorded is for scripts with a mask or for those without: the whole cohort has the same.
             ragged = (whole if self.records else some).ragged
-            return Batches(some, local, passes, self.dtype).script(ragged)
+            return Batches(some, local, batch, passes, self.dtype).script(ragged)
 
         for places in buckets(job.steps, self.chunk, beside, **sized):
             clients = len(places)

@@ -46,15 +46,15 @@ class PerClient:
         # Longest first, so that no thread is left alone with a long client at the end. Batches are
         # planned for a few clients of like size at once: one by one, small models would wait for it.
         order = job.steps.argsort(descending=True, stable=True)
-        local = job.narrowed(self.program.local)
+        local, batch = self.program.local, job.width(self.program.local.batch)
         futures: dict[int, Future[Sent]] = {}
         failed = threading.Event()
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
                 stakes = staked(put(some.counts(local), some.device), some.state)
-                passes = Batches(some, local, local.passes, self.dtype)
-                survey = Batches(some.once(local), local, 1, self.dtype) if self.program.surveys else None
+                passes = Batches(some, local, batch, local.passes, self.dtype)
+                survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
                 for row, place in enumerate(places.tolist()):
                     futures[place] = self._pool.submit(
                         self._train, some, select(stakes, row), survey, passes, row, failed

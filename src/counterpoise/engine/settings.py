@@ -30,7 +30,7 @@ of 32 MiB on every tensor is asked of the system anew, and steps took up to 2.5 
 
 @dataclass(frozen=True)
 class Engine:
-    """What a user may ask for; None and 'auto' are filled in by `resolve`."""
+    """What a user may ask for; 'auto', and None where that is the default, are filled in by `resolve`."""
 
     backend: str = "auto"
     """'batched' (vmap) or 'per-client' (threads). Auto takes the first on a GPU, and on a CPU where a model is so small, and a
@@ -60,6 +60,11 @@ class Engine:
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 
     def __post_init__(self) -> None:
+        for name in ("tf32", "bf16", "compile"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise CounterpoiseError(f"engine: {name} must be true or false, not {value!r}.")
+        if self.dtype == "bfloat16":
+            raise CounterpoiseError("engine: parameters are float32 or float64; to compute in bfloat16 set bf16=True.")
         if self.backend not in BACKENDS:
             raise unknown("backend", self.backend, BACKENDS)
         if self.dtype not in DTYPES:
@@ -79,13 +84,17 @@ class Engine:
         if self.device != "auto":
             try:
                 device = torch.device(self.device)
-            except RuntimeError as error:
+            except (RuntimeError, TypeError) as error:
                 raise CounterpoiseError(f"engine: there is no device {self.device!r}; use cpu or cuda.") from error
             if device.type not in _ELEMENTS:
                 raise CounterpoiseError(f"engine: device must be cpu or cuda, not {self.device!r}.")
             if device.type == "cuda" and not torch.cuda.is_available():
                 raise CounterpoiseError(
                     "engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu."
+                )
+            if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+                raise CounterpoiseError(
+                    f"engine: there is no {self.device}: torch finds {torch.cuda.device_count()} GPUs here, from cuda:0 on."
                 )
 
     @property

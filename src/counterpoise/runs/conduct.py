@@ -156,8 +156,6 @@ class _Worker:
             text=True,
             start_new_session=True,  # Ctrl-C is the parent's to hear
             pass_fds=() if lock is None else (lock,),
-            # Threads that have nothing to do sleep: spinning, they would hold up those of the other workers.
-            env={"OMP_WAIT_POLICY": "PASSIVE", **os.environ},
         )
         threading.Thread(target=self._hear, args=(heard,), daemon=True).start()
 
