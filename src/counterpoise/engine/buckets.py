@@ -23,7 +23,7 @@ def overhead(device: str, parameters: int, batch: int) -> float:
 
     On two ARM cores a step of perceptrons took as long as 3.7 steps of a client alone, and for each client
     ``sqrt(parameters x batch) / 3500`` of one (650 to 400,000 parameters). On an H200 rounds of unequal clients were within
-    5 % of the fastest among overheads from 2 to 600 with the one below (650, 61,706, 79,510 and 1,626,442 parameters).
+    6 % of the fastest among overheads from 2 to 600 with the one below (650, 61,706, 79,510 and 1,626,442 parameters).
     """
     return (25_000 if device == "cuda" else 13_000) / math.sqrt(parameters * batch)
 
@@ -39,7 +39,7 @@ def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
 def room(clients: int, most: int) -> int:
     """For how many clients a chunk of so many is recorded: for `most`, or the quarter of it, the quarter of that, ..., not below 2.
 
-    Cohorts of 100 unequal clients then took three or four sizes, and by the sum below 3 to 13 % more than the best cut.
+    Cohorts of 100 unequal clients then took three or four sizes, and by the sum below 5 to 21 % more than the best cut.
 
     >>> [room(clients, most=100) for clients in (100, 26, 25, 9, 1)]
     [100, 100, 25, 25, 2]
