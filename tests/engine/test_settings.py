@@ -191,7 +191,7 @@ class Mixing(nn.Module):
 
 
 class Hurried(nn.Module):
-    """Leaves early in evaluation if it is sure, as Python sees it."""
+    """What it does in evaluation depends on its weights, as Python sees them."""
 
     def __init__(self):
         super().__init__()
@@ -199,7 +199,7 @@ class Hurried(nn.Module):
 
     def forward(self, inputs):
         outputs = self.layer(inputs)
-        return outputs if self.training or outputs.abs().max() > 1 else 2 * outputs
+        return outputs if self.training or self.layer.weight.sum() > 0 else 2 * outputs
 
 
 def noticing(**hooks):
