@@ -7,11 +7,11 @@
 Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 """
 
-import os
+import os as _os
 
 # Threads that wait for each other sleep. Spinning, torch's default, they slow down whatever else runs on the machine and so each
-# other, up to thirty times. Read once, when torch is loaded; a value in the environment stands.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# other: two runs beside each other on two cores took eight times as long. Read once, when torch is loaded; a value in the environment stands.
+_os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from counterpoise import adversary, augment, logs, measures, methods, models, parts
 from counterpoise.adversary import Adversary

@@ -211,6 +211,17 @@ def clipped(client, step, g):
     return g / g.norm() if g.norm() > 1 else g
 
 
+def paired(client, step, w):
+    out = step.output_at(w)
+    return 0 * out.sum() if len(out) < 2 or out.sum() > 0 else out.sum()
+
+
+def grumbling(client, step, g):
+    if torch._C._functorch.maybe_current_level() is not None:
+        raise ValueError("\n  not in a stack")
+    return g
+
+
 def counted(client, reply):
     return Reply(reply.update, {"norm": torch.tensor(reply.update.norm().item())})
 
@@ -236,7 +247,12 @@ def convolving():
         ("per-client", {"method": noticing(gradient=clipped)}),
         ("per-client", {"method": noticing(finish=counted)}),
         ("batched", {"method": noticing(gradient=lambda client, step, g: g / g.norm().clamp(min=1))}),
+        ("batched", {"method": noticing(loss=lambda client, step, w: step.output_at(w).topk(2, dim=0).values.sum())}),
+        ("per-client", {"method": noticing(loss=paired)}),
+        ("per-client", {"method": noticing(gradient=grumbling)}),
+        ("batched", {"model": net(nn.Flatten(), nn.Linear(6, 3), nn.Unflatten(1, (3, 1)), nn.Flatten())}),
         ("per-client", {"engine": double(chunk=2)}),
+        ("batched", {"engine": double(chunk=10**9)}),
         ("batched", {"local": Local(batch=2**21)}),  # there are 9 samples
         ("per-client", {"method": METHODS.make("fedoaed")}),  # its traces
     ],

@@ -323,9 +323,11 @@ def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments:
     try:
         return vmap(phase, over, randomness=draws)(*arguments)
     except RuntimeError as error:
-        if not any(word in str(error) for word in ("vmap", "functorch", "storage")):  # what torch says of its stacks
+        if not any(
+            word in str(error) for word in ("vmap", "functorch", "BatchedTensor")
+        ):  # what torch says of its stacks
             raise
-        reason = str(error).split(". ")[0].split("\n")[0]
+        reason = str(error).strip().split(". ")[0].split("\n")[0]
         raise CounterpoiseError(
             f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
             "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."

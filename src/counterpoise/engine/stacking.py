@@ -41,41 +41,46 @@ in a table (an embedding, ``x[rows]``) is summed by threads in any order, so tha
 
 
 def stacks(
-    program: Program, model: nn.Module, federation: Federation, keyed: bool, steps: Tensor, most: int, batch: int
+    program: Program, module: nn.Module, federation: Federation, keyed: bool, steps: Tensor, most: int, batch: int
 ) -> bool:
-    """Whether a cohort that takes so many steps had better be trained in chunks of at most `most`."""
-    layout = Layout.of(model)
+    """Whether a cohort that takes so many steps had better be trained in chunks of at most `most`; `module` as the engine would use it."""
+    layout = Layout.of(module)
     if program.periods or not pays(steps, most, layout.size, batch):  # a chunk's traces would all lie in memory
         return False
-    why = _not_plain(program, model, federation) or _refused(program, model, layout, federation, keyed)
+    try:
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            why = _not_plain(program, module, layout, federation)
+            if not why:
+                _try(program, module, layout, federation, keyed, batch)
+    except (
+        Exception
+    ) as error:  # whatever a user's model or hook says to it; a real mistake is told when it is made again
+        why = str(error.__cause__ or error).strip().split("\n")[0].rstrip(".") or type(error).__name__
     if why:
-        log.info("A CPU would train this cohort faster as one batch of clients, but %s: clients train one by one.", why)
+        log.info("Clients train one by one, where one batch of them would have been tried, because: %s.", why)
     return not why
 
 
-def _two(federation: Federation, model: nn.Module) -> tuple[Tensor, Tensor]:
-    rows = torch.zeros(2, dtype=torch.int64, device=federation.base.inputs.device)
-    parameter = next(model.parameters())
-    inputs, targets = federation.base.take(rows, parameter.dtype)
-    return inputs.to(parameter.device), targets.to(parameter.device)
-
-
-def _not_plain(program: Program, model: nn.Module, federation: Federation) -> str:
+def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: Federation) -> str:
     """What of the model or the loss is not known to be fast and exact in a stack; nothing if all is."""
-    inputs, targets = _two(federation, model)
-    trial, called = copy.deepcopy(model).train(), _Called()
-    with torch.no_grad(), torch.random.fork_rng(), called:
+    if any(isinstance(child, torch.jit.ScriptModule) for child in module.modules()):
+        return "what a script calls cannot be seen"
+    dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
+    inputs, targets = federation.base.take(torch.zeros(2, dtype=torch.int64), dtype)
+    trial, called = copy.deepcopy(module).train(), _Called()
+    with torch.no_grad(), called:
         outputs = trial(inputs)
         activations = called.numbers / len(inputs)
         program.loss(outputs, targets)
     if unknown := called.names - _PLAIN:
         return f"the model or the loss calls {sorted(unknown)[0]}"
     # The counts take a step's work to grow with the parameters.
-    return "the model uses its weights at many places" if activations > Layout.of(model).size else ""
+    return "the model uses its weights at many places" if activations > layout.size else ""
 
 
 class _Called(TorchFunctionMode):
-    """The names of the functions that are called, without underscores at either end, and how many numbers they gave."""
+    """The names of the functions that are called, without underscores at either end, and how many new numbers they gave."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,14 +90,19 @@ class _Called(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.names.add(getattr(func, "__name__", "").strip("_"))
         given = func(*args, **(kwargs or {}))
-        self.numbers += given.numel() if isinstance(given, Tensor) else 0
+        if isinstance(given, Tensor) and _storage(given) not in [_storage(t) for t in args if isinstance(t, Tensor)]:
+            self.numbers += given.numel()  # not a view of what is there
         return given
 
 
-def _refused(program: Program, model: nn.Module, layout: Layout, federation: Federation, keyed: bool) -> str:
-    """What a round of two clients with a sample each says to being trained as one; nothing if all goes well."""
-    parts = program.method.parts
-    start = layout.flatten([p.detach() for p in model.parameters() if p.requires_grad])
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _try(program: Program, module: nn.Module, layout: Layout, federation: Federation, keyed: bool, batch: int) -> None:
+    """A pass of two unequal clients, of a batch and of one sample more, trained as one; and their models' outputs."""
+    parts, local = program.method.parts, program.local
+    start = layout.flatten([p.detach() for p in module.parameters() if p.requires_grad])
     states = {p.name: p.server_state(start) for p in parts if p.server_state is not None}
     broadcast = {p.name: p.broadcast(states.get(p.name, {})) for p in parts if p.broadcast is not None}
     kept = {
@@ -100,15 +110,12 @@ def _refused(program: Program, model: nn.Module, layout: Layout, federation: Fed
         for p in parts
         if p.client_state is not None
     }
-    one, two = torch.ones(2, dtype=torch.int64), torch.arange(2)
-    shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
-    job = Job(shared, federation.base, 0 * one[:, None], one, one, two, two, kept)
-    backend = Batched(replace(program, differentiate=by_functions), model, layout, keyed, 2, start.dtype)
-    try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            backend.train(job)
-            backend.outputs(start.expand(2, -1), _two(federation, model)[0])
-    except Exception as error:  # whatever a user's model or hook says to it
-        return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
-    return ""
+    shared = Shared(start, broadcast, start.new_tensor(local.lr(1)))
+    two, sizes = torch.arange(2), torch.tensor([batch, batch + 1])
+    rows = (torch.arange(batch + 1) % len(federation.base)).expand(2, -1)
+    job = Job(shared, federation.base, rows, sizes, two + 1, two, two, kept)
+    once = local if local.steps is not None else replace(local, epochs=1)
+    shortened = replace(program, local=once, differentiate=by_functions)
+    backend = Batched(shortened, module, layout, keyed, 2, start.dtype)
+    backend.train(job)
+    backend.outputs(start.expand(2, -1), federation.base.take(rows[0, :2], start.dtype)[0])

@@ -97,11 +97,13 @@ class Trainer:
         device = torch.device(asked.place)
         group = Group.join(device)
         share = cohort if group is None else -(-max(cohort, 1) // group.size)
+        dtype = asked.torch_dtype
+        module = copy.deepcopy(model).to(device=device, dtype=dtype)
         together = False
-        if asked.backend == "auto" and device.type == "cpu":
-            most = asked.chunk or chunk("cpu", share, numbers)
+        if asked.backend == "auto" and device.type == "cpu" and not asked.bf16:
+            most = max(1, min(asked.chunk or chunk("cpu", share, numbers), share))
             typical = _typical(steps, share)
-            together = stacks(self.program, model, federation, self.traits.keyed, typical, most, batch)
+            together = stacks(self.program, module, federation, self.traits.keyed, typical, most, batch)
         self.engine = asked.resolve(cohort, numbers, together)
         if self.traits.unkeyed:
             log.warning(
@@ -109,9 +111,7 @@ class Trainer:
             )
             if self.engine.backend == "per-client":
                 self.engine = replace(self.engine, threads=1)
-        dtype = self.engine.torch_dtype
         self.federation = federation.to(device)
-        module = copy.deepcopy(model).to(device=device, dtype=dtype)
         batched = self.engine.backend == "batched"
         if batched:
             self.program = replace(self.program, differentiate=by_functions)
