@@ -29,6 +29,8 @@ from counterpoise.flat import Layout
 __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
+_STACKS = ("vmap", "functorch", "BatchedTensor")
+"""What torch calls them when it refuses something."""
 T = TypeVar("T")
 Phase = Callable[..., Carry]
 """A program's `step` or `survey`."""
@@ -323,9 +325,7 @@ def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments:
     try:
         return vmap(phase, over, randomness=draws)(*arguments)
     except RuntimeError as error:
-        if not any(
-            word in str(error) for word in ("vmap", "functorch", "BatchedTensor")
-        ):  # what torch says of its stacks
+        if not any(name in str(error) for name in _STACKS):
             raise
         reason = str(error).strip().split(". ")[0].split("\n")[0]
         raise CounterpoiseError(
