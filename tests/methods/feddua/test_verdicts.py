@@ -323,6 +323,10 @@ def test_counts_below_the_batch_all_look_the_same_and_are_accepted() -> None:
     claimed[1] = 6
     outcome = judge(claimed, server(direct(evidence="report"), D), true=true)
     assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    claimed[1] = 10  # a step too many: log 2 in error, but claims of ten are off by half a batch, .4
+    outcome = judge(claimed, server(direct(evidence="report"), D), true=true)
+    assert {v.action for v in outcome.verdicts.values()} == {"accepted"}
+    assert outcome.verdicts[1].z == pytest.approx(math.log(2) / (BATCH / 20))
     claimed[1] = 60
     outcome = judge(claimed, server(direct(evidence="report"), D), true=true)
     assert outcome.verdicts[1].action == "corrected"
