@@ -33,7 +33,7 @@ import counterpoise as cp
 
 _HERE = Path(__file__).resolve().parent
 _OURS = {
-    "cpu": {"ours": {}, "ours, 1 thread": {"threads": 1}},
+    "cpu": {"ours": {}, "ours, 1 thread": {"threads": 1}, "ours, not recorded": {"record": False}},
     "cuda": {
         "ours, float32": {"tf32": False},
         "ours, TF32": {},
@@ -140,7 +140,8 @@ def timed(way: Way, arm: Arm, rounds: int, device: str) -> float:
 def turns(work: Work, ways: dict[str, Way], dropout: bool, asked: argparse.Namespace) -> dict[str, Any]:
     made = {name: (way, way.make(work, dropout)) for name, way in ways.items()}
     for name, (way, arm) in made.items():
-        print(f"  warm-up of {name}: {timed(way, arm, 2, asked.device):.3f} s a round", flush=True)
+        many = asked.warm if name.startswith("ours") else 2
+        print(f"  warm-up of {name}: {timed(way, arm, many, asked.device):.3f} s a round", flush=True)
     times: dict[str, list[float]] = {name: [] for name in made}
     for _ in range(asked.turns):
         for name, (way, arm) in made.items():
@@ -192,6 +193,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="rounds of an arm of ours in a turn")
     parser.add_argument("--slower", type=int, default=1, help="peers do this many times fewer")
     parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument(
+        "--warm",
+        type=int,
+        help="rounds of an arm of ours before it is timed [default: 2; on a CPU, which records steps after 2,000, 25]",
+    )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", help="only arms with this in their name; may be given again")
     parser.add_argument(
@@ -205,6 +211,8 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU here; use --device cpu")
+    if asked.warm is None:
+        asked.warm = 25 if asked.device == "cpu" else 2
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:

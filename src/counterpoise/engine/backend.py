@@ -19,7 +19,7 @@ from counterpoise.engine.trees import cat, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "Script", "gather", "restored", "staked"]
+__all__ = ["Backend", "Batches", "Job", "Picked", "Script", "gather", "restored", "staked"]
 
 _PLANNED_ON_CPU = 2**16
 """Up to how many samples a GPU's batches are planned on the CPU: many small operations, each cheaper there."""
@@ -119,6 +119,10 @@ class Backend(Protocol):
         """The output of one model in evaluation mode."""
 
 
+Picked = tuple[Tensor, Tensor, Tensor, Tensor | None]
+"""Rows, shares, the key, keys to augment: what `gather` makes a batch of."""
+
+
 class Batches:
     """The passes of a stack of clients over their data, batch by batch."""
 
@@ -147,12 +151,14 @@ class Batches:
             for clients in self.real.sum(3).tolist()
         ]
 
-    def one(self, row: int, epoch: int, step: int, count: int) -> Batch:
-        """The batch ``[B]`` of one client at a step, without padding."""
+    def at(self, row: int, epoch: int, step: int, count: int) -> Picked:
+        """What `gather` needs for the batch ``[B]`` of one client at a step, without padding."""
         at = (epoch, row, step)
         augment = None if self.augment is None else self.augment[at][:count]
-        rows, share = self.rows[at][:count], self.share[at][:count]
-        return gather(self.job.samples, self.local, self.dtype, rows, share, self.keys[at], augment)
+        return self.rows[at][:count], self.share[at][:count], self.keys[at], augment
+
+    def gather(self, picked: Picked) -> Batch:
+        return gather(self.job.samples, self.local, self.dtype, *picked)
 
     def script(self, ragged: bool) -> Script:
         """Everything in the order of the steps, ready to go to the samples' device; with a mask if they are ragged."""

@@ -21,6 +21,7 @@ from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stak
 from counterpoise.engine.devices import put
 from counterpoise.engine.graphs import Compiled, Recording
 from counterpoise.engine.network import Network
+from counterpoise.engine.replay import Replays
 from counterpoise.engine.trees import aligned, fill, leaves, on, own, select, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
@@ -29,6 +30,8 @@ from counterpoise.flat import Layout
 __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
+_OFTEN = 200
+"""Steps of one form after which a CPU records them, which takes as long as 100 to 200 of them."""
 _STACKS = ("vmap", "functorch", "BatchedTensor")
 """What torch calls them when it refuses something."""
 T = TypeVar("T")
@@ -97,13 +100,32 @@ class Chunk:
 
     def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
         """One batch of every client that has one."""
-        now, carry = script.at(cursor.step), cursor.carry
+        return Cursor(cursor.step + 1, self.move(phase, (shared, stake), cursor.carry, script.at(cursor.step)))
+
+    def move(self, phase: Phase, fixed: tuple[Shared, Stake], carry: Carry, now: Script) -> Carry:
         local, network = self.program.local, self.backend.network
         batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
-        after = _together(partial(phase, network), (None, 0, 0, 0), shared, stake, carry, batch, draws="different")
-        if now.active is not None:
-            after = Carry(*where(now.active, after, carry))
-        return Cursor(cursor.step + 1, after)
+        after = _together(partial(phase, network), (None, 0, 0, 0), *fixed, carry, batch, draws="different")
+        return after if now.active is None else Carry(*where(now.active, after, carry))
+
+
+class Replayed(Chunk):
+    """The same on a CPU: steps whose batches have a form that has been met often are replayed."""
+
+    def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
+        super().__init__(backend, samples, fixed)
+        self.leaves = list(leaves((self.shared, self.stake)))
+
+    def step(self, cursor: Cursor) -> Cursor:
+        now, move = self.fixed.script.at(cursor.step), partial(self.move, self.program.step)
+        arguments = ((self.shared, self.stake), cursor.carry, now)
+        form = tuple(t if t is None else t.shape for t in now)
+        replays = self.backend.replays
+        replays.meet([form])
+        if form in replays.due:
+            replays.record(form, move, *arguments)
+        replay = replays.get(form)
+        return Cursor(cursor.step + 1, replay(self.leaves, *arguments[1:]) if replay else move(*arguments))
 
 
 class Recorded(Chunk):
@@ -213,6 +235,7 @@ class Batched:
         fused: bool = False,
         lowered: bool = False,
         half: bool = False,
+        replays: bool = False,
     ) -> None:
         self.program = program
         self.chunk = chunk
@@ -223,6 +246,7 @@ class Batched:
         self._evaluate = Network(module, layout, keyed, train=False, lowered=lowered, half=half)
         self.records = next(module.parameters()).is_cuda
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
+        self.replays = Replays(_OFTEN, replays)
 
     def plan(self, job: Job) -> list[Piece]:
         local, surveys = self.program.local, self.program.surveys
@@ -290,7 +314,7 @@ class Batched:
         """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
         fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
         if not self.records:
-            return Chunk(self, job.samples, fixed)
+            return (Replayed if self.replays.of(job.samples) else Chunk)(self, job.samples, fixed)
         key = _key(job, piece)
         chunk = self._recorded.pop(key, None)
         if chunk is not None and chunk.fits(piece):

@@ -56,12 +56,17 @@ class Engine:
     can be had."""
     onednn: bool | None = None
     """On a CPU, let torch use oneDNN; by default not on ARM, where it made every one of our models slower, up to twice."""
+    record: bool | None = None
+    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default where a
+    step runs code of torch and of this package only; true for models and hooks of your own that are pure functions of tensors,
+    as whatever else they do (count, print) is not done again."""
     store_gib: float = 4.0
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 
     def __post_init__(self) -> None:
-        for name in ("tf32", "bf16", "compile"):
-            if not isinstance(value := getattr(self, name), bool):
+        for name in ("tf32", "bf16", "compile", "onednn", "record"):
+            value = getattr(self, name)
+            if not isinstance(value, bool) and (name in ("tf32", "bf16", "compile") or value is not None):
                 raise CounterpoiseError(f"engine: {name} must be true or false, not {value!r}.")
         if self.dtype == "bfloat16":
             raise CounterpoiseError("engine: parameters are float32 or float64; to compute in bfloat16 set bf16=True.")
@@ -106,11 +111,11 @@ class Engine:
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
-    def resolve(self, cohort: int, numbers: int, stacks: bool = False) -> Engine:
+    def resolve(self, cohort: int, numbers: int, stacks: bool = False, pure: bool = False) -> Engine:
         """This setting with every open choice made.
 
         `numbers` is how many a client's model or batch holds, the greater; `stacks` whether a CPU too had better train
-        clients as one batch.
+        clients as one batch; `pure` whether a step is known to do nothing but compute.
         """
         device, kind = self.place, torch.device(self.place).type
         backend = self.backend
@@ -125,6 +130,8 @@ class Engine:
         compiles = kind == "cuda" and backend == "batched" and available()
         if self.compile and not compiles:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
+        if self.record and kind != "cpu":
+            log.warning("record is for a CPU; a GPU records its steps without being asked.")
         return replace(
             self,
             backend=backend,
@@ -133,6 +140,7 @@ class Engine:
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
             chunk=self.chunk or chunk(kind, cohort, numbers),
+            record=kind == "cpu" and (pure if self.record is None else self.record),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 

@@ -27,6 +27,7 @@ from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.perclient import PerClient
+from counterpoise.engine.replay import pure
 from counterpoise.engine.settings import Engine, chunk
 from counterpoise.engine.stacking import stacks
 from counterpoise.engine.store import Store
@@ -104,11 +105,12 @@ class Trainer:
             most = max(1, min(asked.chunk or chunk("cpu", share, numbers), share))
             typical = _typical(steps, share)
             together = stacks(self.program, module, federation, self.traits.keyed, typical, most, batch)
-        self.engine = asked.resolve(cohort, numbers, together)
+        self.engine = asked.resolve(cohort, numbers, together, pure(self.program, module))
         if self.traits.unkeyed:
             log.warning(
                 "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."
             )
+            self.engine = replace(self.engine, record=False)
             if self.engine.backend == "per-client":
                 self.engine = replace(self.engine, threads=1)
         self.federation = federation.to(device)
@@ -127,9 +129,12 @@ class Trainer:
                 fused=self.engine.compile,
                 lowered=self.engine.convolutions == "triton",
                 half=self.engine.bf16,
+                replays=bool(self.engine.record),
             )
             if batched
-            else PerClient(self.program, module, self.layout, self.traits.keyed, threads, dtype)
+            else PerClient(
+                self.program, module, self.layout, self.traits.keyed, threads, dtype, replays=bool(self.engine.record)
+            )
         )
         if group is not None:
             self.backend = Distributed(self.backend, self.program, group)

@@ -79,6 +79,7 @@ class EngineConfig(_Table):
     compile: bool = False
     convolutions: str = "auto"
     onednn: bool | None = None
+    record: bool | None = None
     store_gib: float = 4.0
 
 

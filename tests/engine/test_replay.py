@@ -1,0 +1,310 @@
+"""Steps that are recorded on a CPU and replayed without Python: the same bits, of pure code only, and only of steps taken often."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import ALL_METHODS, BACKENDS, blobs, double, fresh, net, small
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+import counterpoise as cp
+from counterpoise.engine import Simulation, batched, perclient, replay
+from counterpoise.local import Local, sgd
+from counterpoise.method import Part
+from counterpoise.methods import METHODS, avg
+
+SIZES = [1, 9, 4, 13, 6, 9, 9, 5]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Every step is recorded on its first use."""
+    for backend in (perclient, batched):
+        monkeypatch.setattr(backend, "_OFTEN", 0)
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """Counts replays."""
+    calls, call = [], replay.Replay.__call__
+
+    def counted(self, *arguments):
+        calls.append(self)
+        return call(self, *arguments)
+
+    monkeypatch.setattr(replay.Replay, "__call__", counted)
+    return calls
+
+
+def started(
+    method=None, model=None, backend="per-client", record=None, shape=(6,), local=None, cohort=6, server=False, **others
+) -> Simulation:
+    return Simulation(
+        method or avg(),
+        blobs(SIZES, shape=shape, **({"probe": 1, "proxy": 12} if server else {})),
+        model or small(),
+        cohort=cohort,
+        seed=3,
+        local=local or Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
+        engine=double(backend=backend, record=record, threads=2),
+        **others,
+    )
+
+
+def models(simulation: Simulation, rounds: int = 3) -> list[torch.Tensor]:
+    found = []
+    for _ in range(rounds):
+        simulation.advance()
+        found.append(simulation.server.model)
+    return found
+
+
+def assert_same(simulation: Simulation, plain: Simulation) -> None:
+    assert not plain.engine.record
+    for a, b in zip(models(simulation), models(plain), strict=True):
+        assert torch.equal(a, b)
+
+
+def drawing() -> nn.Module:
+    return net(
+        nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Dropout2d(0.3), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(), nn.Linear(36, 3)
+    )
+
+
+# ---------------------------------------------------------------- the same bits
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold", "feddua:fedprox"])
+def test_every_methods_steps_are_replayed_to_the_bit(name, backend, at_once, replayed):
+    simulation = started(METHODS.make(name), backend=backend, server=True)
+    assert simulation.engine.record
+    assert_same(simulation, started(METHODS.make(name), backend=backend, server=True, record=False))
+    assert len(replayed) > 15
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_pictures_dropout_and_augmentation_are_replayed_to_the_bit(backend, dtype, at_once, replayed):
+    local = Local(epochs=2, batch=4, optimizer=sgd(0.1), augment=cp.augment.flip())
+
+    def make(record):
+        model = drawing().to(getattr(torch, dtype))
+        simulation = started(model=model, backend=backend, record=record, shape=(1, 8, 8), local=local)
+        assert simulation.traits.keyed
+        return simulation
+
+    assert_same(make(None), make(False))
+    assert len(replayed) > 15
+
+
+def test_a_run_goes_over_to_replays_without_a_trace(monkeypatch, replayed):
+    monkeypatch.setattr(perclient, "_OFTEN", 60)  # batches of 4 are met 24 times a round, of 1 twelve times, of 2 twice
+    simulation, plain = started(cohort=8), started(cohort=8, record=False)
+    models(simulation, 2), models(plain, 2)
+    assert not replayed
+    assert_same(simulation, plain)
+    assert [size for size in range(1, 5) if simulation.backend._replays.get(size)] == [4]
+    assert len(replayed) == 2 + 3 * 24  # its trial, and three rounds
+
+
+def test_no_step_is_recorded_before_it_was_met_often(replayed):
+    models(started(backend="per-client")), models(started(backend="batched"))
+    assert not replayed
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_servers_own_samples_are_not_taken_for_the_federations(backend, at_once, replayed):
+    """FedDua's rehearsals train on the proxy set, before the clients do."""
+    method = METHODS.make("feddua", prior="proxy")
+    assert_same(
+        started(method, backend=backend, server=True), started(method, backend=backend, server=True, record=False)
+    )
+    assert len(replayed) > 15
+
+
+def test_equal_tensors_are_told_apart(at_once):
+    """At the start of a round `begun` is the server's model; in the second pass it is not."""
+
+    def step(fixed, carry, given):
+        begun, w = carry
+        return begun, w - 0.1 * (w - fixed[0]) + given[0]
+
+    start = torch.ones(3)
+    replays = replay.Replays(0, True)
+    replays.record("form", step, (start,), (start, start), (torch.zeros(3),))
+    found = replays.get("form")([start], (torch.full((3,), 5.0), torch.full((3,), 2.0)), (torch.full((3,), 7.0),))
+    assert [t.tolist() for t in found] == [[5.0] * 3, pytest.approx([8.9] * 3)]
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_recording_that_takes_one_tensor_for_another_is_refused(wrong, monkeypatch):
+    """Even where both hold the same numbers when it is made."""
+    call = replay.Replay.__call__
+
+    def confused(self, fixed, carry, given):
+        tensors = [fixed[0], *carry]
+        tensors[wrong] = tensors[(wrong + 1) % 3]
+        return call(self, tensors[:1], tuple(tensors[1:]), given)
+
+    monkeypatch.setattr(replay.Replay, "__call__", confused)
+    start, replays = torch.ones(3), replay.Replays(0, True)
+    replays.record(
+        "form", lambda fixed, carry, given: (carry[1], 2 * carry[0] + 3 * fixed[0]), (start,), (start, start), ()
+    )
+    assert replays.get("form") is None
+
+
+# ---------------------------------------------------------------- what is recorded
+
+
+class Counting(nn.Module):
+    """A model of the user's that does more than compute."""
+
+    def __init__(self, grows: bool = False) -> None:
+        super().__init__()
+        self.layer, self.calls, self.grows = nn.Linear(6, 3), [], grows
+
+    def __deepcopy__(self, memo):
+        copy = Counting(self.grows)
+        copy.load_state_dict(self.state_dict())
+        copy.calls = self.calls
+        return copy.double()
+
+    def forward(self, inputs):
+        self.calls.append(len(inputs))
+        return self.layer(inputs) * (len(self.calls) if self.grows and self.training else 1)
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, inputs):
+        outputs = self.layer(inputs)
+        return outputs if outputs.sum() > 0 else 2 * outputs
+
+
+def squared(outputs, targets):
+    return F.cross_entropy(outputs, targets, reduction="none") ** 2
+
+
+def hooked() -> nn.Module:
+    model = small()
+    model[0].register_forward_hook(lambda module, inputs, outputs: outputs)
+    return model
+
+
+def replaced() -> nn.Module:
+    model = small()
+    forward = model[2].forward
+    model[2].forward = lambda inputs: forward(inputs)
+    return model
+
+
+def with_part(**hooks) -> cp.Method:
+    return replace(avg(), local=(Part("mine", **hooks),))
+
+
+@pytest.mark.parametrize(
+    "mine",
+    [
+        {"model": fresh(Counting())},
+        {"model": net(nn.Linear(6, 6), nn.Sequential(Counting()))},
+        {"model": hooked()},
+        {"model": replaced()},
+        {"loss": squared},
+        {"method": with_part(loss=lambda client, step, w: 0 * w.sum())},
+        {"method": with_part(gradient=lambda client, step, g: g)},
+        {"method": with_part(begin=lambda client: {}, after_step=lambda client, step: {})},
+        {"local": Local(batch=4, optimizer=sgd(0.1), augment=lambda inputs, keys: inputs)},
+    ],
+    ids=["model", "layer", "module hook", "forward", "loss", "loss hook", "gradient", "after_step", "augment"],
+)
+def test_code_of_others_is_recorded_only_if_asked(mine):
+    assert not started(**mine).engine.record
+    assert started(**mine, record=True).engine.record
+    assert started().engine.record
+    assert not started(record=False).engine.record
+
+
+def test_what_else_a_users_model_does_is_done_at_every_step_unless_asked(at_once, replayed):
+    model = fresh(Counting())
+    models(started(model=model))
+    often = len(model.calls)
+    model.calls.clear()
+    models(started(model=model, record=True))
+    assert 0 < len(model.calls) < often / 2
+    assert len(replayed) > 30
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_gives_other_numbers_is_not_replayed(backend, at_once, replayed, caplog):
+    caplog.set_level(logging.INFO)
+    simulation = started(model=fresh(Counting(grows=True)), backend=backend, record=True)
+    models(simulation)
+    assert len(replayed) == 2  # its trial
+    assert "not recorded, because: a recording gave other numbers." in caplog.text
+
+
+def test_a_branch_on_numbers_is_not_recorded_and_trains_as_ever(at_once, replayed, caplog):
+    caplog.set_level(logging.INFO)
+    assert_same(
+        started(model=fresh(Branching()), record=True, local=Local(batch=4, optimizer=sgd(0.1))),
+        started(model=fresh(Branching()), record=False, local=Local(batch=4, optimizer=sgd(0.1))),
+    )
+    assert not replayed
+    assert caplog.text.count("Steps are not recorded, because: ") == 1
+
+
+def test_draws_that_cannot_be_keyed_are_not_recorded():
+    model = net(nn.Linear(6, 3), nn.RReLU())
+    assert not started(model=model, record=True).engine.record
+    assert not started(model=model, backend="batched", record=True).engine.record
+
+
+# ---------------------------------------------------------------- maxima of 2 x 2
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(2, 9),
+    st.integers(2, 9),
+    st.integers(1, 4),
+    st.integers(0, 10**6),
+)
+def test_maxima_and_their_places_are_torchs_with_equal_numbers_too(channels, height, width, values, seed):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(values, (2, channels, height, width), generator=generator).float()
+    for pictures in (x, x[0]):
+        found, expected = replay._pooled(pictures, [2, 2], [2, 2]), F.max_pool2d(pictures, 2, return_indices=True)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+def test_wide_pictures_are_pooled_to_their_last_column():
+    x = torch.randn(1, 1, 4, 250)
+    found, expected = replay._pooled(x, [2, 2]), F.max_pool2d(x, 2, return_indices=True)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        ([3, 3], [2, 2]),
+        ([2, 2], [1, 1]),
+        ([2, 2], [2, 2], [1, 1]),
+        ([2, 2], [2, 2], [0, 0], [2, 2]),
+        ([2, 2], [2, 2], [0, 0], [1, 1], True),
+    ],
+)
+def test_other_pooling_is_torchs_own(other):
+    assert replay._pooled(torch.randn(1, 1, 8, 8), *other) is NotImplemented
+    assert replay._pooled(torch.randn(1, 1, 8, 8).transpose(2, 3), [2, 2]) is NotImplemented
+    assert replay._pooled(torch.randn(1, 1, 8, 251), [2, 2]) is NotImplemented
