@@ -27,6 +27,8 @@ from counterpoise.engine import RoundRecord, Simulation
 from counterpoise.federation import Samples
 
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
+WARM = {"cpu": 12, "cuda": 3}
+"""Rounds before anything is timed: a CPU records its steps after 2,000, some 180 of them a round."""
 
 
 def data(clients: int) -> cp.Federation:
@@ -105,6 +107,8 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
     chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
     runs = {name: engine(federation, 2, method, device) for name, method in chosen.items()}
     warm = {name: run() for name, run in runs.items()}
+    for run in runs.values():
+        timed(run, 2, rounds=WARM[device])
     base = warm["fedavg"]
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
@@ -175,7 +179,7 @@ def beside_a_loop(federation: cp.Federation, turns: int) -> tuple[dict[str, list
     }
     start = population()
     for run, threads in arms.values():
-        timed(run, threads)  # warm-up
+        timed(run, threads, rounds=WARM["cpu"])
     times: dict[str, list[float]] = {name: [] for name in arms}
     for _ in range(turns):
         for name, (run, threads) in arms.items():
