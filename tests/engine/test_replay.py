@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import threading
 from dataclasses import replace
 
 import pytest
@@ -14,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import counterpoise as cp
-from counterpoise.engine import Simulation, batched, perclient, replay
+from counterpoise.engine import Simulation, batched, perclient, replay, trainer
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part
 from counterpoise.methods import METHODS, avg
@@ -110,7 +112,7 @@ def test_a_run_goes_over_to_replays_without_a_trace(monkeypatch, replayed):
     models(simulation, 2), models(plain, 2)
     assert not replayed
     assert_same(simulation, plain)
-    assert [size for size in range(1, 5) if simulation.backend._replays.get(size)] == [4]
+    assert list(simulation.backend._replays._known) == [4]
     assert len(replayed) == 2 + 3 * 24  # its trial, and three rounds
 
 
@@ -139,7 +141,7 @@ def test_equal_tensors_are_told_apart(at_once):
     start = torch.ones(3)
     replays = replay.Replays(0, True)
     replays.record("form", step, (start,), (start, start), (torch.zeros(3),))
-    found = replays.get("form")([start], (torch.full((3,), 5.0), torch.full((3,), 2.0)), (torch.full((3,), 7.0),))
+    found = replays._known["form"]([start], (torch.full((3,), 5.0), torch.full((3,), 2.0)), (torch.full((3,), 7.0),))
     assert [t.tolist() for t in found] == [[5.0] * 3, pytest.approx([8.9] * 3)]
 
 
@@ -158,7 +160,76 @@ def test_a_recording_that_takes_one_tensor_for_another_is_refused(wrong, monkeyp
     replays.record(
         "form", lambda fixed, carry, given: (carry[1], 2 * carry[0] + 3 * fixed[0]), (start,), (start, start), ()
     )
-    assert replays.get("form") is None
+    assert not replays._known
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_model_of_one_tensor_is_replayed_from_its_first_step(backend, at_once, replayed):
+    """Under `vmap` a chunk begins with one row for all its clients."""
+
+    def make(record):
+        model = net(nn.Conv2d(1, 3, 8, bias=False), nn.Flatten())
+        return started(model=model, backend=backend, record=record, shape=(1, 8, 8))
+
+    assert_same(make(None), make(False))
+    assert len(replayed) > 15
+
+
+def told(state):
+    return dict(state) if state["m"].any() else {"v": state["v"]}
+
+
+@pytest.mark.parametrize("broadcast", [dict, told], ids=["another order", "one more"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_is_broadcast_is_known_by_its_names(backend, broadcast, at_once, replayed):
+    def apply(round):
+        v = 0.9 * round.state["v"] + 0.1 * round.combined
+        return round.but(model=round.model + round.combined, state={"m": round.state["m"] + v, "v": v})
+
+    def server_state(w):
+        return {"v": torch.zeros_like(w), "m": torch.zeros_like(w)}
+
+    part = Part("direction", server_state=server_state, broadcast=broadcast, apply=apply)
+    method = replace(METHODS.make("fedbac", strength=0.5, align="update", reliability="none"), update=(part,))
+    assert_same(started(method, backend=backend), started(method, backend=backend, record=False))
+    assert len(replayed) > 5
+
+
+def test_a_recording_is_made_in_a_thread_as_clients_train_in(at_once, replayed):
+    """Autocast is the calling thread's own: clients do not train in it."""
+
+    def make(record):
+        simulation = started(model=small().float(), record=record)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            simulation.advance()
+        return simulation
+
+    assert_same(make(None), make(False))
+    assert len(replayed) > 15
+
+
+def test_runs_beside_each_other_record_one_at_a_time(at_once, replayed):
+    call, found = nn.Module.__call__, {}
+
+    def train(seed):
+        found[seed] = models(started(model=small()))[-1]
+
+    threads = [threading.Thread(target=train, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert nn.Module.__call__ is call
+    assert len(set(replayed)) >= 6
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+def test_a_round_records_once_and_not_when_it_is_to_stop(at_once):
+    simulation = started()
+    for many in (1, 2):
+        simulation.advance()
+        assert len(simulation.backend._replays._known) == many
 
 
 # ---------------------------------------------------------------- what is recorded
@@ -196,6 +267,29 @@ def squared(outputs, targets):
     return F.cross_entropy(outputs, targets, reduction="none") ** 2
 
 
+class Loss:
+    func = F.cross_entropy
+
+    def __call__(self, outputs, targets):
+        return squared(outputs, targets)
+
+
+class Partial(functools.partial):
+    pass
+
+
+def hooked_loss() -> nn.Module:
+    loss = nn.CrossEntropyLoss(reduction="none")
+    loss.register_forward_hook(lambda module, inputs, outputs: outputs)
+    return loss
+
+
+def turned(loss=False) -> nn.Module:
+    model = small()
+    model[1].register_full_backward_pre_hook(lambda module, gradient: gradient)
+    return model
+
+
 def hooked() -> nn.Module:
     model = small()
     model[0].register_forward_hook(lambda module, inputs, outputs: outputs)
@@ -221,18 +315,104 @@ def with_part(**hooks) -> cp.Method:
         {"model": hooked()},
         {"model": replaced()},
         {"loss": squared},
+        {"method": with_part(begin=lambda client: {}, finish=lambda client, reply: reply)},
         {"method": with_part(loss=lambda client, step, w: 0 * w.sum())},
         {"method": with_part(gradient=lambda client, step, g: g)},
         {"method": with_part(begin=lambda client: {}, after_step=lambda client, step: {})},
         {"local": Local(batch=4, optimizer=sgd(0.1), augment=lambda inputs, keys: inputs)},
     ],
-    ids=["model", "layer", "module hook", "forward", "loss", "loss hook", "gradient", "after_step", "augment"],
+    ids=["model", "layer", "module hook", "forward", "loss", "begin", "loss hook", "gradient", "after_step", "augment"],
 )
 def test_code_of_others_is_recorded_only_if_asked(mine):
     assert not started(**mine).engine.record
     assert started(**mine, record=True).engine.record
     assert started().engine.record
     assert not started(record=False).engine.record
+
+
+class Attention(nn.TransformerEncoderLayer):
+    pass
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        functools.wraps(F.cross_entropy)(squared.__class__(squared.__code__, squared.__globals__)),
+        Loss(),
+        Loss().__call__,
+        functools.partial(squared),
+        functools.partial(F.cross_entropy, weight=squared),
+        Partial(F.cross_entropy, reduction="none"),
+        Attention,
+    ],
+    ids=["wraps", "func", "method", "partial", "argument", "partial's class", "class"],
+)
+def test_what_calls_itself_torchs_is_not_taken_for_it(code):
+    assert not replay._known(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        F.cross_entropy,
+        functools.partial(F.cross_entropy, reduction="none"),
+        nn.Linear,
+        nn.MSELoss(),
+        torch.tanh,
+        nn.ReLU().forward,
+    ],
+)
+def test_torchs_own_is_known(code):
+    assert replay._known(code)
+
+
+def test_modules_that_were_changed_are_not_pure(monkeypatch):
+    assert not started(model=turned()).engine.record
+    assert not started(loss=hooked_loss()).engine.record
+    assert started(loss=nn.CrossEntropyLoss(reduction="none")).engine.record
+    layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True, activation=lambda x: x)
+    assert not replay._plain(layer)
+    assert replay._plain(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True))
+    handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, outputs: None)
+    assert not started().engine.record
+    handle.remove()
+    assert started().engine.record
+    forward = nn.Tanh.forward
+    monkeypatch.setattr(nn.Tanh, "forward", lambda self, inputs: forward(self, inputs))
+    assert not started().engine.record
+
+
+def test_large_models_are_recorded_only_if_asked(monkeypatch):
+    size = sum(p.numel() for p in small().parameters())
+    monkeypatch.setattr(trainer, "_RECORDED", size)
+    assert started().engine.record
+    monkeypatch.setattr(trainer, "_RECORDED", size - 1)
+    assert not started().engine.record
+    assert started(record=True).engine.record
+
+
+class Clipping(nn.Module):
+    """Leaves torch and comes back: what it finds there could become a part of a recording."""
+
+    def __init__(self, how) -> None:
+        super().__init__()
+        self.first, self.second, self.how = nn.Linear(6, 3), nn.Linear(6, 3), how
+
+    def forward(self, x):
+        if self.how == "numpy":
+            return self.first(torch.from_numpy(x.numpy().clip(-1, 1)))
+        if self.how == "list":
+            return (
+                self.first(x) * torch.tensor([1.0 if v > 0 else 0.5 for v in x[:, 0].tolist()], dtype=x.dtype)[:, None]
+            )
+        mine = x[:, 0] > 0
+        found = x.new_zeros(len(x), 3).index_put((mine,), self.first(x[mine]))
+        return found.index_put((~mine,), self.second(x[~mine]))
+
+
+@pytest.mark.parametrize("how", ["numpy", "list", "mask"])
+def test_no_number_of_a_batch_becomes_part_of_a_recording(how, at_once):
+    assert_same(started(model=fresh(Clipping(how)), record=True), started(model=fresh(Clipping(how)), record=False))
 
 
 def test_what_else_a_users_model_does_is_done_at_every_step_unless_asked(at_once, replayed):

@@ -22,7 +22,7 @@ from counterpoise.engine.devices import put
 from counterpoise.engine.graphs import Compiled, Recording
 from counterpoise.engine.network import Network
 from counterpoise.engine.replay import Replays
-from counterpoise.engine.trees import aligned, fill, leaves, on, own, select, where
+from counterpoise.engine.trees import aligned, fill, form, leaves, on, own, select, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -110,21 +110,29 @@ class Chunk:
 
 
 class Replayed(Chunk):
-    """The same on a CPU: steps whose batches have a form that has been met often are replayed."""
+    """The same on a CPU: steps on batches of shapes that have been met often are replayed."""
 
     def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
         super().__init__(backend, samples, fixed)
         self.leaves = list(leaves((self.shared, self.stake)))
 
+    def begin(self) -> Cursor:
+        cursor: Cursor = own(super().begin())  # laid out as a step leaves it, not one row for all
+        self.laid = form(((self.shared, self.stake), cursor.carry))
+        return cursor
+
     def step(self, cursor: Cursor) -> Cursor:
-        now, move = self.fixed.script.at(cursor.step), partial(self.move, self.program.step)
+        now, move, replays = (
+            self.fixed.script.at(cursor.step),
+            partial(self.move, self.program.step),
+            self.backend.replays,
+        )
         arguments = ((self.shared, self.stake), cursor.carry, now)
-        form = tuple(t if t is None else t.shape for t in now)
-        replays = self.backend.replays
-        replays.meet([form])
-        if form in replays.due:
-            replays.record(form, move, *arguments)
-        replay = replays.get(form)
+        shapes = tuple(t if t is None else t.shape for t in now)
+        replays.meet([shapes])
+        if shapes in replays.due:
+            replays.record(shapes, move, *arguments)
+        replay = replays.get(shapes, self.laid)
         return Cursor(cursor.step + 1, replay(self.leaves, *arguments[1:]) if replay else move(*arguments))
 
 

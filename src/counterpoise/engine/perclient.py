@@ -20,7 +20,7 @@ from counterpoise.engine.client import Carry, Program, Sent, Shared, Stake
 from counterpoise.engine.devices import put
 from counterpoise.engine.network import Network
 from counterpoise.engine.replay import Replays
-from counterpoise.engine.trees import leaves, select, stack
+from counterpoise.engine.trees import form, leaves, select, stack
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
 
@@ -73,8 +73,8 @@ class PerClient:
                 survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
                 if self._replays.of(job.samples):
                     self._replays.meet(chain.from_iterable(chain.from_iterable(passes.counts)))
-                    if not futures:
-                        self._record(some, select(stakes, 0), passes)
+                    if not futures and self._replays.due:  # no client trains meanwhile: torch would record it too
+                        self._pool.submit(self._record, some, select(stakes, 0), passes).result()
                 for row, place in enumerate(places.tolist()):
                     futures[place] = self._pool.submit(
                         self._train, some, select(stakes, row), survey, passes, row, failed
@@ -87,8 +87,8 @@ class PerClient:
             raise
 
     def _record(self, job: Job, stake: Stake, passes: Batches) -> None:
-        """Record steps on as many samples as have been met often. No client trains meanwhile: torch would record it too."""
-        for size in self._replays.due:
+        """Record steps on one of the numbers of samples that have been met often, in a thread as they train in."""
+        for size in self._replays.due[:1]:
             if isinstance(size, int) and size <= passes.rows.shape[-1]:
                 network = Network(self._module, self._layout, self._keyed, train=True)
                 step = partial(_stepped, self.program, network, passes)
@@ -117,12 +117,12 @@ class PerClient:
             steps = sum(len(counts[row]) for counts in passes.counts)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
             taken, fixed = 0, list(leaves((shared, stake)))
-            recorded = self._replays.of(job.samples)
+            laid = form(((shared, stake), carry)) if self._replays.of(job.samples) else None
             for epoch, counts in enumerate(passes.counts):
                 for step, count in enumerate(counts[row]):
                     self._go_on(failed)
                     picked = passes.at(row, epoch, step, count)
-                    if recorded and (replay := self._replays.get(count)):
+                    if laid and (replay := self._replays.get(count, laid)):
                         carry = replay(fixed, carry, picked)
                     else:
                         carry = _stepped(program, network, passes, (shared, stake), carry, picked)

@@ -7,10 +7,14 @@ recording that does not is refused.
 
 from __future__ import annotations
 
+import gc
 import logging
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -19,7 +23,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from counterpoise.engine.client import Program
-from counterpoise.engine.trees import leaves, on, own, replaced
+from counterpoise.engine.trees import form, leaves, on, replaced
 from counterpoise.federation.samples import Samples
 
 __all__ = ["Replays", "pure"]
@@ -28,12 +32,14 @@ log = logging.getLogger(__name__)
 
 _MOST = 64
 """Recordings of one backend. torch keeps about a MiB of each for as long as the process lives."""
+_ONE_AT_A_TIME = threading.Lock()
+"""torch changes its modules while it records."""
 aten = torch.ops.aten
 Step = Callable[[Any, Any, Any], Any]
 
 
 class Replay:
-    """``step(fixed, carry, given)`` of trees of tensors to the next carry, for tensors of these shapes; it must be pure.
+    """``step(fixed, carry, given)`` of trees of tensors to the next carry, for tensors of this form; it must be pure.
 
     Whatever cannot be recorded (a branch on a tensor's value, an operation that torch's interpreter does not know) raises
     what torch says to it.
@@ -44,10 +50,15 @@ class Replay:
             self._carry = step(*replaced(arguments, tensors))
             return tuple(leaves(self._carry))
 
-        # Copies: of a tensor that is there twice, torch would not tell which one is used.
-        traced = make_fx(run, {aten.max_pool2d_with_indices.default: _pooled})(*leaves(own(arguments)))
-        self._carry = on(torch.device("meta"), self._carry)  # its form; the numbers of the recording may go
+        self.form = form(arguments[:2])
+        # Without numbers, so that none can become a part of the recording. Of a tensor that is there twice torch would not
+        # tell which one is used: so each comes as a view of its own.
+        record = make_fx(run, {aten.max_pool2d_with_indices.default: _pooled}, "fake", _allow_non_fake_inputs=True)
+        traced = record(*(tensor.detach() for tensor in leaves(arguments)))
+        self._carry = on(torch.device("meta"), self._carry)
         self._operations = _scripted(traced)
+        del traced
+        gc.collect()  # what torch leaves of it holds the samples
 
     def __call__(self, fixed: Sequence[Tensor], carry: Any, given: Any) -> Any:
         """`fixed` comes as its leaves, as it is the same over many steps."""
@@ -57,7 +68,7 @@ class Replay:
 
 
 class Replays:
-    """The recordings of a backend's steps by the form of their batches, each made when its form has been met `often`."""
+    """The recordings of a backend's steps by what batches they are for, each made when it has been met `often`."""
 
     def __init__(self, often: int, on: bool) -> None:
         self._often, self._on = often, on
@@ -71,44 +82,57 @@ class Replays:
             self._samples = samples
         return self._on and samples is self._samples
 
-    def meet(self, forms: Iterable[Hashable]) -> None:
-        self._met.update(forms)
+    def meet(self, batches: Iterable[Hashable]) -> None:
+        self._met.update(batches)
 
     @property
     def due(self) -> list[Hashable]:
-        """The forms that are to be recorded."""
+        """What is to be recorded."""
         if len(self._known) >= _MOST:
             return []
-        return [form for form, times in self._met.items() if times > self._often and form not in self._known]
+        return [batch for batch, times in self._met.items() if times > self._often and batch not in self._known]
 
-    def get(self, form: Hashable) -> Replay | None:
-        return self._known.get(form)
+    def get(self, batch: Hashable, laid: Any) -> Replay | None:
+        """The recording for such batches, if fixed tensors and carry are of the `form` that it was made for: a part may broadcast others later."""
+        replay = self._known.get(batch)
+        return replay if replay is not None and replay.form == laid else None
 
-    def record(self, form: Hashable, step: Step, fixed: Any, carry: Any, given: Any) -> None:
+    def record(self, batch: Hashable, step: Step, fixed: Any, carry: Any, given: Any) -> None:
         """Record a step and try it. Where torch cannot record it, or it then gives other numbers, nothing is recorded any more."""
         if not self._on:
             return
         try:
-            replay = Replay(step, fixed, carry, given)
-            fixed, carry = _apart((fixed, carry))
-            shown = carry
-            for _ in range(2):
-                carry, shown = step(fixed, carry, given), replay(list(leaves(fixed)), shown, given)
-            same = all(torch.equal(a, b) for a, b in zip(leaves(carry), leaves(shown), strict=True))
-            reason = "" if same else "a recording gave other numbers"
+            with _ONE_AT_A_TIME:
+                replay = Replay(step, fixed, carry, given)
+            reason = "" if _faithful(replay, step, fixed, carry, given) else "a recording gave other numbers"
         except Exception as error:  # whatever torch says to a user's model; the step itself is still there
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
+            lines = [line.strip() for line in str(error).strip().split("\n")]
+            reason = (
+                next((line for line in lines if line.startswith("RuntimeError: ")), lines[0]) or type(error).__name__
+            )
         if reason:
             log.info("Steps are not recorded, because: %s.", reason.rstrip("."))
             self._on = False
         else:
-            self._known[form] = replay
+            self._known[batch] = replay
 
 
-def _apart(tree: Any) -> Any:
-    """A tree whose tensors differ: at the start of training several are equal, and one taken for another would not be seen."""
-    shifted = [t + k * 1e-3 if t.is_floating_point() else t for k, t in enumerate(leaves(tree), 1)]
-    return replaced(tree, shifted)
+def _faithful(replay: Replay, step: Step, fixed: Any, carry: Any, given: Any) -> bool:
+    """Whether a replay gives what the step gives over two steps, the second on the batch turned round.
+
+    On numbers that differ in every tensor: when training starts several are equal, and one taken for another would not be seen.
+    """
+    fixed, carry = replaced((fixed, carry), [_shifted(t, k) for k, t in enumerate(leaves((fixed, carry)), 1)])
+    turned = replaced(given, [t.flip(-1) if t.ndim else t for t in leaves(given)])
+    shown = carry
+    for batch in (given, turned):
+        carry, shown = step(fixed, carry, batch), replay(list(leaves(fixed)), shown, batch)
+    pairs = zip(leaves(carry), leaves(shown), strict=True)
+    return all(a.dtype == b.dtype and bool(((a == b) | (a != a) & (b != b)).all()) for a, b in pairs)
+
+
+def _shifted(tensor: Tensor, place: int) -> Tensor:
+    return tensor + 1e-3 * place if tensor.is_floating_point() and tensor.is_contiguous() else tensor
 
 
 def _scripted(traced: GraphModule) -> Callable[..., tuple[Tensor, ...]]:
@@ -133,7 +157,7 @@ def _pooled(
 ) -> tuple[Tensor, Tensor]:
     """Maxima of 2 x 2 and where they lie, without branches, which torch's own loop takes at every number: 2 to 3 times faster.
 
-    Of equal numbers it takes the first, row by row, as torch does.
+    Of equal numbers it takes the first, row by row, as torch does; of several NaN it may take another.
     """
     height, width = x.shape[-2:]
     plain = set(kernel) == {2} and set(stride) <= {2} and set(padding) == {0} and set(dilation) == {1} and not ceil
@@ -151,15 +175,35 @@ def _pooled(
 
 
 _PURE = ("counterpoise", "torch", "torchvision")
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 def pure(program: Program, module: nn.Module) -> bool:
-    """Whether all that a step runs is torch's or ours, and so does nothing but compute."""
-    hooks = [hook for part in program.parts for hook in (part.loss, part.gradient, part.after_step) if hook]
-    local = program.local
-    code = [program.loss, local.optimizer.update, *filter(None, [local.augment]), *hooks, *map(type, module.modules())]
-    known = all(str(getattr(getattr(c, "func", c), "__module__", "")).split(".")[0] in _PURE for c in code)
-    return known and not any(
-        child._forward_hooks or child._forward_pre_hooks or child._backward_hooks or "forward" in vars(child)
-        for child in module.modules()
-    )
+    """Whether all that recorded steps run is torch's or ours, and so does nothing but compute."""
+    parts, local = program.parts, program.local
+    hooks = [hook for part in parts for hook in (part.begin, part.loss, part.gradient, part.after_step) if hook]
+    code = [program.loss, local.optimizer.update, *filter(None, [local.augment]), *hooks]
+    modules = [child for top in (module, *code) if isinstance(top, nn.Module) for child in top.modules()]
+    everywhere = (getattr(nn.modules.module, f"_global{hooks}", {}) for hooks in _HOOKS)
+    return not any(everywhere) and all(map(_known, code)) and all(map(_plain, modules))
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module is what its class makes of it, and that torch's or ours."""
+    own = vars(module)
+    functions = [value for value in own.values() if isinstance(value, FunctionType | MethodType | partial)]
+    hooked = "forward" in own or any(getattr(module, hooks, {}) for hooks in _HOOKS)
+    return not hooked and all(map(_known, (type(module), type(module).forward, *functions)))
+
+
+def _known(code: Any) -> bool:
+    """Whether a function, a method, a class or an object that can be called is torch's or ours."""
+    if type(code) is partial:
+        return all(map(_known, filter(callable, (code.func, *code.args, *code.keywords.values()))))
+    if isinstance(code, MethodType):
+        return _known(code.__func__) and _known(type(code.__self__))
+    if isinstance(code, FunctionType):  # where it was written: what it calls its module may be another's
+        home = code.__globals__.get("__name__")
+    else:
+        home = getattr(code if isinstance(code, type | BuiltinFunctionType) else type(code), "__module__", None)
+    return str(home).split(".")[0] in _PURE

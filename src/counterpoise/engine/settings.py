@@ -57,8 +57,8 @@ class Engine:
     onednn: bool | None = None
     """On a CPU, let torch use oneDNN; by default not on ARM, where it made every one of our models slower, up to twice."""
     record: bool | None = None
-    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default where a
-    step runs code of torch and of this package only; true for models and hooks of your own that are pure functions of tensors,
+    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default for
+    models of at most 4 million parameters where a step runs code of torch and of this package only; true for models and hooks of your own that are pure functions of tensors,
     as whatever else they do (count, print) is not done again."""
     store_gib: float = 4.0
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
@@ -111,11 +111,12 @@ class Engine:
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
-    def resolve(self, cohort: int, numbers: int, stacks: bool = False, pure: bool = False) -> Engine:
+    def resolve(self, cohort: int, numbers: int, stacks: bool = False, records: bool = False) -> Engine:
         """This setting with every open choice made.
 
         `numbers` is how many a client's model or batch holds, the greater; `stacks` whether a CPU too had better train
-        clients as one batch; `pure` whether a step is known to do nothing but compute.
+        clients as one batch; `records` whether steps are known to do nothing but compute, and gain
+        by being recorded.
         """
         device, kind = self.place, torch.device(self.place).type
         backend = self.backend
@@ -140,7 +141,7 @@ class Engine:
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
             chunk=self.chunk or chunk(kind, cohort, numbers),
-            record=kind == "cpu" and (pure if self.record is None else self.record),
+            record=kind == "cpu" and (records if self.record is None else self.record),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 

@@ -58,6 +58,10 @@ RESERVED = (
 log = logging.getLogger(__name__)
 
 
+_RECORDED = 2**22
+"""Parameters up to which steps are recorded unasked: those of larger models are long, take seconds to record and hardly gain."""
+
+
 class Trainer:
     """All that local training and evaluation need; `cohort` is how many clients it trains at once."""
 
@@ -105,7 +109,8 @@ class Trainer:
             most = max(1, min(asked.chunk or chunk("cpu", share, numbers), share))
             typical = _typical(steps, share)
             together = stacks(self.program, module, federation, self.traits.keyed, typical, most, batch)
-        self.engine = asked.resolve(cohort, numbers, together, pure(self.program, module))
+        records = self.layout.size <= _RECORDED and pure(self.program, module)
+        self.engine = asked.resolve(cohort, numbers, together, records)
         if self.traits.unkeyed:
             log.warning(
                 "The model draws random numbers that cannot be keyed by client: the run repeats only for this backend and chunk."

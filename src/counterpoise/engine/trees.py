@@ -12,6 +12,7 @@ __all__ = [
     "aligned",
     "cat",
     "fill",
+    "form",
     "leaves",
     "on",
     "own",
@@ -31,7 +32,7 @@ def _map(function: Callable[..., Any], *trees: Any) -> Any:
     if isinstance(first, Tensor):
         return function(*trees)
     if isinstance(first, dict):
-        return {name: _map(function, *(tree[name] for tree in trees)) for name in first}
+        return {name: _map(function, *(tree[name] for tree in trees)) for name in sorted(first)}
     if isinstance(first, tuple):
         items = [_map(function, *column) for column in zip(*trees, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else tuple(items)
@@ -39,12 +40,21 @@ def _map(function: Callable[..., Any], *trees: Any) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:
-    """The tensors of a tree, in its order."""
+    """The tensors of a tree, in its order; those of a dictionary in that of their names, as hooks give them in any."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict | tuple):
-        for branch in tree.values() if isinstance(tree, dict) else tree:
+        for branch in (tree[name] for name in sorted(tree)) if isinstance(tree, dict) else tree:
             yield from leaves(branch)
+
+
+def form(tree: Any) -> Any:
+    """All of a tree but its numbers: names, shapes, strides, types."""
+    if isinstance(tree, dict):
+        return tuple((name, form(tree[name])) for name in sorted(tree))
+    if isinstance(tree, tuple):
+        return tuple(map(form, tree))
+    return (tree.shape, tree.stride(), tree.dtype) if isinstance(tree, Tensor) else tree
 
 
 def replaced(tree: Any, tensors: Sequence[Tensor]) -> Any:
