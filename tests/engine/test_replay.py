@@ -45,7 +45,16 @@ def replayed(monkeypatch):
 
 
 def started(
-    method=None, model=None, backend="per-client", record=None, shape=(6,), local=None, cohort=6, server=False, **others
+    method=None,
+    model=None,
+    backend="per-client",
+    record=None,
+    shape=(6,),
+    local=None,
+    cohort=6,
+    server=False,
+    dtype="float64",
+    **others,
 ) -> Simulation:
     return Simulation(
         method or avg(),
@@ -54,7 +63,7 @@ def started(
         cohort=cohort,
         seed=3,
         local=local or Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
-        engine=double(backend=backend, record=record, threads=2),
+        engine=double(backend=backend, record=record, threads=2, dtype=dtype),
         **others,
     )
 
@@ -145,27 +154,32 @@ def test_equal_tensors_are_told_apart(at_once):
     assert [t.tolist() for t in found] == [[5.0] * 3, pytest.approx([8.9] * 3)]
 
 
-@pytest.mark.parametrize("wrong", [0, 1, 2])
+@pytest.mark.parametrize("wrong", [0, 1, 2, "batch"])
 def test_a_recording_that_takes_one_tensor_for_another_is_refused(wrong, monkeypatch):
     """Even where both hold the same numbers when it is made."""
-    call = replay.Replay.__call__
+    call, batch = replay.Replay.__call__, (torch.arange(3.0),)
 
     def confused(self, fixed, carry, given):
+        if wrong == "batch":
+            return call(self, fixed, carry, batch)
         tensors = [fixed[0], *carry]
         tensors[wrong] = tensors[(wrong + 1) % 3]
         return call(self, tensors[:1], tuple(tensors[1:]), given)
 
+    def step(fixed, carry, given):
+        return carry[1], 2 * carry[0] + 3 * fixed[0] + given[0]
+
     monkeypatch.setattr(replay.Replay, "__call__", confused)
     start, replays = torch.ones(3), replay.Replays(0, True)
-    replays.record(
-        "form", lambda fixed, carry, given: (carry[1], 2 * carry[0] + 3 * fixed[0]), (start,), (start, start), ()
-    )
+    replays.record("form", step, (start,), (start, start), batch)
     assert not replays._known
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_model_of_one_tensor_is_replayed_from_its_first_step(backend, at_once, replayed):
-    """Under `vmap` a chunk begins with one row for all its clients."""
+def test_a_model_of_one_tensor_is_replayed_from_its_first_step(backend, monkeypatch, replayed):
+    """Under `vmap` a chunk begins with one row for all its clients; recorded is a later step."""
+    for module in (perclient, batched):
+        monkeypatch.setattr(module, "_OFTEN", 3)
 
     def make(record):
         model = net(nn.Conv2d(1, 3, 8, bias=False), nn.Flatten())
@@ -184,10 +198,10 @@ def told(state):
 def test_what_is_broadcast_is_known_by_its_names(backend, broadcast, at_once, replayed):
     def apply(round):
         v = 0.9 * round.state["v"] + 0.1 * round.combined
-        return round.but(model=round.model + round.combined, state={"m": round.state["m"] + v, "v": v})
+        return round.but(model=round.model + round.combined, state={"v": v, "m": round.state["m"] + v})
 
     def server_state(w):
-        return {"v": torch.zeros_like(w), "m": torch.zeros_like(w)}
+        return {"m": torch.zeros_like(w), "v": torch.zeros_like(w)}
 
     part = Part("direction", server_state=server_state, broadcast=broadcast, apply=apply)
     method = replace(METHODS.make("fedbac", strength=0.5, align="update", reliability="none"), update=(part,))
@@ -199,7 +213,7 @@ def test_a_recording_is_made_in_a_thread_as_clients_train_in(at_once, replayed):
     """Autocast is the calling thread's own: clients do not train in it."""
 
     def make(record):
-        simulation = started(model=small().float(), record=record)
+        simulation = started(record=record, dtype="float32")
         with torch.autocast("cpu", dtype=torch.bfloat16):
             simulation.advance()
         return simulation
