@@ -209,6 +209,18 @@ def test_what_is_broadcast_is_known_by_its_names(backend, broadcast, at_once, re
     assert len(replayed) > 5
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_memo_that_is_laid_out_anew_after_a_pass(backend, at_once, replayed):
+    method = with_part(
+        begin=lambda client: {"m": client.start.new_zeros(2, 3)},
+        gradient=lambda client, step, g: g + 0.01 * client.memo["m"].reshape(-1)[1],
+        after_epoch=lambda client, w: {"m": w[:6].view(3, 2).T},
+    )
+    simulation = started(method, backend=backend, record=True)
+    assert_same(simulation, started(method, backend=backend, record=False))
+    assert len(replayed) > 5
+
+
 def test_a_recording_is_made_in_a_thread_as_clients_train_in(at_once, replayed):
     """Autocast is the calling thread's own: clients do not train in it."""
 

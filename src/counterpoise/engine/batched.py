@@ -117,7 +117,17 @@ class Replayed(Chunk):
         self.leaves = list(leaves((self.shared, self.stake)))
 
     def begin(self) -> Cursor:
-        cursor: Cursor = own(super().begin())  # laid out as a step leaves it, not one row for all
+        return self._laid(super().begin())
+
+    def survey(self, cursor: Cursor) -> Cursor:
+        return self._laid(super().survey(cursor))
+
+    def end_epoch(self, cursor: Cursor) -> Cursor:
+        return self._laid(super().end_epoch(cursor))
+
+    def _laid(self, cursor: Cursor) -> Cursor:
+        """Laid out as a step leaves it: not one row for all."""
+        cursor = own(cursor)
         self.laid = form(((self.shared, self.stake), cursor.carry))
         return cursor
 

@@ -73,8 +73,11 @@ class PerClient:
                 survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
                 if self._replays.of(job.samples):
                     self._replays.meet(chain.from_iterable(chain.from_iterable(passes.counts)))
-                    if not futures and self._replays.due:  # no client trains meanwhile: torch would record it too
-                        self._pool.submit(self._record, some, select(stakes, 0), passes).result()
+                    width = passes.rows.shape[-1]
+                    # One a round, and while no client trains: torch would record it too.
+                    fit = [due for due in self._replays.due if isinstance(due, int) and due <= width]
+                    for size in fit[:1] if not futures else ():
+                        self._pool.submit(self._record, size, some, select(stakes, 0), passes).result()
                 for row, place in enumerate(places.tolist()):
                     futures[place] = self._pool.submit(
                         self._train, some, select(stakes, row), survey, passes, row, failed
@@ -86,15 +89,12 @@ class PerClient:
                 future.cancel()
             raise
 
-    def _record(self, job: Job, stake: Stake, passes: Batches) -> None:
-        """Record steps on one of the numbers of samples that have been met often, in a thread as they train in."""
-        for size in self._replays.due[:1]:
-            if isinstance(size, int) and size <= passes.rows.shape[-1]:
-                network = Network(self._module, self._layout, self._keyed, train=True)
-                step = partial(_stepped, self.program, network, passes)
-                with torch.no_grad():
-                    carry = self.program.begin(job.shared, stake)
-                    self._replays.record(size, step, (job.shared, stake), carry, passes.at(0, 0, 0, size))
+    def _record(self, size: int, job: Job, stake: Stake, passes: Batches) -> None:
+        """Record steps on so many samples, in a thread as they train in."""
+        step = partial(_stepped, self.program, Network(self._module, self._layout, self._keyed, train=True), passes)
+        with torch.no_grad():
+            carry = self.program.begin(job.shared, stake)
+            self._replays.record(size, step, (job.shared, stake), carry, passes.at(0, 0, 0, size))
 
     def _train(
         self,
@@ -117,8 +117,9 @@ class PerClient:
             steps = sum(len(counts[row]) for counts in passes.counts)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
             taken, fixed = 0, list(leaves((shared, stake)))
-            laid = form(((shared, stake), carry)) if self._replays.of(job.samples) else None
+            recorded = self._replays.of(job.samples)
             for epoch, counts in enumerate(passes.counts):
+                laid = form(((shared, stake), carry)) if recorded else None
                 for step, count in enumerate(counts[row]):
                     self._go_on(failed)
                     picked = passes.at(row, epoch, step, count)
