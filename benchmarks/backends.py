@@ -58,8 +58,8 @@ def on_a_cpu(many: int) -> dict[str, Any]:
                 arms = {name: Ours(work, data, model, "cpu", None, **given) for name, given in options.items()}
                 taken = arms.pop("auto").simulation.engine.backend
                 steps = [work.epochs * -(-len(rows) // work.batch) for rows in data.rows]
-                for arm in arms.values():  # until steps are recorded: after 2,000 of clients, after 200 of chunks
-                    arm.run(1 + max(200 // max(steps), 2000 // sum(steps)))
+                for arm in arms.values():  # until steps are recorded: after 5,000 of clients, after 200 of chunks
+                    arm.run(1 + max(200 // max(steps), 5000 // sum(steps)))
                 times = turns(arms, many, 1, lambda name: None)
                 parameters = sum(p.numel() for p in model.parameters())
                 name = f"{parameters} parameters, {clients} {'unequal' if spread else 'equal'}"

@@ -27,8 +27,8 @@ from counterpoise.engine import RoundRecord, Simulation
 from counterpoise.federation import Samples
 
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
-WARM = {"cpu": 12, "cuda": 3}
-"""Rounds before anything is timed: a CPU records its steps after 2,000, some 180 of them a round."""
+WARM = {"cpu": 29, "cuda": 3}
+"""Rounds before anything is timed: a CPU records its steps after 5,000, some 180 of them a round."""
 
 
 def data(clients: int) -> cp.Federation:

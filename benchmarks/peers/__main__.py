@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument(
         "--warm",
         type=int,
-        help="rounds of an arm of ours before it is timed [default: 2; on a CPU, which records steps after 2,000, 25]",
+        help="rounds of an arm of ours before it is timed [default: 2; on a CPU, which records steps after 5,000, 60]",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", help="only arms with this in their name; may be given again")
@@ -212,7 +212,7 @@ def main() -> None:
     if asked.device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU here; use --device cpu")
     if asked.warm is None:
-        asked.warm = 25 if asked.device == "cpu" else 2
+        asked.warm = 60 if asked.device == "cpu" else 2
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     ways = arms(asked.device, asked.threads, asked.engine)
     if asked.only:
