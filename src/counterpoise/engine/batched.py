@@ -132,11 +132,8 @@ class Replayed(Chunk):
         return cursor
 
     def step(self, cursor: Cursor) -> Cursor:
-        now, move, replays = (
-            self.fixed.script.at(cursor.step),
-            partial(self.move, self.program.step),
-            self.backend.replays,
-        )
+        replays, move = self.backend.replays, partial(self.move, self.program.step)
+        now = self.fixed.script.at(cursor.step)
         arguments = ((self.shared, self.stake), cursor.carry, now)
         shapes = tuple(t if t is None else t.shape for t in now)
         replays.meet([shapes])

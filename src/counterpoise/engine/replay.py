@@ -185,7 +185,7 @@ def pure(program: Program, module: nn.Module) -> bool:
     hooks = [hook for part in parts for hook in (part.begin, part.loss, part.gradient, part.after_step) if hook]
     code = [program.loss, local.optimizer.update, *filter(None, [local.augment]), *hooks]
     modules = [child for top in (module, *code) if isinstance(top, nn.Module) for child in top.modules()]
-    everywhere = (getattr(nn.modules.module, f"_global{hooks}", {}) for hooks in _HOOKS)
+    everywhere = (getattr(nn.modules.module, f"_global{kind}", {}) for kind in _HOOKS)
     return not any(everywhere) and all(map(_known, code)) and all(map(_plain, modules))
 
 
@@ -193,7 +193,7 @@ def _plain(module: nn.Module) -> bool:
     """Whether a module is what its class makes of it, and that torch's or ours."""
     own = vars(module)
     functions = [value for value in own.values() if isinstance(value, FunctionType | MethodType | partial)]
-    hooked = "forward" in own or any(getattr(module, hooks, {}) for hooks in _HOOKS)
+    hooked = "forward" in own or any(getattr(module, kind, {}) for kind in _HOOKS)
     return not hooked and all(map(_known, (type(module), type(module).forward, *functions)))
 
 

@@ -58,8 +58,9 @@ class Engine:
     """On a CPU, let torch use oneDNN; by default not on ARM, where it made every one of our models slower, up to twice."""
     record: bool | None = None
     """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default for
-    models of at most 4 million parameters where a step runs code of torch and of this package only; true for models and hooks of your own that are pure functions of tensors,
-    as whatever else they do (count, print) is not done again. Never where a model draws numbers that cannot be keyed."""
+    models of at most 4 million parameters where a step runs code of torch and of this package only; true for models and hooks
+    of your own that are pure functions of tensors, as whatever else they do (count, print) is not done again. Never where a
+    model draws numbers that cannot be keyed."""
     store_gib: float = 4.0
     """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
 

@@ -53,9 +53,7 @@ def stacks(
             why = _not_plain(program, module, layout, federation)
             if not why:
                 _try(program, module, layout, federation, keyed, batch)
-    except (
-        Exception
-    ) as error:  # whatever a user's model or hook says to it; a real mistake is told when it is made again
+    except Exception as error:  # whatever a user's model or hook says; a mistake is told when it is made again
         why = str(error.__cause__ or error).strip().split("\n")[0].rstrip(".") or type(error).__name__
     if why:
         log.info("Clients train one by one, where one batch of them would have been tried, because: %s.", why)
