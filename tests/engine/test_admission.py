@@ -22,8 +22,10 @@ from helpers import (
     without_probe,
 )
 
+from counterpoise.adversary import not_a_number
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.admission import admit, finite
+from counterpoise.engine.admission import BROKEN, admit, finite
+from counterpoise.engine.divergence import Streak
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -160,24 +162,91 @@ def test_bad_limits_are_refused_with_a_sentence(limits, sentence):
 # ---------------------------------------------------------------- divergence
 
 
-def test_when_most_updates_are_not_finite_the_run_has_diverged_and_nothing_changes():
+def broken(since, *places):
+    """An adversary: from a round on, these places of the cohort send NaN."""
+
     def adversary(round, cohort):
         updates = cohort.updates.clone()
-        if round == 2:
-            updates[:3] = math.nan
+        if round >= since:
+            updates[list(places)] = math.nan
         return Cohort(cohort.ids, updates, cohort.examples, cohort.steps)
 
-    simulation = pushed(adversary, method=fedavgm())
-    simulation.advance()
+    return adversary
+
+
+def test_most_updates_of_one_round_are_bad_replies_like_any_others():
+    simulation = pushed(broken(1, 0, 1, 2))
+    record = simulation.advance()
+    assert record.outcome.excluded == dict.fromkeys((0, 1, 2), BROKEN)
+    assert record.outcome.skipped == ""
+    assert float(simulation.server.model) == pytest.approx(mean_without(0, 1, 2), abs=1e-13)
+
+
+def test_a_round_without_a_usable_reply_is_skipped_and_says_why():
+    record = pushed(broken(1, 0, 1, 2, 3, 4)).advance()
+    assert record.outcome.skipped == "no reply could be used: 5 of 5 because its update holds NaN or infinity"
+
+
+def test_when_most_clients_send_nan_for_three_rounds_the_run_has_diverged_and_nothing_changes():
+    simulation = pushed(broken(2, 0, 1, 2), method=fedavgm())
+    run(simulation, 3)
     model = simulation.server.model.clone()
     velocity = simulation.server.state["server-momentum"]["velocity"].clone()
-    with pytest.raises(
-        Diverged, match=r"Training diverged: the updates of 3 of 5 clients are not finite\. Lower the learning rate"
-    ):
+    sentence = (
+        r"Training diverged: in the last 3 rounds the updates of 3 of the 5 clients heard were NaN or infinite\. "
+        r"Lower the learning rate \(local\.optimizer\.lr\)"
+    )
+    with pytest.raises(Diverged, match=sentence):
         simulation.advance()
     assert torch.equal(simulation.server.model, model)
     assert torch.equal(simulation.server.state["server-momentum"]["velocity"], velocity)
-    assert simulation.round == 1
+    assert simulation.round == 3
+
+
+def streak(*rounds):
+    """Of rounds given as (clients that sent NaN, clients that did not)."""
+    found = Streak()
+    for bad, good in rounds:
+        found = found.after([*bad, *good], dict.fromkeys(bad, BROKEN) | dict.fromkeys(good, "it claims no data"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rounds", "population", "diverged"),
+    [
+        ([([0, 1], [2])] * 3, 3, True),
+        ([([0, 1], [2])] * 2, 3, False),
+        ([([0, 1], [2])] * 50, 4, False),  # the same two of four
+        ([([0, 1], [2])] * 2 + [([0], [1, 2])] + [([0, 1], [2])] * 2, 3, False),  # not in a row
+        ([([0, 1], [2]), ([0, 1], [3]), ([0, 1], [4]), ([0, 1], [5])], 3, False),  # most clients are well
+        ([([0, 1], [2]), ([], []), ([0, 1], [2]), ([], []), ([0, 1], [2])], 3, True),  # silence says nothing
+        ([(range(29), [])] * 9, 1000, False),
+        ([(range(30), [])] * 3, 1000, True),
+    ],
+)
+def test_only_a_majority_of_distinct_clients_over_several_rounds_is_divergence(rounds, population, diverged):
+    assert bool(streak(*rounds).sentence(population)) == diverged
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_sampled_minority_that_sends_nan_never_ends_a_run(seed):
+    """Three of thirty clients, three a round: two of them are often sampled together."""
+    centres = [float(i) for i in range(30)]
+    simulation = Simulation(
+        fedavg(),
+        quadratics([1.0] * 30, centres, counts=[1] * 30),
+        Point(0.0),
+        loss=half_square,
+        local=Local(batch=100, steps=1, optimizer=sgd(1.0)),
+        cohort=3,
+        seed=seed,
+        adversary=not_a_number(fraction=0.1),
+        engine=double(),
+    )
+    records = [simulation.advance() for _ in range(100)]
+    most = [record for record in records if sum(why == BROKEN for why in record.outcome.excluded.values()) > 1]
+    assert most, "no round of this seed would have ended the run"
+    assert all(record.outcome.skipped == "" for record in records if len(record.outcome.excluded) < 3)
 
 
 def test_half_of_the_updates_is_not_most():
@@ -195,7 +264,7 @@ def test_half_of_the_updates_is_not_most():
 def test_a_learning_rate_that_is_too_high_is_told(backend):
     simulation = descend(avg(), (10.0, 10.0), (4.0, -1.0), 160, lr=10.0, start=1.0, backend=backend)
     with pytest.raises(Diverged, match="Lower the learning rate"):
-        run(simulation, 3)
+        run(simulation, 6)
     assert bool(simulation.server.model.isfinite().all())
 
 
@@ -218,14 +287,12 @@ def test_a_diverged_round_keeps_the_clients_old_state():
         apply=lambda round: round.but(records={"m": round.records["m"] + 1}),
     )
 
-    def adversary(round, cohort):
-        return Cohort(cohort.ids, cohort.updates * (math.nan if round == 2 else 1), cohort.examples, cohort.steps)
-
-    simulation = pushed(adversary, method=fedavg().adding(local=part))
-    simulation.advance()
+    simulation = pushed(broken(2, 0, 1, 2, 3, 4), method=fedavg().adding(local=part))
+    run(simulation, 3)
+    before = [float(simulation.client_state["counts"][i]["n"]) for i in range(5)]
     with pytest.raises(Diverged):
         simulation.advance()
-    assert {float(simulation.client_state["counts"][i]["n"]) for i in range(5)} == {1.0}
+    assert [float(simulation.client_state["counts"][i]["n"]) for i in range(5)] == before
     assert {float(simulation.server.records["counts"][i]["m"]) for i in range(5)} == {1.0}
 
 

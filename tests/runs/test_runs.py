@@ -284,14 +284,25 @@ def test_own_objects_are_asked_for_again_and_checked_by_their_fingerprints(tmp_p
 
 def test_a_diverging_run_stops_says_so_and_keeps_what_was_good(tmp_path: Path) -> None:
     local = cp.Local(optimizer=cp.sgd(1e30))
-    with pytest.raises(cp.Diverged, match=r"Training diverged.*Lower the.*learning rate.*round 1;.*kept in") as caught:
+    with pytest.raises(cp.Diverged, match=r"Training diverged.*Lower the.*learning rate.*round 3;.*kept in") as caught:
         cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=3, local=local, out=tmp_path / "run")
     run = caught.value.run
     assert isinstance(run, cp.Run)
     assert run.status == "diverged"
     assert all(p.isfinite().all() for p in run.model.parameters())
-    with pytest.raises(cp.CounterpoiseError, match="diverged after round 0; resuming it would diverge again"):
+    with pytest.raises(cp.CounterpoiseError, match="diverged after round 2; resuming it would diverge again"):
         cp.resume(tmp_path / "run")
+
+
+def test_a_resumed_run_knows_the_rounds_in_which_most_clients_sent_nan(tmp_path: Path) -> None:
+    def settings(rounds: int) -> dict[str, Any]:
+        local = cp.Local(optimizer=cp.sgd(1e30))
+        return {"model": cp.models.mlp, "rounds": rounds, "local": local}
+
+    stop = {"on_round": lambda record: record.round == 2}
+    cp.simulate("fedavg", federation(), out=tmp_path / "run", **settings(3), **stop)
+    with pytest.raises(cp.Diverged, match=r"in the last 3 rounds .*This was in round 3;"):
+        cp.resume(tmp_path / "run", federation=federation())
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

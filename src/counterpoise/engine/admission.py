@@ -11,10 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Cohort
 
-__all__ = ["Limits", "admit", "finite"]
+__all__ = ["BROKEN", "Limits", "admit", "finite"]
+
+BROKEN = "its update holds NaN or infinity"
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,7 @@ def finite(values: Tensor) -> Tensor:
 
 
 def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
-    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold.
-
-    Exclusion must not hide a learning rate that is too high: when most updates are not finite,
-    training has diverged.
-    """
+    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold."""
     if not len(cohort):
         return cohort, {}, {}
     reports = {
@@ -65,14 +63,9 @@ def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[
     if not np.isfinite(norms).all():  # infinite also where only the squares are: far too long, then
         broken = (~finite(cohort.updates)).cpu().numpy()
     longest = limits.norm_ratio * _middle(norms[(norms > 0) & ~broken], 0.0)
-    if 2 * broken.sum() > len(cohort):
-        raise Diverged(
-            f"Training diverged: the updates of {broken.sum()} of {len(cohort)} clients are not finite. "
-            "Lower the learning rate (local.optimizer.lr)."
-        )
     most = limits.norm_ratio * _middle(steps[steps > 0], 1.0)
     bad = {
-        "its update holds NaN or infinity": broken,
+        BROKEN: broken,
         "the data count it claims is not a number": ~np.isfinite(claims),
         "it claims no data": claims <= 0,
         "the data count it claims is not whole": ~_whole(claims),

@@ -5,7 +5,8 @@ The same in the simulator and on Flower; it knows the world only through `counte
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections import Counter
+from collections.abc import Collection, Mapping, Set
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from counterpoise.engine.admission import Limits, admit
 from counterpoise.engine.client import Named
+from counterpoise.engine.divergence import Streak
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
@@ -50,6 +52,7 @@ class Server:
         self.records = {
             p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
         }
+        self.streak = Streak()
         self.whole = True
         """False from the first write of a round until the runtime has written all of it: not a state to keep."""
 
@@ -75,10 +78,18 @@ class Server:
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         left_out = dict(excluded or {})
         cohort, refused, claims = admit(cohort, self.limits)
+        streak = self.streak.after(claims, refused)
+        if diverged := streak.sentence(world.population):
+            raise Diverged(diverged)
         left_out |= refused
-        if not len(cohort):
-            return Outcome(claims, {}, left_out, skipped="no client could be heard")
-        round = Round(cohort, self.model, world)
+        outcome = self._take(Round(cohort, self.model, world), claims, left_out)
+        self.streak = streak
+        return outcome
+
+    def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Outcome:
+        """The admitted replies through every part."""
+        if not len(round.cohort):
+            return Outcome(claims, {}, left_out, skipped=_unheard(claims, left_out))
         state = dict(self.state)
         rows: Rows = {}
         notes: dict[str, dict[int, float]] = {}
@@ -148,6 +159,15 @@ class Server:
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
         shares = {client: effective[client] * product / length for client, product in products.items()}
         return effective if weights is not None else None, shares
+
+
+def _unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
+    """Why a round has nobody to go by."""
+    if not claims:
+        return "no client could be heard"
+    reasons = Counter(left_out[client] for client in claims)
+    told = ", ".join(f"{count} of {len(claims)} because {reason}" for reason, count in reasons.most_common())
+    return f"no reply could be used: {told}"
 
 
 def _without(round: Round, excluded: Mapping[int, str]) -> Round:

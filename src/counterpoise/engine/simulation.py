@@ -22,6 +22,7 @@ from counterpoise.engine.backend import Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.client import Loss, Sent, Shared
 from counterpoise.engine.devices import put
+from counterpoise.engine.divergence import Streak
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
 from counterpoise.engine.server import Outcome, Server
@@ -368,6 +369,13 @@ class Simulation(Trainer):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
     # ------------------------------------------------------------ state
+
+    def recall(self, records: Sequence[RoundRecord]) -> None:
+        """Take up what the server knows of the last rounds of a run that is gone on with."""
+        streak = Streak()
+        for record in records:
+            streak = streak.after(record.outcome.claims, record.outcome.excluded)
+        self.server.streak = streak
 
     def trained(self) -> nn.Module:
         """The server's model as a module of its own, in evaluation mode."""

@@ -135,6 +135,7 @@ class Folder:
         if writes:
             _rewrite(self.metrics, map(_metrics_line, records))
             _rewrite(self.clients, map(_clients_line, records))
+        simulation.recall(records)
         self.written = simulation.round
         return records, status
 
