@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["CounterpoiseError", "Diverged", "Interrupted", "unknown"]
+__all__ = ["CounterpoiseError", "Diverged", "Interrupted", "brief", "unknown"]
+
+_SHOWN = 200
+"""Characters of a value that a sentence shows."""
 
 
 class CounterpoiseError(ValueError):
@@ -25,6 +28,19 @@ class Interrupted(KeyboardInterrupt):
     signal: int = 2
 
 
+def brief(value: object) -> str:
+    """A value as a sentence shows it: cut where it is long, and named where it cannot be written at all.
+
+    >>> brief("fedprox"), brief(1 << 100_000)
+    ("'fedprox'", 'a value of type int that is too large to show')
+    """
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a value of type {type(value).__name__} that is too large to show"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
 def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> CounterpoiseError:
     """The error for a name that nothing answers to, with the nearest names that exist.
 
@@ -32,7 +48,7 @@ def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> C
     "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
     """
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     place = f" {where}" if where else ""
-    return CounterpoiseError(f"There is no {kind} {str(name)!r}{place}.{hint} Known: {', '.join(known)}.")
+    return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")

@@ -22,8 +22,10 @@ from torch import Tensor
 
 from counterpoise.engine.simulation import Simulation
 from counterpoise.engine.store import Store
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.files import replace_file, replace_text
+from counterpoise.runs.kept import Index, checked
+from counterpoise.texts import parse_json, read_text
 
 __all__ = ["SCHEMA", "Checkpoint", "read_index"]
 
@@ -135,21 +137,15 @@ def read_index(folder: Path) -> dict[str, Any]:
     """The checkpoint's own description, checked."""
     path = folder / "checkpoint.json"
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-        kinds = {"schema": int, "run": str, "round": int, "status": str, "state": str, "rows": dict}
-        complete = all(isinstance(index.get(name), kind) for name, kind in kinds.items())
+        index = parse_json(read_text(path), str(path))
     except FileNotFoundError:
         raise CounterpoiseError(
             f"There is no checkpoint in {folder}: the run was stopped before its first round, or is not one."
         ) from None
-    except (OSError, ValueError, AttributeError):
-        complete = False
-    if not complete:
-        raise CounterpoiseError(f"{path} is damaged or was not written by counterpoise. Start the run anew.")
-    if index["schema"] != SCHEMA:
-        raise CounterpoiseError(
-            f"{path} has schema {index['schema']}, and this version of counterpoise reads {SCHEMA}."
-        )
+    schema = index.get("schema") if isinstance(index, dict) else None
+    if schema != SCHEMA and type(schema) is int:
+        raise CounterpoiseError(f"{path} has schema {brief(schema)}, and this version of counterpoise reads {SCHEMA}.")
+    checked(Index, index, str(path))
     return index  # type: ignore[no-any-return]
 
 

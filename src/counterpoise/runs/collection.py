@@ -10,10 +10,10 @@ schema leave out what they do not hold.
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,12 @@ from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary
 from counterpoise.registry import flatten
-from counterpoise.runs.folder import SCHEMA, record
+from counterpoise.runs.folder import SCHEMA
 from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
+from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
+from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -123,7 +125,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 
 def _natural(text: str) -> list[tuple[int, str]]:
     """A key that puts seed-10 behind seed-9."""
-    return [(int(part or 0), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", text)]
+    return [(int(part or 0), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
@@ -131,11 +133,10 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
     config = path / _CONFIG
     try:
         if settings is None or config.exists():
-            settings = tomllib.loads(config.read_text(encoding="utf-8"))
+            settings = parse_toml(read_text(config), str(config))
     except FileNotFoundError:
         settings = _planned(path)
-    except (OSError, ValueError) as error:
-        raise CounterpoiseError(f"{config} cannot be read: {error}.") from None
+    checked(Settings, dict(settings), str(config))
     records = list(_records(path))
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
@@ -156,47 +157,35 @@ def _planned(path: Path) -> Mapping[str, Any]:
 def _records(path: Path) -> Iterator[RoundRecord]:
     clients = {line["round"]: line for line in _lines(path / "clients.jsonl")}
     for line in _lines(path / "metrics.jsonl"):
-        beside = clients.get(line["round"], {})
-        try:
-            yield record({**_OLD_METRICS, **line}, {**_OLD_CLIENTS, **beside})
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise CounterpoiseError(
-                f"{path} holds round {line['round']} in a form that was not written by counterpoise."
-            ) from None
-
-
-_OLD_METRICS = {"seconds": 0.0, "bytes_up": 0, "bytes_down": 0, "bytes_server": 0, "bytes_clients": 0}
-_OLD_CLIENTS: dict[str, Any] = {"cohort": (), "claims": {}, "weights": None, "excluded": {}, "notes": {}, "metrics": {}}
-"""What lines hold that were written before they held it."""
+        yield record(line, clients.get(line["round"], {"round": line["round"]}), str(path))
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
     """The rounds of a file up to the first that is torn."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+        for line in read_lines(path):
+            value = parse_json(line, str(path))
+            if not isinstance(value, dict):
+                return
+            schema = value.get("schema", 0)
+            if type(schema) is not int or type(value.get("round", 0)) is not int:
+                raise CounterpoiseError(f"{path} is damaged: a schema or round in it is not a whole number.")
+            if schema > SCHEMA:
+                raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
+            if "round" in value:
+                yield value
+    except (FileNotFoundError, Malformed):
         return
-    except OSError as error:
-        raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
-    for line in text.splitlines():
-        try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
-            return
-        if not isinstance(value, dict):
-            return
-        if int(value.get("schema", 0)) > SCHEMA:
-            raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
-        if "round" in value:
-            yield value
 
 
 def status_of(path: Path) -> str:
     """How a run ended, in the words of `Kept.status`."""
-    try:
-        return str(json.loads((path / "checkpoint" / "checkpoint.json").read_text(encoding="utf-8"))["status"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return "failed" if (path / FAILURE).exists() else "running"
+    index = path / "checkpoint" / "checkpoint.json"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, Malformed):
+        found = parse_json(read_text(index), str(index))
+        if isinstance(found, dict) and found.get("status") in STATUSES:
+            return str(found["status"])
+    return "failed" if (path / FAILURE).exists() else "running"
 
 
 def _sentence(path: Path, status: str, rounds: int) -> str:

@@ -8,7 +8,6 @@ A user's own objects (a module, arrays, a loss) cannot be written down; they sta
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -17,7 +16,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.texts import Malformed, parse_toml, read_text
 
 __all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
 
@@ -164,7 +164,7 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
     if first["type"] == "missing":
         return CounterpoiseError(f"{where}: the setting {name} is missing.")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return CounterpoiseError(f"{where}: {name} {message}, not {first['input']!r}.")
+    return CounterpoiseError(f"{where}: {name} {message}, not {brief(first['input'])}.")
 
 
 def _known(location: tuple[int | str, ...]) -> list[str]:
@@ -204,7 +204,7 @@ def read(source: str) -> tuple[dict[str, Any], str]:
     while "like" in values:
         like = values.pop("like")
         if not isinstance(like, str) or like in seen:
-            raise CounterpoiseError(f"{source}: like must name another preset or file, not {like!r}.")
+            raise CounterpoiseError(f"{source}: like must name another preset or file, not {brief(like)}.")
         seen.append(like)
         values = _over(_read(like)[0], values)
     return values, name
@@ -226,21 +226,16 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
     path = Path(source)
     if source.endswith(".toml") or path.is_file():
         try:
-            text = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
+            text = read_text(path)
+        except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"There is no file {source}.") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise CounterpoiseError(f"{source} cannot be read: {error}.") from None
         name = path.stem
     elif source in preset_names():
         text = resources.files("counterpoise.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
         name = source
     else:
         raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
-    try:
-        return tomllib.loads(text), name
-    except tomllib.TOMLDecodeError as error:
-        raise CounterpoiseError(f"{source} is not valid TOML: {error}.") from None
+    return parse_toml(text, source), name
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -255,7 +250,7 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not all(part.strip() for part in key.split(".")):
-            raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {setting!r}.")
+            raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {brief(setting)}.")
         result = assign(result, key, value(text.strip()))
     return result
 
@@ -281,8 +276,8 @@ def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 def value(text: str) -> Any:
     """A TOML value, or else the text itself; ``nan`` is a name (of clients that send it), as no setting is not a number."""
     try:
-        found = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        found = parse_toml(f"value = {text}", f"The value {brief(text)}")["value"]
+    except Malformed:
         return text
     return text if isinstance(found, float) and math.isnan(found) else found
 

@@ -11,6 +11,8 @@ from typing import Any
 from safetensors import SafetensorError
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.texts import Malformed, parse_json
+from counterpoise.texts import read_lines as read_text_lines
 
 __all__ = ["Unwritten", "append_line", "push", "read_lines", "replace_file", "replace_text"]
 
@@ -62,15 +64,16 @@ def push(path: Path) -> None:
 
 def read_lines(path: Path) -> Iterator[Any]:
     """The lines of a file; a torn one at the end is passed over."""
+    torn = 0
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(read_text_lines(path), 1):
+            if torn:
+                raise CounterpoiseError(f"{path}: line {torn} is not JSON.")
+            try:
+                value = parse_json(line, f"{path}: line {number}")
+            except Malformed:
+                torn = number
+            else:
+                yield value
     except FileNotFoundError:
         raise CounterpoiseError(f"{path} is missing.") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CounterpoiseError(f"{path} is damaged and cannot be read: {error}.") from None
-    for number, line in enumerate(lines, 1):
-        try:
-            yield json.loads(line)
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise CounterpoiseError(f"{path}: line {number} is not JSON.") from None

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import json
 import math
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -17,21 +16,21 @@ from typing import Any
 
 import tomli_w
 
-from counterpoise.engine.server import Outcome
 from counterpoise.engine.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Verdict
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import Config, parse
 from counterpoise.runs.files import append_line, push, read_lines, replace_text
 from counterpoise.runs.holdings import HOLDINGS
+from counterpoise.runs.kept import record
+from counterpoise.texts import parse_toml, read_text
 
 try:
     import fcntl
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["SCHEMA", "Folder", "record"]
+__all__ = ["SCHEMA", "Folder"]
 
 SCHEMA = 1
 
@@ -68,11 +67,9 @@ class Folder:
     def open(cls, path: Path) -> Folder:
         """The folder of an earlier run."""
         try:
-            values = tomllib.loads((path / "config.toml").read_text(encoding="utf-8"))
+            values = parse_toml(read_text(path / "config.toml"), str(path / "config.toml"))
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"{path} holds no run: there is no config.toml in it.") from None
-        except (OSError, ValueError) as error:
-            raise CounterpoiseError(f"{path / 'config.toml'} cannot be read: {error}.") from None
         return cls(path, parse(values, str(path / "config.toml")))
 
     @property
@@ -142,12 +139,7 @@ class Folder:
     def records(self) -> Iterator[RoundRecord]:
         """Every round that both files hold whole."""
         for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
-            try:
-                yield record(metrics, clients)
-            except (KeyError, TypeError, ValueError, AttributeError):
-                raise CounterpoiseError(
-                    f"{self.path} holds a line in metrics.jsonl or clients.jsonl that was not written by counterpoise."
-                ) from None
+            yield record(metrics, clients, str(self.path))
 
 
 def _fingerprint(config: Config) -> str:
@@ -206,38 +198,3 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
 def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float | None]]:
     """JSON has no NaN: what is not finite is null there."""
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
-
-
-_COSTS = ("round", "seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory", "facts", "skipped")
-
-
-def record(metrics: Mapping[str, Any], clients: Mapping[str, Any]) -> RoundRecord:
-    """A round from its lines in the two files."""
-
-    def by_client(values: dict[str, Any]) -> dict[int, Any]:
-        return {int(client): math.nan if value is None else value for client, value in values.items()}
-
-    weights = clients["weights"]
-    outcome = Outcome(
-        by_client(clients["claims"]),
-        None if weights is None else by_client(weights),
-        by_client(clients["excluded"]),
-        metrics.get("skipped", ""),
-        {name: by_client(values) for name, values in clients["notes"].items()},
-        {int(client): Verdict(**values) for client, values in clients.get("verdicts", {}).items()},
-        metrics.get("facts", {}),
-    )
-    return RoundRecord(
-        metrics["round"],
-        tuple(clients["cohort"]),
-        outcome,
-        {name: math.nan if value is None else value for name, value in metrics.items() if name not in _COSTS},
-        {name: by_client(values) for name, values in clients["metrics"].items()},
-        metrics["seconds"],
-        metrics["bytes_up"],
-        metrics["bytes_down"],
-        metrics.get("memory", 0),
-        tuple(clients.get("liars", ())),
-        metrics["bytes_server"],
-        metrics["bytes_clients"],
-    )

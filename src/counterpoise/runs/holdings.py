@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.kept import Holdings, checked
+from counterpoise.texts import parse_json, read_text
 
 __all__ = ["HOLDINGS", "holdings", "true_counts"]
 
@@ -14,11 +18,10 @@ HOLDINGS = "federation.json"
 
 def holdings(folder: Path) -> Mapping[str, Any] | None:
     """What `counterpoise.federation.overview.holdings` had to say; None where the folder does not hold it whole."""
-    try:
-        found = json.loads((folder / HOLDINGS).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
+    with contextlib.suppress(CounterpoiseError, FileNotFoundError, NotADirectoryError):
+        path = folder / HOLDINGS
+        return checked(Holdings, parse_json(read_text(path), str(path)), str(path)).model_dump(exclude_none=True)
+    return None
 
 
 def true_counts(folder: Path | None) -> dict[int, float] | None:

@@ -7,7 +7,6 @@ the same deal of data, cohorts, batches and initial weights in every arm.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import assign, parse
 from counterpoise.runs.files import replace_text
+from counterpoise.texts import parse_toml, read_text
 
 __all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
@@ -142,7 +142,7 @@ def read_plan(folder: Path) -> Plan:
     """The plan that a folder keeps."""
     path = folder / COMPARISON
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = parse_toml(read_text(path), str(path))
         if values["schema"] > SCHEMA:
             raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
         arms = tuple(Arm(arm["label"], arm["slug"], arm["settings"]) for arm in values["arms"])

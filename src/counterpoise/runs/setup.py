@@ -14,14 +14,17 @@ from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Adversaries, Simulation
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models import MODELS
 from counterpoise.randomness import check_seed, integer, purpose
 
-__all__ = ["Model", "Setup", "build_model", "check_rounds"]
+__all__ = ["MOST_ROUNDS", "Model", "Setup", "build_model", "check_rounds"]
+
+MOST_ROUNDS = 10**9
+"""More rounds are taken for a mistake."""
 
 Model = nn.Module | Callable[..., nn.Module] | str
 """A module, a factory (called with `shape` and `classes` if it takes them), or a model's name."""
@@ -80,8 +83,8 @@ class Setup:
 
 def check_rounds(rounds: object) -> None:
     """Refuse what cannot be a number of rounds."""
-    if type(rounds) is not int or rounds < 1:
-        raise CounterpoiseError(f"rounds must be a whole number at least 1, not {rounds!r}.")
+    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+        raise CounterpoiseError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, not {brief(rounds)}.")
 
 
 def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:

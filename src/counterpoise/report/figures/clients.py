@@ -144,7 +144,7 @@ def who_holds_what(study: Study) -> Chart | Missing:
         why = (
             "the targets are not class numbers"
             if kept
-            else "the runs' folders do not say (a version before this one made them)"
+            else "the runs' folders do not say (they are damaged, or a version before this one made them)"
         )
         return Missing(title, f"There is nothing to draw: {why}.")
     names = [name for name, _ in deals.values()]

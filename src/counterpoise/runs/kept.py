@@ -1,0 +1,170 @@
+"""What the files of a run's folder may hold: the form of each, checked whenever one is read.
+
+Everything that reads a kept file goes through these models, so that what somebody else wrote, or a disk damaged, is told in one
+sentence and never reaches a computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from counterpoise.engine.server import Outcome
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Action, Verdict
+from counterpoise.runs.setup import MOST_ROUNDS
+
+__all__ = ["STATUSES", "Holdings", "Index", "Settings", "checked", "record"]
+
+STATUSES = ("running", "stopped", "finished", "diverged", "failed")
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[int, Field(ge=-(10**308), le=10**308)] | Finite
+"""A finite number that a float can hold; a claim may be that large."""
+Count = Annotated[int, Field(ge=0, lt=2**53)]
+Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
+Numbered = Annotated[int, Field(ge=0, lt=10**9)]
+"""A client."""
+Client = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
+"""A client as a key, which in JSON is a text."""
+ByClient = dict[Client, Number | None]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Metrics(_Form):
+    """A line of ``metrics.jsonl``; whatever it holds beside these is a metric."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+    __pydantic_extra__: dict[str, Number | None]
+
+    round: Round
+    seconds: Annotated[Number, Field(ge=0)] = 0.0
+    bytes_up: Count = 0
+    bytes_down: Count = 0
+    bytes_server: Count = 0
+    bytes_clients: Count = 0
+    memory: Count = 0
+    facts: dict[str, Number] = {}
+    skipped: str = ""
+
+
+class _Verdict(_Form):
+    claimed: Number
+    estimated: Number | None
+    low: Number | None
+    high: Number | None
+    z: Number | None
+    action: Action
+    reason: str = ""
+
+
+class _Clients(_Form):
+    """A line of ``clients.jsonl``."""
+
+    round: Round
+    cohort: list[Numbered] = []
+    claims: ByClient = {}
+    weights: ByClient | None = None
+    excluded: dict[Client, str] = {}
+    notes: dict[str, ByClient] = {}
+    liars: list[Numbered] = []
+    verdicts: dict[Client, _Verdict] = {}
+    metrics: dict[str, ByClient] = {}
+
+
+class Index(_Form):
+    """``checkpoint.json``."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    run: str
+    round: Annotated[int, Field(ge=0, le=MOST_ROUNDS)]
+    status: Literal["running", "stopped", "finished", "diverged", "failed"]
+    state: str
+    rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
+
+
+class Holdings(_Form):
+    """``federation.json``."""
+
+    clients: Numbered
+    sizes: list[Count] | None = None
+    shown: list[Numbered] = []
+    labels: list[list[Count]] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Every client has its size, and every client shown its count of each label."""
+        if self.sizes is not None and len(self.sizes) != self.clients:
+            raise ValueError("sizes")
+        if self.labels is not None and (len(self.labels) != len(self.shown) or len({*map(len, self.labels)}) > 1):
+            raise ValueError("labels")
+        return self
+
+
+class Settings(_Form):
+    """What every reader of a ``config.toml`` counts on, in a configuration of whatever age."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 0
+
+
+Form = TypeVar("Form", bound=BaseModel)
+_BRANCHES = ("constrained-int", "float", "int", "[key]")
+"""What pydantic adds to the place of a mistake."""
+
+
+def checked(form: type[Form], value: Any, where: str) -> Form:
+    """The value in its form, or one sentence that says which field of it is wrong."""
+    try:
+        return form.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        named = [str(part) for part in first["loc"] if part not in _BRANCHES]
+        what = f"its field {'.'.join(named)} does" if named else "it does"
+        raise CounterpoiseError(
+            f"{where} is damaged or was not written by counterpoise: {what} not hold what belongs there."
+        ) from None
+
+
+def record(metrics: Mapping[str, Any], clients: Mapping[str, Any], where: str) -> RoundRecord:
+    """A round from its lines in the two files."""
+    m, c = checked(_Metrics, metrics, f"{where}/metrics.jsonl"), checked(_Clients, clients, f"{where}/clients.jsonl")
+    if m.round != c.round:
+        raise CounterpoiseError(
+            f"{where} is damaged: metrics.jsonl has round {m.round} where clients.jsonl has round {c.round}."
+        )
+    outcome = Outcome(
+        _numbers(c.claims),
+        None if c.weights is None else _numbers(c.weights),
+        {int(client): reason for client, reason in c.excluded.items()},
+        m.skipped,
+        {name: _numbers(values) for name, values in c.notes.items()},
+        {int(client): Verdict(**vars(verdict)) for client, verdict in c.verdicts.items()},
+        m.facts,
+    )
+    return RoundRecord(
+        m.round,
+        tuple(c.cohort),
+        outcome,
+        {name: math.nan if value is None else value for name, value in m.__pydantic_extra__.items()},
+        {name: _numbers(values) for name, values in c.metrics.items()},
+        m.seconds,
+        m.bytes_up,
+        m.bytes_down,
+        m.memory,
+        tuple(c.liars),
+        m.bytes_server,
+        m.bytes_clients,
+    )
+
+
+def _numbers(values: Mapping[str, int | float | None]) -> dict[int, Any]:
+    """JSON has no NaN: it is null there."""
+    return {int(client): math.nan if value is None else value for client, value in values.items()}

@@ -1,0 +1,148 @@
+"""Text that anybody may have written: read with a limit, parsed into sane values, shown without control characters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import tomllib
+import unicodedata
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["MOST_BYTES", "MOST_LINE", "Malformed", "clean", "parse_json", "parse_toml", "read_lines", "read_text"]
+
+MOST_BYTES = 8 * 2**20
+"""The largest file that is read whole as a configuration, a plan, an index or the like: 8 MiB."""
+MOST_LINE = 64 * 2**20
+"""The longest line of a file that is read line by line: 64 MiB, which a round of a million clients stays below."""
+_DEEPEST = 40
+"""How deep tables and lists may lie in each other."""
+_LARGEST = 2**63
+"""TOML's whole numbers have 64 bits."""
+
+
+class Malformed(CounterpoiseError):
+    """A text that does not follow its format's grammar."""
+
+
+def clean(text: str) -> str:
+    r"""The text with every character that could steer a terminal, or that cannot be encoded, written out.
+
+    Line breaks and tabs stay. Characters that change the direction of writing are written out too: they can make a name
+    look like another.
+
+    >>> clean("red \x1b[31m")
+    'red \\x1b[31m'
+    """
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(c if c in "\n\t" or not _steers(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def _steers(character: str) -> bool:
+    """Control characters, lone surrogates, line and paragraph separators, and marks of direction."""
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTIONS
+
+
+_DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+
+
+def read_text(path: Path, most: int = MOST_BYTES) -> str:
+    """A whole file as text. That it is missing is for the caller to tell: FileNotFoundError and NotADirectoryError pass."""
+    try:
+        with _opened(path) as file:
+            raw = file.read(most + 1)
+        if len(raw) > most:
+            raise CounterpoiseError(
+                f"{path} is larger than the {most} bytes that such a file may have; it was not written by counterpoise."
+            )
+        return raw.decode()
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise CounterpoiseError(f"{path} cannot be read: it is not UTF-8 text.") from None
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file, one in memory at a time, without their ends."""
+    try:
+        with _opened(path) as file:
+            while raw := file.readline(MOST_LINE + 1):
+                if len(raw) > MOST_LINE:
+                    raise CounterpoiseError(
+                        f"{path} holds a line of more than {MOST_LINE} bytes; it was not written by counterpoise."
+                    )
+                yield raw.decode().rstrip("\r\n")
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except UnicodeDecodeError:
+        raise CounterpoiseError(f"{path} is damaged and cannot be read: it is not UTF-8 text.") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A plain file, open for reading: a pipe would make the reader wait and a device has no end."""
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise CounterpoiseError(f"{path} cannot be read: it is not a plain file.")
+    return os.fdopen(handle, "rb")
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The values of a TOML text: nested no deeper than a person would, with whole numbers of 64 bits."""
+    if _dotted(text) > _DEEPEST:  # the parser's time and memory grow with the square of a key's parts
+        _too_deep(where)
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Malformed(f"{where} is not valid TOML: {error}.") from None
+    except RecursionError:
+        _too_deep(where)
+    except ValueError:  # Python's limit on digits
+        _too_large(where)
+    _check(values, where, 0)
+    return values
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The value of a JSON text."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Malformed(f"{where} is not valid JSON: {error}.") from None
+    except RecursionError:
+        _too_deep(where)
+    except ValueError:
+        _too_large(where)
+
+
+def _dotted(text: str) -> int:
+    """The most parts of a dotted key, or of anything that might be one."""
+    bare = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", "q", text).replace(" ", "").replace("\t", "")
+    return max(run.count(".") for run in re.split(r"[^\w.-]+", bare))
+
+
+def _check(value: Any, where: str, depth: int) -> None:
+    if depth > _DEEPEST:
+        _too_deep(where)
+    if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
+        _too_large(where)
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _check(inner, where, depth + 1)
+
+
+def _too_deep(where: str) -> NoReturn:
+    raise CounterpoiseError(f"{where} cannot be read: its tables or lists lie more than {_DEEPEST} deep in each other.")
+
+
+def _too_large(where: str) -> NoReturn:
+    raise CounterpoiseError(f"{where} cannot be read: it holds a whole number that is too large (over 64 bits).")
