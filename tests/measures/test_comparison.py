@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from counterpoise.measures import best_two, standings
 
@@ -40,7 +41,10 @@ def test_means_and_differences_are_over_the_seeds_that_there_are() -> None:
     assert other.paired is not None
     assert other.paired.seeds == 2
     assert other.paired.difference == pytest.approx(np.mean([0.8 - 0.5, 0.7 - 0.6]))
-    assert (other.paired.low, other.paired.high) == (pytest.approx(0.1), pytest.approx(0.3))
+    half = math.tan(math.pi * (0.975 - 0.5)) * 0.1  # Cauchy's quantile by the standard error of 0.1 and 0.3
+    assert (other.paired.low, other.paired.high) == (pytest.approx(0.2 - half), pytest.approx(0.2 + half))
+    low, high = stats.t.interval(0.95, 2, 0.6, 0.1 / math.sqrt(3))
+    assert (base.low, base.high) == (pytest.approx(low), pytest.approx(high))
     assert other.volatility == pytest.approx(0.6)
     assert other.gap == pytest.approx(np.mean([0.7, 0.2]))
     assert other.worst == pytest.approx(0.35)

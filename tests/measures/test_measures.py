@@ -241,33 +241,56 @@ def test_the_detection_curve_is_scikit_learns(pairs):
 # ---------------------------------------------------------------- significance
 
 
-def test_a_paired_comparison_is_scipys():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(0.8, 0.1, 8), rng.normal(0.75, 0.1, 8)
-    found = m.paired(a, b)
-    assert found.seeds == 8
-    assert found.difference == pytest.approx((a - b).mean())
-    assert found.p == pytest.approx(stats.wilcoxon(a, b).pvalue)
-    theirs = stats.bootstrap((a - b,), np.mean, method="percentile", rng=1).confidence_interval
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.005)
-    assert m.paired(a, b) == found
-    assert found.low < found.difference < found.high
+@pytest.mark.parametrize("seeds", [2, 3, 5, 6, 8])
+def test_a_paired_comparison_is_scipys(seeds):
+    rng = np.random.default_rng(seeds)
+    a, b = rng.normal(0.8, 0.1, seeds), rng.normal(0.75, 0.1, seeds)
+    found, test = m.paired(a, b), stats.ttest_rel(a, b)
+    assert (found.seeds, found.difference) == (seeds, pytest.approx((a - b).mean()))
+    assert found.p == pytest.approx(test.pvalue)
+    for level in (0.95, 0.8):
+        theirs = test.confidence_interval(level)
+        assert m.paired(a, b, level)[2:4] == pytest.approx((theirs.low, theirs.high))
+    assert found.least == pytest.approx(found.high - found.difference)
+    if seeds < 6:
+        assert math.isnan(found.wilcoxon)
+    else:
+        assert found.wilcoxon == pytest.approx(stats.wilcoxon(a, b).pvalue)
+
+
+@pytest.mark.parametrize(("seeds", "quantile"), [(3, 4.302653), (5, 2.776445), (6, 2.570582), (10, 2.262157)])
+def test_interval_and_p_are_one_test_by_printed_quantiles(seeds, quantile):
+    """Differences whose t is just that of the table: the interval ends at 0, and p is 0.05."""
+    deviates = np.arange(seeds) - (seeds - 1) / 2
+    differences = deviates + quantile * deviates.std(ddof=1) / math.sqrt(seeds)
+    found = m.paired(differences, [0.0] * seeds)
+    assert found.low == pytest.approx(0, abs=1e-5)
+    assert found.p == pytest.approx(0.05, abs=1e-6)
+    assert m.paired(1.01 * differences - 0.01 * deviates, [0.0] * seeds).p < 0.05  # the same spread, a larger mean
+    assert m.paired(0.99 * differences + 0.01 * deviates, [0.0] * seeds).p > 0.05
+
+
+def test_three_seeds_that_agree_in_sign_may_still_be_chance():
+    """1, 2, 3: the mean is 2, its error 1/sqrt(3), so t is sqrt(12), and with two degrees p = 1 - t/sqrt(2 + t^2)."""
+    found = m.paired([1.0, 2.0, 3.0], [0.0] * 3)
+    assert found.p == pytest.approx(1 - math.sqrt(12 / 14))
+    assert found.low < 0
 
 
 def test_wilcoxon_by_enumeration():
-    """All signs of five different sizes are equally likely: rank sums at least as far from the middle as ours."""
-    differences = [0.1, 0.3, -0.2, 0.5, 0.4]
-    ours = 1 + 3 + 5 + 4
-    sums = [sum(r for r, s in zip(range(1, 6), signs, strict=True) if s) for signs in product((0, 1), repeat=5)]
-    exact = np.mean([abs(s - 7.5) >= abs(ours - 7.5) for s in sums])
-    assert m.paired(differences, [0.0] * 5).p == pytest.approx(exact)
+    """All signs of six different sizes are equally likely: rank sums at least as far from the middle as ours."""
+    differences = [0.1, 0.3, -0.2, 0.5, 0.4, 0.6]
+    ours = 1 + 3 + 5 + 4 + 6
+    sums = [sum(r for r, s in zip(range(1, 7), signs, strict=True) if s) for signs in product((0, 1), repeat=6)]
+    exact = np.mean([abs(s - 10.5) >= abs(ours - 10.5) for s in sums])
+    assert m.paired(differences, [0.0] * 6).wilcoxon == pytest.approx(exact)
 
 
-def test_the_bootstrap_of_two_values_has_three_means():
-    low, high = m.bootstrap_interval([0.0, 1.0])
-    assert (low, high) == (0.0, 1.0)
-    low, high = m.bootstrap_interval([0.0, 1.0], level=0.4)  # a quarter, a half, a quarter
-    assert (low, high) == (0.5, 0.5)
+def test_wilcoxon_is_told_from_the_seeds_on_with_which_it_can_be_small():
+    sizes = np.arange(1.0, m.WILCOXON_FROM + 1)
+    assert m.paired(sizes, 0 * sizes).wilcoxon == pytest.approx(2 / 2**6)
+    assert stats.wilcoxon(sizes[:-1]).pvalue > 0.05
+    assert math.isnan(m.paired(sizes[:-1], 0 * sizes[:-1]).wilcoxon)
 
 
 def test_students_interval_of_two_values_is_cauchys():
@@ -278,10 +301,19 @@ def test_students_interval_of_two_values_is_cauchys():
     assert math.isnan(m.student_interval([1.0])[0])
 
 
-def test_seeds_that_do_not_differ_and_too_few():
-    same = m.paired([0.5, 0.6], [0.5, 0.6])
-    assert same == (2, 0.0, 0.0, 0.0, 1.0)
-    assert math.isnan(m.paired([0.5], [0.4]).low)
+def test_seeds_that_do_not_differ_at_all():
+    assert m.paired([0.5, 0.6], [0.5, 0.6])[:5] == (2, 0.0, 0.0, 0.0, 1.0)
+    assert m.paired([0.5] * 6, [0.5] * 6) == (6, 0.0, 0.0, 0.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), [([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.5]), ([0.3, 0.9, 0.7], [0.2, 0.8, 0.6]), ([0.5] * 7, [0.4] * 7)]
+)
+def test_without_spread_there_is_no_test(a, b):
+    """One seed, or the same difference in all of them but for rounding: nothing says what chance could do."""
+    found = m.paired(a, b)
+    assert (found.seeds, found.difference) == (len(a), pytest.approx(0.1))
+    assert all(map(math.isnan, found[2:]))
 
 
 @pytest.mark.parametrize(

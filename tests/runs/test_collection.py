@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from kept import keep
+from scipy import stats
 
 import counterpoise as cp
+from counterpoise.measures import paired
 from counterpoise.runs.arms import compared, parse_method, swept
 from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders
 from counterpoise.runs.conduct import open_pieces, workers_at_once
 from counterpoise.runs.config import split
 from counterpoise.runs.plan import Piece, read_plan, slugs, write_plan
-from counterpoise.runs.standing import as_latex, as_markdown, reached, size, stand, verdict
+from counterpoise.runs.standing import as_latex, as_markdown, columns, reached, size, stand, verdict
 from counterpoise.runs.worker import do
 
 
@@ -317,6 +321,39 @@ def test_a_target_is_told_of_the_seeds_that_reached_it(tmp_path: Path) -> None:
     assert reached(found, None) == []
 
 
+@pytest.mark.parametrize("seeds", [5, 6])
+def test_the_verdict_says_what_few_seeds_could_not_have_shown(kept: Path, seeds: int) -> None:
+    found = stand(collect([kept]))
+    base = found.rows[0]._replace(label="base", values=dict.fromkeys(range(seeds), 0.5), mean=0.5)
+    leads = [0.1 + 0.01 * seed for seed in range(seeds)]
+    better = base._replace(label="better", values={s: 0.5 + lead for s, lead in enumerate(leads)}, mean=0.6)
+    test = stats.ttest_1samp(leads, 0)
+    low, high = (100 * end for end in test.confidence_interval())
+    lines = verdict(type(found)(found.groups, [base, better], "", "accuracy"))
+    told = f"ahead of base by {100 * np.mean(leads):.2f} [+{low:.2f}, +{high:.2f}], p = {test.pvalue:.2g}"
+    if seeds == 6:
+        assert lines[1:] == [f"{told}, Wilcoxon's p = {stats.wilcoxon(leads).pvalue:.2g}"]
+    else:
+        assert lines[1] == told
+        assert lines[2].startswith(
+            f"5 seeds that vary like these could not have shown a lead below {(high - low) / 2:.2f}, nor any without"
+        )
+
+
+def test_wilcoxons_p_has_a_column_where_there_are_seeds_enough(kept: Path) -> None:
+    found = stand(collect([kept]))
+    group = found.groups[0]
+
+    def table(seeds: int) -> tuple[list[str], list[list[str]]]:
+        beside = paired([0.1 * (seed + 1) for seed in range(seeds)], [0.0] * seeds)
+        return columns(type(found)([group], [found.rows[0]._replace(paired=beside)], "x", "accuracy"))
+
+    assert "Wilcoxon p" not in table(5)[0]
+    heads, ((*cells,),) = table(6)
+    assert cells[heads.index("Wilcoxon p")] == "0.031"
+    assert len(heads) == len(cells) == len(table(5)[0]) + 1
+
+
 def test_the_verdict_warns_of_noise(kept: Path) -> None:
     found = stand(collect([kept]))
     one, *_ = found.rows
@@ -327,13 +364,16 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
         return "\n".join(verdict(type(found)(found.groups, rows, "", "accuracy")))
 
     assert "best: better, accuracy" in said(one, better)
-    assert "ahead of fedavg by 10.00 [+10.00, +10.00], p = 0.5" in said(one, better)
-    assert "warning" not in said(one, better)
-    assert "warning: ahead of fedavg by 0.50, which is noise: the interval [-9.00, +10.00] holds 0" in said(one, mixed)
+    assert "ahead of fedavg by 10.00, alike in all 2 seeds: no spread tells it from noise" in said(one, better)
+    assert "warning: ahead of fedavg by 0.50, which cannot be told from noise: [-120.21, +121.21]" in said(one, mixed)
     agreed = one._replace(
         label="agreed", values={0: one.values[0] + 0.01, 1: one.values[1] + 0.03}, mean=one.mean + 0.02
     )
-    assert "warning: ahead of fedavg by 2.00 [+1.00, +3.00], p = 0.5, which may be noise: 2 seeds" in said(one, agreed)
+    cauchy = 100 * math.tan(math.pi * 0.475) * 0.01
+    noise = (
+        f"warning: ahead of fedavg by 2.00, which cannot be told from noise: [{2 - cauchy:.2f}, +{2 + cauchy:.2f}], p ="
+    )
+    assert noise in said(one, agreed)
     assert said(one).count("\n") == 0
     single = one._replace(values={0: one.values[0]}), better._replace(values={0: better.values[0]})
     assert "of one seed: nothing tells it from noise" in said(*single)

@@ -191,7 +191,7 @@ def _document(folder: Path, plan: Plan, found: Stand, target: float | None, repo
         "arms": [
             {**row, "settings": dict(arm.settings)} for row, arm in zip(as_plain(found, target), plan.arms, strict=True)
         ],
-        **({"verdict": verdict(found)} if plan.kind == "sweep" else {}),
+        "verdict": verdict(found),
     }
 
 
@@ -200,6 +200,6 @@ def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed:
     console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)
-    lines += verdict(found) if plan.kind == "sweep" else []
+    lines += verdict(found) if len(found.rows) > 1 else []
     lines += [f"kept in: {folder}", f"report: {report}"]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

@@ -21,7 +21,7 @@ from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last
 from counterpoise.runs.collection import FAILURE, Kept, collect, groups, read_run, run_folders
 from counterpoise.runs.plan import COMPARISON
-from counterpoise.runs.standing import FORMATS, as_plain, reached, stand
+from counterpoise.runs.standing import FORMATS, as_plain, reached, stand, verdict
 
 __all__ = ["runs"]
 
@@ -135,10 +135,20 @@ def compare(
     if not found.rows:
         raise CounterpoiseError("There are no runs to compare.")
     if as_json:
-        typer.echo(json.dumps({"baseline": found.baseline, "metric": found.metric, "groups": as_plain(found, target)}))
+        typer.echo(
+            json.dumps(
+                {
+                    "baseline": found.baseline,
+                    "metric": found.metric,
+                    "groups": as_plain(found, target),
+                    "verdict": verdict(found),
+                }
+            )
+        )
     elif form == "text":
         Console().print(stand_table(found))
-        typer.echo("".join(f"{line}\n" for line in reached(found, target)), nl=False)
+        told = reached(found, target) + (verdict(found) if len(found.rows) > 1 else [])
+        typer.echo("".join(f"{line}\n" for line in told), nl=False)
     else:
         typer.echo(FORMATS[form](found))
 

@@ -12,7 +12,7 @@ from counterpoise.runs.standing import Stand, columns
 
 __all__ = ["clock", "number", "stand_table"]
 
-_SHORT = {"volatility": "vol.", "seconds": "sec."}
+_SHORT = {"volatility": "vol.", "seconds": "sec.", "Wilcoxon p": "Wilc."}
 
 
 def number(value: float, metric: str) -> str:

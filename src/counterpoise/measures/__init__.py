@@ -32,10 +32,11 @@ from counterpoise.measures.detection import (
     roc,
 )
 from counterpoise.measures.fairness import Distribution, distribution
-from counterpoise.measures.significance import Paired, bootstrap_interval, paired, student_interval
+from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_interval
 from counterpoise.measures.summary import summary
 
 __all__ = [
+    "WILCOXON_FROM",
     "Best",
     "Caught",
     "Cost",
@@ -48,7 +49,6 @@ __all__ = [
     "best",
     "best_by_clients",
     "best_two",
-    "bootstrap_interval",
     "bytes_to",
     "caught_by_round",
     "cost",

@@ -11,7 +11,7 @@ import numpy as np
 from counterpoise.measures.curves import across_seeds, curve, last, volatility
 from counterpoise.measures.fairness import distribution
 from counterpoise.measures.records import Record
-from counterpoise.measures.significance import Paired, bootstrap_interval, paired
+from counterpoise.measures.significance import Paired, paired, student_interval
 
 __all__ = ["Standing", "best_two", "standings"]
 
@@ -27,7 +27,7 @@ class Standing(NamedTuple):
     """Over seeds, as of a sample; NaN with one."""
     low: float
     high: float
-    """The bootstrap interval of the mean."""
+    """Student's 95 % interval of the mean; NaN with one seed."""
     paired: Paired | None
     """Less the baseline, over the seeds that both have; None for the baseline itself and without one in common."""
     volatility: float
@@ -61,7 +61,7 @@ def standings(
                 label,
                 values[label],
                 *across_seeds(list(own.values())),
-                *bootstrap_interval(list(own.values())),
+                *student_interval(list(own.values())),
                 beside,
                 _mean([volatility(curve(r, metric)) for r in seeds.values()]),
                 _mean([spread.gap for spread in spreads]),

@@ -10,66 +10,86 @@ from typing import NamedTuple
 import numpy as np
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.randomness import integer, purpose
 
-__all__ = ["Paired", "bootstrap_interval", "paired", "student_interval"]
+__all__ = ["WILCOXON_FROM", "Paired", "paired", "student_interval"]
+
+WILCOXON_FROM = 6
+"""Seeds from which Wilcoxon's p can be below 0.05: at best it is 0.25 with three, 0.0625 with five, 0.03125 with six."""
+_CONSTANT = 1e-12
+"""Differences that vary by less than this share of the values are one number and rounding."""
 
 
 class Paired(NamedTuple):
-    """One method less another, seed by seed."""
+    """One method less another, seed by seed, and what a paired t-test says of it."""
 
     seeds: int
     difference: float
     """The mean difference."""
     low: float
     high: float
-    """The ends of the bootstrap interval of the mean difference."""
+    """The ends of Student's interval of the mean difference.
+
+    NaN if there is no spread to measure chance by: with one seed, or if every seed differs by the same amount."""
     p: float
-    """Wilcoxon's signed-rank test, two-sided; 1 where no seed differs.
+    """The two-sided p of the same test, so that it is below 0.05 exactly if the 95 % interval excludes 0.
 
-    With few seeds it cannot be small: at best 0.25 of three, 0.0625 of five, 0.03125 of six."""
+    1 if no seed differs; NaN where the interval is."""
+    wilcoxon: float
+    """The two-sided p of Wilcoxon's signed-rank test, which does not take differences to be normal.
+
+    NaN below `WILCOXON_FROM` seeds, and where the interval is."""
+
+    @property
+    def least(self) -> float:
+        """About the smallest mean difference that seeds which vary this much could have told from noise."""
+        return (self.high - self.low) / 2
 
 
-def paired(
-    values: Sequence[float], baseline: Sequence[float], level: float = 0.95, resamples: int = 9999, seed: int = 0
-) -> Paired:
+def paired(values: Sequence[float], baseline: Sequence[float], level: float = 0.95) -> Paired:
     """Compare two methods that ran with the same seeds, in the same order."""
     if len(values) != len(baseline) or not len(values):
         raise CounterpoiseError(
             f"A paired comparison needs one value of each method per seed; there are {len(values)} and {len(baseline)}."
         )
-    differences = np.asarray(values, dtype=float) - np.asarray(baseline, dtype=float)
+    ours, theirs = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
+    differences = ours - theirs
     if not np.isfinite(differences).all():
         raise CounterpoiseError("A paired comparison needs finite values; a run that diverged has none.")
-    low, high = bootstrap_interval(differences.tolist(), level, resamples, seed)
-    return Paired(len(differences), float(differences.mean()), low, high, _wilcoxon(differences))
+    count, mean = len(differences), float(differences.mean())
+    scale = float(np.abs([ours, theirs]).max())
+    if count < 2 or (differences.any() and np.ptp(differences) <= _CONSTANT * scale):
+        return Paired(count, mean, math.nan, math.nan, math.nan, math.nan)
+    return Paired(count, mean, *student_interval(differences, level), _student(differences), _wilcoxon(differences))
 
 
-def bootstrap_interval(
-    values: Sequence[float], level: float = 0.95, resamples: int = 9999, seed: int = 0
-) -> tuple[float, float]:
-    """The percentile interval of the mean under resampling (Efron 1979); NaN with fewer than two values."""
-    found = np.asarray(values, dtype=float)
-    if len(found) < 2:
-        return math.nan, math.nan
-    generator = np.random.Generator(np.random.Philox(integer(seed, purpose("bootstrap"))))
-    means = found[generator.integers(len(found), size=(resamples, len(found)))].mean(1)
-    low, high = np.quantile(means, ((1 - level) / 2, (1 + level) / 2)).tolist()
-    return low, high
-
-
-def student_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
     """The interval of a normal mean by Student's t, which holds its level for few values too; NaN with fewer than two."""
     found = np.asarray(values, dtype=float)
     if len(found) < 2:
         return math.nan, math.nan
     from scipy.special import stdtrit
 
-    half = float(stdtrit(len(found) - 1, (1 + level) / 2)) * found.std(ddof=1) / math.sqrt(len(found))
+    half = float(stdtrit(len(found) - 1, (1 + level) / 2)) * _error(found)
     return float(found.mean() - half), float(found.mean() + half)
 
 
+def _student(differences: np.ndarray) -> float:
+    """The two-sided p of Student's test that the mean is 0."""
+    if not differences.any():
+        return 1.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(len(differences) - 1, -abs(differences.mean()) / _error(differences)))
+
+
+def _error(values: np.ndarray) -> float:
+    """The standard error of the mean."""
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
 def _wilcoxon(differences: np.ndarray) -> float:
+    if len(differences) < WILCOXON_FROM:
+        return math.nan
     if not differences.any():
         return 1.0
     from scipy.stats import wilcoxon

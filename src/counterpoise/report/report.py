@@ -114,6 +114,7 @@ def _headline(found: Study, standing: Stand) -> Table:
     heads, rows = columns(standing)
     done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
     unit = "percentage points, " if standing.metric == "accuracy" else ""
+    wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
     return Table(
         "headline",
         "Methods side by side" if len(rows) > 1 else "In numbers",
@@ -121,9 +122,8 @@ def _headline(found: Study, standing: Stand) -> Table:
         [[row[0], seeds, *row[1:]] for row, seeds in zip(rows, done, strict=True)],
         [look(place).colour for place in range(len(rows))],
         f"Of finished runs. {standing.metric.capitalize()} of the last round, mean and sample deviation over seeds; paired difference to "
-        f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % bootstrap interval, Wilcoxon's signed-rank p); volatility: mean absolute "
-        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock."
-        + (" With three seeds p cannot be below 0.25, with five not below 0.0625." if 1 < len(found.seeds) < 6 else ""),
+        f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % interval and p of a paired t-test{wilcoxon}); volatility: mean absolute "
+        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock.",
     )
 
 

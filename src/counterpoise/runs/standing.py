@@ -10,7 +10,7 @@ from statistics import mean
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Paired, Standing, best_two, bytes_to, curve, rounds_to, standings, student_interval
+from counterpoise.measures import WILCOXON_FROM, Paired, Standing, best_two, bytes_to, curve, rounds_to, standings
 from counterpoise.runs.collection import Group
 
 __all__ = ["FORMATS", "Stand", "as_latex", "as_markdown", "as_plain", "columns", "reached", "stand", "verdict"]
@@ -56,23 +56,29 @@ def verdict(found: Stand) -> list[str]:
     best, second, beside = two
     unit, show = _unit(found.metric)
     interval = "" if math.isnan(best.low) else f" [{show(best.low)}, {show(best.high)}]"
-    lines = [f"best: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {len(best.values)} seeds"]
-    if second is None or beside is None:
-        return lines
-    ahead = f"ahead of {second.label} by {show(abs(beside.difference))}"
-    if math.isnan(beside.low):
-        lines.append(f"{ahead}, of one seed: nothing tells it from noise; give more --seeds")
-    elif beside.low <= 0 <= beside.high:
-        lines.append(
-            f"warning: {ahead}, which is noise: the interval {_interval(beside, show)} holds 0 (p = {beside.p:.2g})"
-        )
-    elif _by_chance(best, second):  # a few seeds that happen to agree in sign have a bootstrap interval without 0
-        lines.append(
-            f"warning: {ahead} {_interval(beside, show)}, p = {beside.p:.2g}, which may be noise: {beside.seeds} seeds differ "
-            "too much to tell (Student's interval holds 0); give more --seeds"
-        )
+    seeds = "1 seed" if len(best.values) == 1 else f"{len(best.values)} seeds"
+    lines = [f"best: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
+    return lines if second is None or beside is None else lines + _ahead(second.label, beside, show)
+
+
+def _ahead(second: str, beside: Paired, show: Callable[[float], str]) -> list[str]:
+    """By how much the best leads, what the test says of that, and what so few seeds could not have shown."""
+    ahead = f"ahead of {second} by {show(abs(beside.difference))}"
+    if beside.seeds == 1:
+        return [f"{ahead}, of one seed: nothing tells it from noise; give more --seeds"]
+    if math.isnan(beside.p):
+        return [f"{ahead}, alike in all {beside.seeds} seeds: no spread tells it from noise; give more --seeds"]
+    tested = f"{_interval(beside, show)}, p = {beside.p:.2g}"
+    tested += _or(beside.wilcoxon, lambda p: f", Wilcoxon's p = {p:.2g}", "")
+    if beside.low <= 0 <= beside.high:
+        lines = [f"warning: {ahead}, which cannot be told from noise: {tested}"]
     else:
-        lines.append(f"{ahead} {_interval(beside, show)}, p = {beside.p:.2g}")
+        lines = [f"{ahead} {tested}"]
+    if beside.seeds < WILCOXON_FROM:
+        lines.append(
+            f"{beside.seeds} seeds that vary like these could not have shown a lead below {show(beside.least)}, nor any "
+            f"without taking differences to be normal; Wilcoxon's test, which does not, needs {WILCOXON_FROM} --seeds"
+        )
     return lines
 
 
@@ -93,11 +99,6 @@ def reached(found: Stand, target: float | None) -> list[str]:
     return lines
 
 
-def _by_chance(best: Standing, second: Standing) -> bool:
-    low, high = student_interval([value - second.values[s] for s, value in best.values.items() if s in second.values])
-    return low <= 0 <= high
-
-
 def _unit(metric: str) -> tuple[str, Callable[[float], str]]:
     return ("", lambda x: f"{x:.4f}") if metric == "loss" else (" %", lambda x: f"{100 * x:.2f}")
 
@@ -112,14 +113,19 @@ def _signed(value: float, show: Callable[[float], str]) -> str:
 
 
 def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost."""
+    """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost.
+
+    Wilcoxon's p has a column where there are seeds enough for it.
+    """
     unit, show = _unit(found.metric)
     unit = unit and " (%)"
+    ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in found.rows)
     heads = [
         "method",
         f"{found.metric}{unit}",
         f"vs {found.against or found.baseline} [95 %]",
         "p",
+        *(["Wilcoxon p"] if ranked else []),
         "volatility",
         "gap",
         "traffic",
@@ -128,16 +134,11 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     rows = []
     for group, row in zip(found.groups, found.rows, strict=True):
         blank = "failed" if group.sentence else "-"
-        beside = row.paired
         rows.append(
             [
                 row.label,
                 blank if math.isnan(row.mean) else show(row.mean) + _or(row.deviation, lambda x: f" ± {show(x)}", ""),
-                ""
-                if beside is None
-                else _signed(beside.difference, show)
-                + ("" if math.isnan(beside.low) else f" {_interval(beside, show)}"),
-                "" if beside is None or math.isnan(beside.low) else f"{beside.p:.2g}",
+                *_beside(row.paired, show)[: 3 if ranked else 2],
                 _or(row.volatility, show),
                 _or(row.gap, show),
                 _or(row.bytes, size),
@@ -145,6 +146,15 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return heads, rows
+
+
+def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
+    """A difference with its interval, its p, and Wilcoxon's."""
+    if beside is None:
+        return "", "", ""
+    interval = "" if math.isnan(beside.low) else f" {_interval(beside, show)}"
+    p, wilcoxon = (_or(value, lambda p: f"{p:.2g}", "") for value in (beside.p, beside.wilcoxon))
+    return _signed(beside.difference, show) + interval, p, wilcoxon
 
 
 def _or(value: float, show: Callable[[float], str], otherwise: str = "-") -> str:
