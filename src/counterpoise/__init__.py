@@ -16,7 +16,7 @@ _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 from counterpoise import adversary, augment, logs, measures, methods, models, parts
 from counterpoise.adversary import Adversary
 from counterpoise.engine import Engine, Evaluation, Limits
-from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
 from counterpoise.federation import (
     Availability,
     Federation,
@@ -56,6 +56,7 @@ __all__ = [
     "Diverged",
     "Engine",
     "Evaluation",
+    "Failed",
     "Federation",
     "Interrupted",
     "Limits",

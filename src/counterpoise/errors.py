@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = ["CounterpoiseError", "Diverged", "Interrupted", "brief", "unknown"]
+__all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "unknown"]
 
 _SHOWN = 200
 """Characters of a value that a sentence shows."""
@@ -17,6 +17,12 @@ class CounterpoiseError(ValueError):
 
 class Diverged(CounterpoiseError):
     """Training left the finite numbers. `run` holds everything up to the last good round."""
+
+    run: object | None = None
+
+
+class Failed(CounterpoiseError):
+    """A run went all its rounds and none of them trained the model. `run` holds them."""
 
     run: object | None = None
 

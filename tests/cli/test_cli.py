@@ -243,6 +243,20 @@ def test_the_json_of_a_run_with_liars_has_the_error_of_estimated_counts(cli) -> 
     assert "detection count error" not in json.loads(cli("runs", "show", "a", "--json")[1])["measures"]
 
 
+def test_a_run_that_nobody_answered_fails(cli) -> None:
+    everybody = ("--set", "adversary=crashed", "--set", "adversary.fraction=1.0", "--rounds", "2")
+    code, out, err = cli("run", "quickstart", *everybody, "--out", "a", "--json")
+    assert code == 1
+    assert json.loads(out.splitlines()[-1])["status"] == "failed"
+    assert err.startswith("Error: No round trained the model: all 2 rounds were skipped")
+    assert "2/2 failed" in cli("runs", "list", ".")[1].replace("\n", " ")
+    shown = cli("runs", "show", "a")[1]
+    assert "failed, 2 of 2 rounds\nNo round trained the model" in shown
+    code, out, err = cli("compare", "quickstart", "--methods", "fedavg", "--seeds", "1", *everybody, "--out", "c")
+    assert code == 1
+    assert "fedavg failed: No round trained the model" in out
+
+
 def test_a_run_that_diverges_still_ends_with_json(cli) -> None:
     code, out, err = cli("run", "quickstart", "--set", "local.optimizer.lr=1e30", "--json")
     assert code == 1

@@ -344,6 +344,20 @@ def test_weights_that_are_all_nothing_skip_the_round_with_a_reason(value):
     assert record.outcome.weights == {}
 
 
+@pytest.mark.parametrize(("value", "reason"), [(0.0, "the weight 0"), (math.nan, "weights that are NaN")])
+def test_weights_that_are_all_nothing_skip_the_round_whatever_the_rule(value, reason):
+    def apply(round):
+        weights = torch.full((len(round.cohort),), value, dtype=torch.float64)
+        return round.but(weights=weights, combined=weights @ round.cohort.updates)
+
+    simulation = pushed(method=fedavgm().replacing(combine=Part("useless", apply=apply)))
+    record = simulation.advance()
+    assert reason in record.outcome.skipped
+    assert record.outcome.weights == {}
+    assert float(simulation.server.model) == 0.0
+    assert float(simulation.server.state["server-momentum"]["velocity"]) == 0.0
+
+
 def test_weights_need_not_sum_to_one():
     loose = Part("loose", apply=lambda round: round.but(weights=round.cohort.examples * 10))
     simulation = pushed(method=fedavg().replacing(weigh=loose))

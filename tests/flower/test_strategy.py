@@ -15,12 +15,13 @@ from helpers import assert_close, blobs, double, small
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
-from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation.availability import AWAY
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.roster import Roster
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS
+from counterpoise.runs.collection import status_of
 from counterpoise.runs.folder import Folder
 
 LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05))
@@ -192,11 +193,22 @@ def test_clients_whose_node_is_not_there_are_on_record():
     assert made.run.rounds[0].cohort == (0, 1, 2, 3)
 
 
-def test_a_federation_without_any_node_skips_its_rounds():
+def test_a_federation_without_any_node_fails_with_the_reason(tmp_path):
     grid = InProcess(app("fedavg"), 4)
+    contexts = dict(grid.contexts)
     grid.contexts.clear()
-    made = gone("fedavg", 1, grid)
-    assert made.run.rounds[0].outcome.skipped == "no client could be heard"
+    sentence = (
+        "^No round trained the model: all 2 rounds were skipped, because no client could be heard "
+        r"\(of clients left out: it is not connected\)\. The model is the one the run began with\.$"
+    )
+    with pytest.raises(Failed, match=sentence) as caught:
+        gone("fedavg", 2, grid, out=tmp_path / "run")
+    assert caught.value.run.status == "failed"
+    assert [r.outcome.skipped for r in caught.value.run.rounds] == ["no client could be heard"] * 2
+    assert status_of(tmp_path / "run") == "failed"
+    grid.contexts.update(contexts)
+    assert gone("fedavg", 3, grid, out=tmp_path / "run").run.status == "finished"
+    assert status_of(tmp_path / "run") == "finished"
 
 
 class Nodes:
@@ -297,8 +309,8 @@ def test_a_model_of_another_size_on_a_node_is_told(caplog):
     wrong = client_app(
         "fedavg", small(classes=4), lambda c: FEDERATION.only(c.node_config["partition-id"]), local=LOCAL
     )
-    made = gone("fedavg", 1, InProcess(wrong, 4))
-    assert made.run.rounds[0].outcome.skipped == "no client could be heard"
+    with pytest.raises(Failed, match="its only round was skipped, because no client could be heard"):
+        gone("fedavg", 1, InProcess(wrong, 4))
     assert any("The model on this node has 59 parameters, and the server's has 53." in m for m in caplog.messages)
 
 

@@ -17,9 +17,10 @@ from torch.nn import functional as F
 import counterpoise as cp
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.engine import Simulation
-from counterpoise.method import Client, Part, Reply, Round
+from counterpoise.method import Client, Cohort, Part, Reply, Round
 from counterpoise.methods import METHODS
 from counterpoise.runs.checkpoint import Checkpoint
+from counterpoise.runs.collection import read_run
 from counterpoise.runs.config import override, parse, read
 
 
@@ -303,6 +304,37 @@ def test_a_resumed_run_knows_the_rounds_in_which_most_clients_sent_nan(tmp_path:
     cp.simulate("fedavg", federation(), out=tmp_path / "run", **settings(3), **stop)
     with pytest.raises(cp.Diverged, match=r"in the last 3 rounds .*This was in round 3;"):
         cp.resume(tmp_path / "run", federation=federation())
+
+
+def test_a_run_that_trained_nothing_has_failed_and_can_be_given_more_rounds(tmp_path: Path) -> None:
+    def silent(round: int, cohort: Cohort) -> Cohort:
+        return cohort if round > 2 else cohort.keep(torch.zeros(len(cohort), dtype=torch.bool))
+
+    path = tmp_path / "run"
+    settings = {**SETTINGS, "rounds": 2, "adversary": silent}
+    sentence = r"^No round trained the model: all 2 rounds were skipped, because no client could be heard \(of clients left out: it did not reply\)\."
+    with pytest.raises(cp.Failed, match=sentence + r" .* counterpoise resume \S+ --rounds 4$") as caught:
+        cp.simulate("fedavg", federation(), out=path, **settings)
+    run = caught.value.run
+    assert isinstance(run, cp.Run)
+    assert (run.status, len(run.rounds)) == ("failed", 2)
+    assert run.summary()["reason"].startswith("No round trained the model")
+    kept = read_run(path)
+    assert (kept.status, kept.sentence) == ("failed", run.summary()["reason"])
+    with pytest.raises(cp.Failed, match=sentence):
+        cp.resume(path, adversary=silent)
+    resumed = cp.resume(path, rounds=3, adversary=silent)
+    assert resumed.status == read_run(path).status == "finished"
+    assert "reason" not in resumed.summary()
+
+
+def test_a_run_kept_as_finished_that_trained_nothing_reads_as_failed(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "rounds": 1, "adversary": cp.adversary.crashed(fraction=1.0)}
+    with pytest.raises(cp.Failed):
+        cp.simulate("fedavg", federation(), out=tmp_path / "run", **settings)
+    index = tmp_path / "run/checkpoint/checkpoint.json"
+    index.write_text(json.dumps(json.loads(index.read_text()) | {"status": "finished"}))
+    assert read_run(tmp_path / "run").status == "failed"
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.cli.target import Target
 from counterpoise.engine.distributed import rank
-from counterpoise.errors import CounterpoiseError, Diverged, Interrupted, unknown
+from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.folder import Folder
@@ -175,7 +175,7 @@ def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except (Interrupted, Diverged) as end:
+    except (Interrupted, Diverged, Failed) as end:
         if as_json and isinstance(end.run, Run) and not rank():
             typer.echo(json.dumps(end.run.summary(target)))
         if isinstance(end, Interrupted):
@@ -259,7 +259,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     try:
         app()
-    except Diverged as error:
+    except (Diverged, Failed) as error:
         leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
         leave(f"Error: {error}", 2)

@@ -118,11 +118,13 @@ class Server:
             if not round.skipped and not len(round.cohort):
                 round = round.skip("no client could be trusted")
             if round.skipped:
-                # What the server learned of its clients stays; what it would have done with them does not.
-                learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
-                self._commit(self.model, state, rows, learned)
-                return Outcome(claims, {}, left_out, round.skipped, notes, round.verdicts, round.facts)
-        weights, contributions = self._taken(round)
+                break
+        weights, contributions = ({}, {}) if round.skipped else self._taken(round)
+        if why := round.skipped or _useless(weights):
+            # What the server learned of its clients stays; what it would have done with them does not.
+            learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
+            self._commit(self.model, state, rows, learned)
+            return Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
         if contributions:
             notes["contribution"] = contributions
         self._commit(round.model, state, rows, {part.name for part in self.method.parts})
@@ -151,7 +153,8 @@ class Server:
             each, along = weights, round.cohort.updates @ step
         # One wait for a GPU.
         length, *numbers = torch.cat([t.double() for t in ((step @ step).view(1), each, along)]).tolist()
-        if not isfinite(length) and not bool(round.model.isfinite().all()):
+        weighed = all(map(isfinite, numbers[: len(each)]))  # a rule that failed is not a learning rate
+        if weighed and not isfinite(length) and not bool(round.model.isfinite().all()):
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
@@ -159,6 +162,15 @@ class Server:
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
         shares = {client: effective[client] * product / length for client, product in products.items()}
         return effective if weights is not None else None, shares
+
+
+def _useless(weights: Mapping[int, float] | None) -> str:
+    """Why a round cannot be taken in with these weights; empty if it can."""
+    if weights is None or not weights:
+        return ""
+    if not all(map(isfinite, weights.values())):
+        return "the method gave clients weights that are NaN or infinite"
+    return "" if any(weights.values()) else "the method gave every client the weight 0"
 
 
 def _unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:

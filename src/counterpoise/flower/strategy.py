@@ -19,7 +19,7 @@ from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_broadcast, template
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Heard, Opened, RoundRecord
-from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
 from counterpoise.flower.node import CONFIG
@@ -31,6 +31,7 @@ from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.build import check_same, describe
 from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.ending import untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.setup import Model, Setup
@@ -144,8 +145,14 @@ class Strategy(strategy.Strategy):
             except Diverged:
                 self._save("diverged")
                 raise
-            self._save("finished")
-        self.run.model, self.run.status = self.simulation.trained(), "finished"
+            why = untrained(self.run.rounds)
+            status = "failed" if why else "finished"
+            self._save(status)
+        self.run.model, self.run.status = self.simulation.trained(), status
+        if why:
+            failed = Failed(f"{why} The model is the one the run began with.")
+            failed.run = self.run
+            raise failed
         result.arrays = self.arrays()
         return result
 

@@ -23,6 +23,7 @@ from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary
 from counterpoise.registry import flatten
+from counterpoise.runs.ending import untrained
 from counterpoise.runs.folder import SCHEMA
 from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
@@ -141,7 +142,9 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
         status = "stopped"  # its last lines are torn, so its last round is not known
-    return Kept(path, settings, records, status, _sentence(path, status, len(records)), _changed(path))
+    if status == "finished" and untrained(records):
+        status = "failed"
+    return Kept(path, settings, records, status, _sentence(path, status, records), _changed(path))
 
 
 def _planned(path: Path) -> Mapping[str, Any]:
@@ -188,11 +191,13 @@ def status_of(path: Path) -> str:
     return "failed" if (path / FAILURE).exists() else "running"
 
 
-def _sentence(path: Path, status: str, rounds: int) -> str:
+def _sentence(path: Path, status: str, records: Sequence[RoundRecord]) -> str:
     try:
         return (path / FAILURE).read_text(encoding="utf-8").partition("\n")[0]
     except OSError:
-        return f"It {status} after round {rounds}." if status in ("diverged", "failed") else ""
+        if status not in ("diverged", "failed"):
+            return ""
+        return (untrained(records) if status == "failed" else "") or f"It {status} after round {len(records)}."
 
 
 def _changed(path: Path) -> datetime.datetime:

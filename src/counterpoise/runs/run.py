@@ -13,6 +13,7 @@ from torch import nn
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary as measured
+from counterpoise.runs.ending import untrained
 from counterpoise.runs.holdings import true_counts
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class Run:
     """The server's model after the last round."""
     rounds: list[RoundRecord] = field(default_factory=list)
     status: str = "running"
-    """finished, stopped, or diverged"""
+    """finished, stopped, diverged, or failed (no round trained the model)"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The complete, resolved configuration."""
     folder: Path | None = None
@@ -123,6 +124,7 @@ class Run:
             "method": self.method,
             "seed": self.seed,
             "status": self.status,
+            **({"reason": untrained(self.rounds)} if self.status == "failed" else {}),
             "rounds": len(self.rounds),
             "accuracy": _finite(self.accuracy),
             "loss": _finite(self.last("loss")),

@@ -18,12 +18,13 @@ from counterpoise.engine.distributed import rank
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
-from counterpoise.errors import CounterpoiseError, Diverged, Interrupted
+from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, Start, logged, resolve
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
+from counterpoise.runs.ending import untrained
 from counterpoise.runs.run import Run
 from counterpoise.runs.setup import Model, Setup, check_rounds
 
@@ -213,11 +214,16 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
 
     However the run ends, what is kept is a whole checkpoint of its last good round.
     """
-    reason: Diverged | Interrupted | None = None
+    reason: Diverged | Failed | Interrupted | None = None
     where = "" if folder is None else str(folder.path)
     with _stoppable(simulation) as signals:
         try:
             status = _rounds(simulation, run, rounds, on_round, folder)
+            if status == "finished" and (why := untrained(run.rounds)):
+                status = "failed"
+                more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
+                how = f" Once the cause is mended, give the run more rounds with: {more}" if where else ""
+                reason = Failed(f"{why} The model is the one the run began with.{how}")
         except Diverged as error:
             status = "diverged"
             kept = f" What was good is kept in {where}." if where else ""
