@@ -409,3 +409,50 @@ def test_a_drawing_clients_samples_do_not_depend_on_the_population():
 def test_a_bad_partition_is_refused_with_a_sentence(make, sentence):
     with pytest.raises(CounterpoiseError, match=sentence.replace("?", "[?]")):
         make()
+
+
+BY_LABEL = [cp.shards(4), cp.dirichlet(0.5, clients=4), cp.lq(1, clients=4), cp.mixed(cp.iid(2), cp.lq(1, clients=2))]
+BY_COUNT = [cp.iid(4), cp.draws(4, size=5), cp.power_law(4), cp.quantity_dirichlet(0.5, clients=4)]
+NOT_CLASSES = [
+    (np.linspace(0, 0.09, 90), r"they are fractions such as 0\.0\d+"),
+    (np.arange(90.0), r"(\d+) samples have \1 different ones"),
+    (np.arange(90), r"(\d+) samples have \1 different ones"),
+    (np.arange(90).reshape(45, 2) % 3, r"each is an array of shape \(2,\)"),
+]
+
+
+@pytest.mark.parametrize(("y", "why"), NOT_CLASSES)
+@pytest.mark.parametrize("partition", BY_LABEL, ids=lambda partition: partition.spec.name)
+def test_a_regressions_targets_are_no_labels_to_deal_by(partition, y, why):
+    sentence = f"deals by label, and these targets are not class numbers: {why}.*Use iid, power-law"
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Federation.from_arrays(np.zeros((len(y), 2), "f"), y, partition=partition)
+
+
+@pytest.mark.parametrize(("y", "why"), NOT_CLASSES[:2])
+@pytest.mark.parametrize("partition", BY_COUNT, ids=lambda partition: partition.spec.name)
+def test_recipes_that_look_at_no_label_deal_any_targets(partition, y, why):
+    assert Federation.from_arrays(np.zeros((len(y), 2), "f"), y, partition=partition).clients == 4
+
+
+@pytest.mark.parametrize("partition", BY_LABEL, ids=lambda partition: partition.spec.name)
+def test_whole_floats_that_samples_share_are_class_numbers(partition):
+    """Targets of a binary loss are such."""
+    y = np.arange(90) % 2
+    assert deal(partition, y.astype(np.float32)) == deal(partition, y)
+
+
+def test_few_different_targets_are_labels_even_if_each_is_alone():
+    assert sorted(joined(deal(cp.shards(10, per_client=2), np.arange(20)))) == list(range(20))
+    with pytest.raises(CounterpoiseError, match="21 samples have 21 different ones"):
+        deal(cp.shards(10, per_client=2), np.arange(21))
+    assert len(joined(deal(cp.shards(10, per_client=2), np.arange(60) // 2))) == 60  # two samples each
+
+
+def test_targets_are_dealt_by_bins_as_the_docs_say():
+    y = torch.arange(90) / 7
+    bins = torch.bucketize(y, y.quantile(torch.tensor([0.2, 0.4, 0.6, 0.8])))
+    held = cp.shards(5, per_client=1).assign(bins, 0)
+    fed = Federation.from_arrays(torch.zeros(90, 2), y, partition=held.flat.tensor_split(held.offsets[1:-1]), heldout=0)
+    rows = fed.train.rows(torch.arange(5))
+    assert [len(bins[row].unique()) for row in rows] == [1] * 5

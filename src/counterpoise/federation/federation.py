@@ -239,8 +239,6 @@ def _assign(
             there = torch.isin(named.flat, kept)
             return Table.of(named.owners[there], named.flat[there], named.clients)
         column = targets if partition.column == "label" else _identities(identities, len(targets))
-        if column.is_floating_point() or column.ndim != 1:
-            column = torch.zeros(len(targets), dtype=torch.int64)  # no labels: one class
         held = partition.assign(column[kept], seed)
         if isinstance(held, Table):
             return Table(held.offsets, kept[held.flat])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.assignment import Assignment, Table
-from counterpoise.federation.partition import PARTITIONS, Partition
+from counterpoise.federation.partition import PARTITIONS, Partition, class_numbers
 from counterpoise.federation.readers import Raw, channels_first
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option
@@ -117,6 +117,8 @@ def flwr(
         kind = getattr(known, partitioner)
         defaults = {"partition_by": "label", "seed": integer(seed, purpose("flwr")) % 2**32}
         taken = inspect.signature(kind).parameters
+        if "partition_by" in taken and partitioner != "ContinuousPartitioner":
+            labels = class_numbers(labels, f"{partitioner} of flwr-datasets")
         try:
             made = kind(**{k: v for k, v in defaults.items() if k in taken} | dict(options))
             made.dataset = Dataset.from_dict({"label": labels.tolist(), "row": list(range(len(labels)))})

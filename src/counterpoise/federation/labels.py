@@ -10,7 +10,16 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Table
-from counterpoise.federation.partition import PARTITIONS, Clients, Minimum, Partition, generator_of, need, top_up
+from counterpoise.federation.partition import (
+    PARTITIONS,
+    Clients,
+    Minimum,
+    Partition,
+    class_numbers,
+    generator_of,
+    need,
+    top_up,
+)
 from counterpoise.registry import Option
 
 __all__ = ["dirichlet", "lq", "shards"]
@@ -31,6 +40,7 @@ def shards(
         )
 
     def assign(labels: Tensor, seed: int) -> Assignment:
+        labels = class_numbers(labels, "partition shards")
         need(len(labels), count, f"partition shards cannot cut the samples into {count} shards")
         generator = generator_of(seed, "shards")
         shuffled = torch.from_numpy(generator.permutation(len(labels)))
@@ -52,6 +62,7 @@ def dirichlet(
     """Each label is dealt in proportions drawn from a Dirichlet distribution (Hsu et al. 2019)."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
+        labels = class_numbers(labels, "partition dirichlet")
         need(
             len(labels),
             clients * minimum,
@@ -88,7 +99,7 @@ def lq(
     count = labels
 
     def assign(labels: Tensor, seed: int) -> Assignment:
-        kinds, codes = np.unique(labels.numpy(), return_inverse=True)
+        kinds, codes = np.unique(class_numbers(labels, "partition lq").numpy(), return_inverse=True)
         if count > len(kinds):
             raise CounterpoiseError(
                 f"partition lq cannot give each client {count} labels: the data has {len(kinds)}. Use fewer labels."

@@ -20,7 +20,19 @@ from counterpoise.federation.assignment import Assignment, Drawn, Table
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option, Registry, Spec
 
-__all__ = ["PARTITIONS", "Clients", "Minimum", "Partition", "draws", "generator_of", "iid", "mixed", "need", "top_up"]
+__all__ = [
+    "PARTITIONS",
+    "Clients",
+    "Minimum",
+    "Partition",
+    "class_numbers",
+    "draws",
+    "generator_of",
+    "iid",
+    "mixed",
+    "need",
+    "top_up",
+]
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,9 @@ class Partition:
     clients: int | None
     assign: Callable[[Tensor, int], Assignment]
     column: Literal["label", "identity", "row"] = "label"
-    """What of each sample `assign` is given: its label, whose it is, or just its number."""
+    """What of each sample `assign` is given: its target, whose it is, or just its number.
+
+    Targets may be anything; a recipe that deals by label asks `class_numbers` of them."""
     spec: Spec = field(default_factory=Spec)
 
 
@@ -50,6 +64,27 @@ def need(samples: int, least: int, why: str) -> None:
         raise CounterpoiseError(
             f"{why}: that needs at least {least} samples, and there are {samples}. Use fewer clients."
         )
+
+
+_FEW_LABELS = 20
+"""Different targets that are labels even if they are few samples each; more must be shared by two samples on average."""
+
+
+def class_numbers(targets: Tensor, what: str) -> Tensor:
+    """Targets as labels to deal by: whole numbers, shared by several samples. Refuse those of a regression."""
+    different = 0 if targets.ndim != 1 else len(targets.unique())
+    if targets.ndim != 1:
+        why = f"each is an array of shape {tuple(targets.shape[1:])}"
+    elif targets.is_floating_point() and not torch.equal(targets, targets.round()):
+        why = f"they are fractions such as {float(targets[targets != targets.round()][0]):g}"
+    elif different > _FEW_LABELS and 2 * different > len(targets):
+        why = f"{len(targets)} samples have {different} different ones"
+    else:
+        return targets.long()
+    raise CounterpoiseError(
+        f"{what} deals by label, and these targets are not class numbers: {why}. Use iid, power-law or "
+        "quantity-dirichlet, which look at no label, or deal by bins of the targets (see docs/data.md)."
+    )
 
 
 @PARTITIONS.register("iid")
