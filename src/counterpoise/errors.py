@@ -55,6 +55,7 @@ def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> C
     """
     known = sorted(known)
     near = difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
+    near = near or [longer for longer in known if name and longer.startswith(str(name))]
     hint = f" Did you mean {near[0]!r}?" if near else ""
     place = f" {where}" if where else ""
     return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")

@@ -313,3 +313,14 @@ def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -
     assert re.search(r"fedavg .*\d+/30 accuracy [\d.]+% \d\d:\d\d", text)
     assert len(out.splitlines()) == 1
     assert json.loads(out)["rounds"] == 30
+
+
+def test_resuming_a_finished_run_says_that_nothing_was_run(cli) -> None:
+    assert cli("run", "quickstart", "--rounds", "2", "--out", "a run")[0] == 0
+    said = "It was finished already, so nothing was run. For more rounds: counterpoise resume 'a run' --rounds 4\n"
+    code, out, err = cli("resume", "a run")
+    assert (code, err) == (0, "")
+    assert out.startswith(said)
+    code, out, err = cli("resume", "a run", "--json")
+    assert (code, err, json.loads(out)["rounds"]) == (0, said, 2)
+    assert "nothing was run" not in cli("resume", "a run", "--rounds", "3")[1]

@@ -250,7 +250,7 @@ def test_a_column_of_labels_is_taken_as_labels():
 
 def test_targets_that_are_numbers_have_no_classes():
     federation = Federation.from_arrays(
-        arrays()[0], np.random.default_rng(0).standard_normal((60, 2)), partition=cp.dirichlet(1.0, clients=3)
+        arrays()[0], np.random.default_rng(0).standard_normal((60, 2)), partition=cp.iid(3)
     )
     assert federation.classes is None
     assert sorted(joined(held(federation.train) + held(federation.heldout))) == list(range(60))

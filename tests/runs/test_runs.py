@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import tomllib
 from pathlib import Path
@@ -597,3 +598,20 @@ def test_a_plain_mistake_in_python_is_told_in_a_sentence(given: dict[str, Any], 
     } | given
     with pytest.raises(cp.CounterpoiseError, match=sentence):
         cp.simulate(settings.pop("method"), settings.pop("federation"), **settings)
+
+
+def test_a_metric_that_was_never_measured_is_refused() -> None:
+    run = cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=1)
+    sentence = "There is no metric 'acc' in the rounds of this run. Did you mean 'accuracy'? Known: accuracy, loss"
+    for ask in (run.curve, run.last):
+        with pytest.raises(cp.CounterpoiseError, match=re.escape(sentence)):
+            ask("acc")
+    assert [round for round, _ in run.curve("train_loss")] == [1]
+
+
+def test_a_run_without_a_test_set_has_an_empty_curve() -> None:
+    fed = cp.Federation.from_arrays(torch.randn(20, 2), torch.arange(20) % 2, partition=cp.iid(2))
+    run = cp.simulate("fedavg", fed, model=cp.models.linear, rounds=1)
+    assert (run.curve(), run.curve("loss"), run.last("loss"), run.accuracy) == ([], [], None, None)
+    with pytest.raises(cp.CounterpoiseError, match=r"There is no metric 'acc' .* Known: train_loss\."):
+        run.curve("acc")

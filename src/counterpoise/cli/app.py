@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import logging
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.cli.target import Target
 from counterpoise.engine.distributed import rank
+from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -162,8 +164,18 @@ def resume(
         carry_on(folder, as_json)
         return
     config = Folder.open(folder).config
+    ran: list[RoundRecord] = []
     with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
-        done = resume_run(folder, rounds=rounds, on_round=on_round, log=log)
+
+        def hear(record: RoundRecord) -> None:
+            ran.append(record)
+            if on_round is not None:
+                on_round(record)
+
+        done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
+    if not ran and not rank():
+        more = f"counterpoise resume {shlex.quote(str(folder))} --rounds {2 * len(done.rounds)}"
+        typer.echo(f"It was finished already, so nothing was run. For more rounds: {more}", err=as_json)
     _show(done, as_json)
 
 
@@ -203,7 +215,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
     if as_json:
         typer.echo(json.dumps(run.summary(target)))
         return
-    loss = run.last("loss")
+    loss = run.loss
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
     found += [] if run.personal is None else [f"clients' own models {run.personal:.2%}"]
@@ -232,7 +244,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
 
 def _curve(run: Run) -> list[str]:
     """The accuracies that papers report, each by its name."""
-    curve = run.curve()
+    curve = measures.curve(run.rounds)
     if not curve:
         return []
     top = measures.best(curve)
@@ -246,7 +258,7 @@ def _reached(run: Run, target: float) -> str:
     sent = measures.bytes_to(run.rounds, target)
     if sent is None:
         return f"accuracy {target:g}: never reached"
-    return f"accuracy {target:g}: in round {measures.rounds_to(run.curve(), target)}, after {size(sent)} both ways"
+    return f"accuracy {target:g}: in round {measures.rounds_to(measures.curve(run.rounds), target)}, after {size(sent)} both ways"
 
 
 def _verdicts(judged: list[dict[str, Any]]) -> str:

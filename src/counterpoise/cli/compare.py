@@ -139,11 +139,14 @@ def _place(plan: Plan) -> Path:
 
 
 def _finish(folder: Path, plan: Plan, jobs: int | None, target: float | None, as_json: bool) -> None:
+    already = not open_pieces(folder, plan)
     try:
         found, report = _done(folder, plan, jobs)
     except KeyboardInterrupt:
         _stopped(folder, plan, target, as_json)
     failed = {group.label: group.sentence for group in found.groups if group.sentence}
+    if already:
+        typer.echo("All its runs had ended already, so nothing was run.", err=as_json)
     if as_json:
         typer.echo(json.dumps(_document(folder, plan, found, target, report)))
     else:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.measures import curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.holdings import true_counts
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Run"]
+
+_USUAL = ("accuracy", "loss")
+"""What a run measures on its test set unless it is told otherwise."""
 
 
 @dataclass
@@ -50,18 +54,33 @@ class Run:
         return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds, {self.status}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
-        """``(round, value)`` of every round in which the metric was measured on the test set."""
-        return [(r.round, r.metrics[metric]) for r in self.rounds if metric in r.metrics]
+        """``(round, value)`` of every round in which the metric was measured on the test set.
+
+        A name that this run never measured is refused; accuracy and loss are empty in a run that measured nothing.
+        """
+        there = {name for r in self.rounds for name in r.metrics}
+        if metric not in there and (there - {"train_loss"} or metric not in _USUAL):
+            raise unknown("metric", metric, there or _USUAL, "in the rounds of this run")
+        return curve(self.rounds, metric)
 
     def last(self, metric: str) -> float | None:
         """The metric's value in the last round that measured it."""
-        curve = self.curve(metric)
-        return curve[-1][1] if curve else None
+        values = self.curve(metric)
+        return values[-1][1] if values else None
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy of the last round that measured it."""
-        return self.last("accuracy")
+        """Test accuracy of the last round that measured it; None where none did."""
+        return self._last("accuracy")
+
+    @property
+    def loss(self) -> float | None:
+        """Test loss of the last round that measured it; None where none did."""
+        return self._last("loss")
+
+    def _last(self, metric: str) -> float | None:
+        values = curve(self.rounds, metric)
+        return values[-1][1] if values else None
 
     @property
     def weights(self) -> list[Mapping[int, float] | None]:
@@ -127,7 +146,7 @@ class Run:
             **({"reason": untrained(self.rounds)} if self.status == "failed" else {}),
             "rounds": len(self.rounds),
             "accuracy": _finite(self.accuracy),
-            "loss": _finite(self.last("loss")),
+            "loss": _finite(self.loss),
             "personal_accuracy": _finite(self.personal),
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,
