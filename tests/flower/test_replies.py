@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.supercore.task_identity import TaskIdentity
 from grids import InProcess
 from helpers import blobs, digits, double, small
@@ -32,13 +33,22 @@ LIKE = {
     "examples": torch.ones((), dtype=torch.int64),
     "steps": torch.ones((), dtype=torch.int64),
 }
-ASKED = {100 + client: client for client in range(4)}
 BAD = 103
 
 
-def request(node):
+def sent_to(node):
+    """The id of the message that a node was sent."""
+    return f"the message to {node}"
+
+
+ASKED = {sent_to(100 + client): client for client in range(4)}
+
+
+def request(node, id=None):
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-    return Message(RecordDict(), node, "train", group_id=str(ROUND))
+    message = Message(RecordDict(), node, "train", group_id=str(ROUND))
+    message.metadata.__dict__["_message_id"] = id or sent_to(node)
+    return message
 
 
 def arrays(update=(1.0, 2.0, 3.0), examples=10, steps=2):
@@ -171,19 +181,31 @@ def test_a_node_that_replies_twice_or_fails_or_is_silent_is_left_out():
 
 
 def test_strangers_and_the_superlink_speak_for_nobody(caplog):
-    gone = Message(Error(3, "node unavailable"), reply_to=request(1))
+    gone = Message(Error(ErrorCode.NODE_UNAVAILABLE, "node unavailable"), reply_to=request(1, sent_to(BAD)))
     stranger = reply(records(arrays((9.0, 9.0, 9.0))), 999)
     with caplog.at_level(logging.INFO):
         outcome, model = received([*HONEST, gone, stranger])
     assert outcome.excluded == {3: SILENT}
     assert outcome.claims.keys() == {0, 1, 2}
     assert model.tolist() == [2.0, 2.0, 3.0]
-    assert "a reply of node 999 is left out: it was not asked" in caplog.messages
-    assert "a node could not be heard: node unavailable" in caplog.messages
+    assert "a reply is left out: it answers no message of this round" in caplog.messages
+    assert "client 3 could not be heard: node unavailable" in caplog.messages
+
+
+@pytest.mark.parametrize("victim", [100, 103])
+def test_a_reply_counts_for_the_message_it_answers_whoever_it_says_it_is_from(victim):
+    """Node 102 names another as its source: it neither speaks for it nor costs it its place."""
+    lie = Message(records(arrays((9.0, 9.0, 9.0))), reply_to=request(victim, sent_to(102)))
+    assert lie.metadata.src_node_id == victim
+    outcome, model = received([HONEST[0], HONEST[1], lie, reply(records(arrays((1.0, 2.0, 3.0))))])
+    assert outcome.excluded == {}
+    assert model.tolist() == [(1.0 + 2.0 + 9.0 + 1.0) / 4, (2.0 * 3 + 9.0) / 4, (3.0 * 3 + 9.0) / 4]
+    guess = Message(records(arrays((9.0, 9.0, 9.0))), reply_to=request(victim, "a guess"))
+    assert received([*HONEST, guess, reply(records(arrays()))])[0].excluded == {}
 
 
 def test_claims_that_are_all_zero_skip_the_round():
-    nothing = [reply(records(arrays(examples=0)), node) for node in ASKED]
+    nothing = [reply(records(arrays(examples=0)), node) for node in range(100, 104)]
     outcome, model = received(nothing)
     assert outcome.skipped == "no client could be heard"
     assert set(outcome.excluded.values()) == {"it claims no data"}
@@ -278,7 +300,7 @@ def test_whatever_nodes_send_the_model_is_finite_and_the_reasons_are_recorded(se
     replies = [reply(records(arrays((1.0 + node / 100, 2.0, 3.0))), node) for node in honest]
     replies += [one for node in HOSTILE for one in malformed(rng, node)]
     rng.shuffle(replies)
-    asked = {node: node for node in (*honest, *HOSTILE)}
+    asked = {sent_to(node): node for node in (*honest, *HOSTILE)}
     ours = server(fedavg(), SIZE)
     ours.limits = Limits()
     cohort, reasons, losses, _ = sift(replies, asked, ROUND, LIKE)
@@ -288,7 +310,7 @@ def test_whatever_nodes_send_the_model_is_finite_and_the_reasons_are_recorded(se
     heard = set(outcome.weights)
     assert heard >= set(honest)
     assert heard.isdisjoint(outcome.excluded)
-    assert heard | outcome.excluded.keys() == set(asked)
+    assert heard | outcome.excluded.keys() == set(asked.values())
     assert all(reason and "\n" not in reason and len(reason) < 200 for reason in outcome.excluded.values())
     assert all(np.isfinite(loss) for loss in losses.values())
 

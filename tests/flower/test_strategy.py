@@ -222,6 +222,7 @@ class Nodes:
 
     def send_and_receive(self, messages, *, timeout=None):
         for message in messages:
+            message.metadata.__dict__["_message_id"] = message.object_id
             claim = self.claims.get(message.metadata.dst_node_id)
             if claim is not None:
                 yield Message(RecordDict({"metrics": MetricRecord(claim)}), reply_to=message)

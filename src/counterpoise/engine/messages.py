@@ -114,9 +114,9 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
     return ""
 
 
-def shown(name: str) -> str:
-    """A name that a sender chose, fit for a line of a log."""
-    return ascii(name)[1:-1][:80]
+def shown(name: str, most: int = 80) -> str:
+    """What a sender chose to say, fit for a line of a log."""
+    return ascii(name)[1:-1][:most]
 
 
 def byte_count(arrays: Mapping[str, Tensor]) -> int:

@@ -20,18 +20,17 @@ from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.records import Unreadable, from_record, to_record
-from counterpoise.flower.replies import ARRAYS, METRICS
+from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.setup import Model, build_model
 
-__all__ = ["CONFIG", "Data", "client_app"]
+__all__ = ["Data", "client_app"]
 
 Data = Callable[[Context], Federation]
 """What a node holds, as a federation of one client: ``fed.only(2)``, or `Federation.from_clients` of its own arrays."""
 
-CONFIG = "config"
 _STATE = "counterpoise"
 _ALONE = torch.tensor([0])
 """The node's own place in its federation of one."""

@@ -1,26 +1,32 @@
-"""What the server takes of the replies it was sent: one good reply of each node it asked, by its client's number."""
+"""What the server takes of the replies it was sent: one good reply to each message, by its client's number."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Set
+from typing import NamedTuple, TypeVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.common.constant import ErrorCode
 
 from counterpoise.engine.messages import Arrays, byte_count, shown, stack_replies
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower.records import Unreadable, from_record
 from counterpoise.method import Cohort
 
-__all__ = ["ARRAYS", "METRICS", "Sifted", "measured", "sift"]
+__all__ = ["ARRAYS", "CONFIG", "METRICS", "Sifted", "answers", "measured", "most_bytes", "sift"]
 
-ARRAYS, METRICS = "arrays", "metrics"
-"""The two records of a message, by the names that Flower's own strategies give them."""
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+"""The records of a message, by the names that Flower's own strategies give them."""
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LINKS_WORD = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
+"""What a SuperLink says in the place of a node that is gone."""
 
 
 class Sifted(NamedTuple):
@@ -32,15 +38,20 @@ class Sifted(NamedTuple):
     bytes_up: int
 
 
-def sift(replies: Iterable[Message], asked: Mapping[int, int], round: int, like: Arrays) -> Sifted:
-    """Replies to a round's training. `asked` gives each node's client; `like` is a reply as it should be.
+def most_bytes(like: Arrays) -> int:
+    """The most bytes that a reply's arrays may take: float64 where we send float32, and every array's header."""
+    return 2 * byte_count(like) + 4096 * (len(like) + 1)
+
+
+def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like: Arrays) -> Sifted:
+    """Replies to a round's training. `asked` gives the client of each message sent; `like` is a reply as it should be.
 
     Whatever a node sends costs its own place in the round and nobody else's.
     """
     reasons: dict[int, str] = {}
     good: dict[int, Arrays] = {}
     losses: dict[int, float] = {}
-    most = 2 * byte_count(like) + 4096 * (len(like) + 1)  # float64 where we send float32, and every array's header
+    most = most_bytes(like)
     for client, reply in _one_each(replies, asked, reasons):
         try:
             arrays, metrics = _records(reply)
@@ -62,7 +73,7 @@ def sift(replies: Iterable[Message], asked: Mapping[int, int], round: int, like:
 
 
 def measured(
-    replies: Iterable[Message], asked: Mapping[int, int], round: int, names: Set[str]
+    replies: Iterable[Message], asked: Mapping[str, int], round: int, names: Set[str]
 ) -> dict[str, dict[int, float]]:
     """Replies to a round's evaluation: by metric, what each client found; of other names than these nothing is kept."""
     found: dict[str, dict[int, float]] = {}
@@ -79,26 +90,32 @@ def measured(
 
 
 def _one_each(
-    replies: Iterable[Message], asked: Mapping[int, int], reasons: dict[int, str]
+    replies: Iterable[Message], asked: Mapping[str, int], reasons: dict[int, str]
 ) -> list[tuple[int, Message]]:
     """The only reply of each client, in the clients' order; of the others the reason."""
-    came: list[tuple[int, Message]] = []
-    for reply in replies:
-        client = asked.get(reply.metadata.src_node_id)
-        if client is not None:
-            came.append((client, reply))
-        elif reply.has_error():  # the SuperLink's own word for a node that is gone
-            log.info("a node could not be heard: %s", reply.error.reason)
-        else:
-            log.warning("a reply of node %d is left out: it was not asked", reply.metadata.src_node_id)
+    came = list(answers(replies, asked))
     counts = Counter(client for client, _ in came)
     reasons |= {client: SILENT for client in asked.values() if not counts[client]}
     reasons |= {client: "it replied more than once" for client, count in counts.items() if count > 1}
     for client, reply in came:
         if counts[client] == 1 and not reply.has_content():
-            reasons[client] = FAILED
-            log.warning("client %d failed: %s", client, reply.error.reason if reply.has_error() else "an empty reply")
+            away = reply.has_error() and reply.error.code in _LINKS_WORD
+            reasons[client] = SILENT if away else FAILED
+            said = shown(reply.error.reason or "", 500) if reply.has_error() else "an empty reply"
+            log.warning("client %d %s: %s", client, "could not be heard" if away else "failed", said)
     return sorted(((c, reply) for c, reply in came if c not in reasons), key=lambda one: one[0])
+
+
+def answers(replies: Iterable[Message], asked: Mapping[str, T]) -> Iterator[tuple[T, Message]]:
+    """Each reply with what its message was sent for, by the message's id; the source that a reply names is not looked at.
+
+    Only the node that was sent a message knows its id. A reply to any other counts for nobody and against nobody.
+    """
+    for reply in replies:
+        if reply.metadata.reply_to_message_id in asked:
+            yield asked[reply.metadata.reply_to_message_id], reply
+        else:
+            log.warning("a reply is left out: it answers no message of this round")
 
 
 def _records(reply: Message, arrays: bool = True) -> tuple[ArrayRecord, MetricRecord]:

@@ -13,7 +13,8 @@ import re
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
-from counterpoise.flower.replies import METRICS
+from counterpoise.flower.replies import CONFIG, METRICS, answers
+from counterpoise.flower.wire import SMALL, exchange, with_secret
 
 __all__ = ["Roster"]
 
@@ -63,13 +64,12 @@ class Roster:
         self._proved |= {identity} if proved else set()
 
     def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, int | None]:
-        if not nodes:
-            return {}
-        messages = [Message(RecordDict(), node, MessageType.QUERY) for node in nodes]
+        messages = [Message(RecordDict({CONFIG: with_secret({})}), node, MessageType.QUERY) for node in nodes]
+        replies = exchange(grid, messages, _SECONDS_TO_ANSWER, SMALL)
+        asked = {message.metadata.message_id: node for message, node in zip(messages, nodes, strict=True)}
         claims: dict[int, int | None] = {}
-        for reply in grid.send_and_receive(messages, timeout=_SECONDS_TO_ANSWER):
-            node = reply.metadata.src_node_id
-            if node in nodes and reply.has_content():
+        for node, reply in answers(replies, asked):
+            if reply.has_content():
                 said = reply.content.metric_records.get(METRICS, MetricRecord()).get("client")
                 claims[node] = said if isinstance(said, int) else None
         return claims

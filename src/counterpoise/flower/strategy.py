@@ -16,16 +16,16 @@ from flwr.serverapp.strategy import Result
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import byte_count, pack_broadcast, template
+from counterpoise.engine.messages import Arrays, byte_count, pack_broadcast, template
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Heard, Opened, RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
-from counterpoise.flower.node import CONFIG
 from counterpoise.flower.records import from_record, to_record
-from counterpoise.flower.replies import ARRAYS, measured, sift
+from counterpoise.flower.replies import ARRAYS, CONFIG, measured, most_bytes, sift
 from counterpoise.flower.roster import Roster
+from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
@@ -94,9 +94,11 @@ class Strategy(strategy.Strategy):
         self.roster = Roster(self.simulation.federation.clients)
         self.patience, self._first = patience, True
         self._opened: Opened | None = None
+        self._like: Arrays = {}
+        """A reply to this round's training as it should be."""
         self._record: RoundRecord | None = None
-        self._asked: dict[int, int] = {}
-        """The nodes that were sent a message of this round, and their clients."""
+        self._sent: dict[int, Message] = {}
+        """For each client asked in this round, the message it was sent."""
 
     def _folder(self, path: Path) -> Folder:
         config = describe(self.setup, self.simulation)
@@ -168,10 +170,10 @@ class Strategy(strategy.Strategy):
     ) -> None:
         number, arrays = self.simulation.round + 1, self.arrays()
         messages = self.configure_train(number, arrays, train_config or ConfigRecord(), grid)
-        _, trained = self.aggregate_train(number, grid.send_and_receive(messages, timeout=timeout))
+        _, trained = self.aggregate_train(number, exchange(grid, messages, timeout, most_bytes(self._like) + SMALL))
         arrays = self.arrays()
         messages = self.configure_evaluate(number, arrays, evaluate_config or ConfigRecord(), grid)
-        evaluated = self.aggregate_evaluate(number, grid.send_and_receive(messages, timeout=timeout))
+        evaluated = self.aggregate_evaluate(number, exchange(grid, messages, timeout, SMALL))
         central = evaluate_fn(number, arrays) if evaluate_fn is not None else _metrics(self.run.rounds[-1].metrics)
         for history, found in (
             (result.train_metrics_clientapp, trained),
@@ -215,10 +217,12 @@ class Strategy(strategy.Strategy):
     ) -> Iterable[Message]:
         """A message to the node of every client drawn that is connected. The model sent is the server's own."""
         self._opened = opened = self.simulation.open()
+        initial = {name: store.initial for name, store in self.simulation.client_state.items()}
+        self._like = template(self.simulation.program, opened.shared, initial)
         here = self._wait(grid, opened)
         there = [client for client in opened.asked if client in here and client not in opened.dropped]
-        self._asked = {here[client]: client for client in there}
-        return self._messages(MessageType.TRAIN, to_record(pack_broadcast(opened.shared)), opened.round, config)
+        arrays, nodes = to_record(pack_broadcast(opened.shared)), {client: here[client] for client in there}
+        return self._messages(MessageType.TRAIN, nodes, arrays, opened.round, config)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -227,12 +231,10 @@ class Strategy(strategy.Strategy):
         opened, simulation = self._opened, self.simulation
         if opened is None:
             raise CounterpoiseError("aggregate_train was called before configure_train.")
-        initial = {name: store.initial for name, store in simulation.client_state.items()}
-        like = template(simulation.program, opened.shared, initial)
-        cohort, reasons, losses, up = sift(replies, self._asked, opened.round, like)
-        absent = {client: AWAY for client in opened.asked if client not in self._asked.values()}
+        cohort, reasons, losses, up = sift(replies, self._asked(), opened.round, self._like)
+        absent = {client: AWAY for client in opened.asked if client not in self._sent}
         absent |= dict.fromkeys(opened.dropped, DROPPED)
-        down = byte_count(pack_broadcast(opened.shared)) * len(self._asked)
+        down = byte_count(pack_broadcast(opened.shared)) * len(self._sent)
         with simulation.setting(opened.round):
             last = opened.round == self.setup.rounds
             record = simulation.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
@@ -245,15 +247,14 @@ class Strategy(strategy.Strategy):
         """A message to every node that is connected, when it is time to evaluate."""
         every, round = self.simulation.evaluator.setting.clients_every, self.simulation.round
         due = bool(every) and (round == self.setup.rounds or round % (every or 1) == 0)
-        self._asked = {node: client for client, node in self.roster.present(grid).items()} if due else {}
-        model = {"model": self.simulation.server.model}
-        return self._messages(MessageType.EVALUATE, to_record(model), round, config) if due else []
+        nodes, model = self.roster.present(grid) if due else {}, {"model": self.simulation.server.model}
+        return self._messages(MessageType.EVALUATE, nodes, to_record(model), round, config)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """What the nodes found, each on its own held-out data; with it the round is kept."""
         if self._record is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
-        each = measured(replies, self._asked, self._record.round, self.simulation.evaluator.names)
+        each = measured(replies, self._asked(), self._record.round, self.simulation.evaluator.names)
         record, self._record = replace(self._record, clients=each), None
         self.run.rounds.append(record)
         if self.folder is not None:
@@ -287,23 +288,25 @@ class Strategy(strategy.Strategy):
                 return here
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
-    def _messages(self, kind: str, arrays: ArrayRecord, round: int, config: ConfigRecord) -> list[Message]:
-        return [
-            Message(
-                RecordDict(
-                    {
-                        ARRAYS: arrays,
-                        CONFIG: ConfigRecord(
-                            {**config, "round": round, "seed": self.simulation.seed, "client": client}
-                        ),
-                    }
-                ),
+    def _messages(
+        self, kind: str, nodes: Mapping[int, int], arrays: ArrayRecord, round: int, given: ConfigRecord
+    ) -> list[Message]:
+        """A message for each client's node."""
+        told = {**given, "round": round, "seed": self.simulation.seed}
+        self._sent = {
+            client: Message(
+                RecordDict({ARRAYS: arrays, CONFIG: with_secret({**told, "client": client})}),
                 node,
                 kind,
                 group_id=str(round),
             )
-            for node, client in self._asked.items()
-        ]
+            for client, node in nodes.items()
+        }
+        return list(self._sent.values())
+
+    def _asked(self) -> dict[str, int]:
+        """The client of each message sent; a message has its id once it is sent."""
+        return {message.metadata.message_id: client for client, message in self._sent.items()}
 
 
 def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
