@@ -10,8 +10,9 @@ the initial model vector that returns one named row:
 - ``server_state``: the part's own on the server (momentum, a control variate);
 - ``client_record``: what the server keeps of each client (a history, a stored update), keyed by the
   authenticated identity and allocated when the client is first seen;
-- ``client_state``: what a client keeps for itself (a variate, a personal model). A real device can
-  lose it: ``when_lost`` says what then happens.
+- ``client_state``: what a client keeps for itself (a variate, a personal model). It counts once the
+  server has taken in the reply it was made with; otherwise the client goes back to the one before.
+  A real device can lose it: ``when_lost`` says what then happens.
 
 A slot fixes the order in which parts act, not which hooks they have.
 """
@@ -50,7 +51,7 @@ class Client:
     shared: Mapping[str, Tensors]
     """What the parts named in ``reads`` sent."""
     state: Tensors
-    """This part's own state on this client, from the last round it took part in."""
+    """This part's own state on this client, from its last reply that the server took in."""
     memo: Tensors
     """This part's notes within the round: what ``begin`` and the later hooks returned."""
     index: Tensor

@@ -361,19 +361,18 @@ def test_scaffold_by_data_weighs_the_update_and_the_variate():
 
 
 @pytest.mark.parametrize(
-    ("method", "printed"),
-    [(scaffold(), -0.957), (scaffold("I"), -0.834), (feddyn(1.0), -0.724), (feddc(1.0), -1.000)],
-    ids=["II", "I", "feddyn", "feddc"],
+    ("method", "rounds"),
+    [(scaffold(), 25), (scaffold("I"), 25), (scaffold(weights="data"), 25), (feddyn(1.0), 85), (feddc(1.0), 50)],
+    ids=["II", "I", "data", "feddyn", "feddc"],
 )
-def test_lost_replies_move_the_point_of_rest_for_good(method, printed):
-    """What docs/methods/baselines.md prints: three lost replies of one client, and then none."""
+def test_after_lost_replies_the_corrected_methods_still_reach_the_optimum(method, rounds):
+    """Three lost replies of one client, and then none: without going back they rest between -0.72 and -1."""
 
     def losing(round, cohort):
         return cohort.keep(torch.tensor([round > 3 or client != 0 for client in cohort.ids]))
 
-    late = points(descend(method, H, M, [10, 10], start=3.0, adversary=losing), 90)
-    assert late[-1] == pytest.approx(printed, abs=1e-3)
-    assert late[-1] == pytest.approx(late[-5], abs=1e-4)
+    late = points(descend(method, H, M, [10, 10], start=3.0, adversary=losing), rounds)
+    assert late[-1] == pytest.approx(OPTIMUM, abs=6e-6)
 
 
 def test_fednova_refuses_a_pull_that_goes_past_the_servers_model():

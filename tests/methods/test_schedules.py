@@ -73,7 +73,7 @@ def test_fednova_with_a_proximal_term_under_a_schedule_and_decay(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_adabests_bias_bears_a_round_that_nobody_was_heard_in(backend):
-    """The server counts no such round: to its clients no time went by, and they must not divide by it."""
+    """The server counts no such round, and to its clients it did not happen either."""
     mu, lr = 0.5, 0.02
 
     def deaf(round, cohort):
@@ -81,8 +81,7 @@ def test_adabests_bias_bears_a_round_that_nobody_was_heard_in(backend):
 
     simulation = descend(adabest(mu, 0.0), H, M, 1, start=START, lr=lr, backend=backend, adversary=deaf)
     assert points(simulation, 1) == [START]
-    bias = mu * lr * h * (START - m)
-    assert points(simulation, 1)[0] == pytest.approx(START - lr * (h * (START - m) - bias).mean(), abs=1e-14)
+    assert points(simulation, 1)[0] == pytest.approx(START - lr * (h * (START - m)).mean(), abs=1e-14)
     store = simulation.client_state["bias-estimates"]
-    expected = bias + mu * lr * (h * (START - m) - bias)
+    expected = mu * lr * h * (START - m)
     assert [float(store[i]["h"]) for i in range(2)] == pytest.approx(expected, abs=1e-14)

@@ -16,11 +16,13 @@ from counterpoise.method import Cohort
 
 __all__ = [
     "byte_count",
+    "pack_accepted",
     "pack_broadcast",
     "pack_reply",
     "shown",
     "stack_replies",
     "template",
+    "unpack_accepted",
     "unpack_broadcast",
     "unpack_reports",
 ]
@@ -50,6 +52,16 @@ def pack_broadcast(shared: Shared) -> Arrays:
 def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
     """What a client makes of it."""
     return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
+
+
+def pack_accepted(rounds: Mapping[str, int]) -> Arrays:
+    """For each part with client state, the last round whose reply of this client the server took in; 0 for none."""
+    return {f"accepted/{part}": torch.tensor(round) for part, round in rounds.items()}
+
+
+def unpack_accepted(arrays: Mapping[str, Tensor]) -> dict[str, int]:
+    """The versions of its state that a client goes on from, by part."""
+    return {key.removeprefix("accepted/"): int(t) for key, t in arrays.items() if key.startswith("accepted/")}
 
 
 def pack_reply(sent: Sent, examples: Tensor, steps: Tensor) -> Arrays:

@@ -6,7 +6,7 @@ The same in the simulator and on Flower; it knows the world only through `counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -24,6 +24,8 @@ __all__ = ["Outcome", "Server"]
 
 Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
 """By part: clients and their new records."""
+Taken = dict[str, tuple[int, ...]]
+"""By part: the clients whose replies it took in."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,15 @@ class Server:
             p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
         }
         self.streak = Streak()
+        self.accepted = {p.name: Store({"round": torch.tensor(0)}) for p in method.parts if p.client_state is not None}
+        """For each part with client state and each client: the last round whose reply the part took in; 0 for none."""
         self.whole = True
         """False from the first write of a round until the runtime has written all of it: not a state to keep."""
+
+    def accepted_rounds(self, part: str, clients: Sequence[int]) -> list[int]:
+        """For each of the clients, the round of the state that it goes on from: the last one that this part took in."""
+        rounds: list[int] = self.accepted[part].gather(clients)["round"].tolist()
+        return rounds
 
     def broadcast(self) -> Named:
         """What goes to every client beside the model."""
@@ -92,6 +101,7 @@ class Server:
             return Outcome(claims, {}, left_out, skipped=_unheard(claims, left_out))
         state = dict(self.state)
         rows: Rows = {}
+        taken: Taken = {}
         notes: dict[str, dict[int, float]] = {}
         for part in self.method.parts:
             if part.apply is None:
@@ -112,6 +122,7 @@ class Server:
                 rows[part.name] = (ids, round.records)
             for name, noted in round.notes.items() if round.notes is not seen.notes else ():
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
+            taken[part.name] = tuple(client for client in ids if client not in round.excluded)
             if round.excluded:
                 left_out |= round.excluded
                 round = _without(round, round.excluded)
@@ -124,10 +135,13 @@ class Server:
             # What the server learned of its clients stays; what it would have done with them does not.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
             self._commit(self.model, state, rows, learned)
+            self._accept(round.world.round, {name: ids for name, ids in taken.items() if name in learned})
             return Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
         if contributions:
             notes["contribution"] = contributions
-        self._commit(round.model, state, rows, {part.name for part in self.method.parts})
+        everyone = {part.name: round.cohort.ids for part in self.method.parts}
+        self._commit(round.model, state, rows, everyone.keys())
+        self._accept(round.world.round, everyone | taken)
         return Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
 
     def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
@@ -137,6 +151,17 @@ class Server:
         for name, (ids, values) in rows.items():
             if name in parts:
                 self.records[name].scatter(ids, values)
+
+    def _accept(self, round: int, taken: Taken) -> None:
+        """Note whose replies each part took in, and so which state of a client counts from now on.
+
+        It is the part's own server half that decides: the clients that its `apply` was given and did not exclude, if what
+        it made of them was kept. A part without `apply` follows the model. All other clients go back to the state that
+        they began the round with.
+        """
+        for name, store in self.accepted.items():
+            if ids := taken.get(name, ()):
+                store.scatter(ids, {"round": torch.full((len(ids),), round)})
 
     def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float]]:
         """The effective weight of each client, and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.

@@ -24,7 +24,7 @@ from counterpoise.engine.client import Loss, Sent, Shared
 from counterpoise.engine.devices import put
 from counterpoise.engine.divergence import Streak
 from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import byte_count, pack_broadcast, pack_reply
+from counterpoise.engine.messages import byte_count, pack_accepted, pack_broadcast, pack_reply
 from counterpoise.engine.server import Outcome, Server
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import row_bytes
@@ -231,7 +231,7 @@ class Simulation(Trainer):
             absent |= strange
         missing = {*present} - {*cohort.ids} - {*absent}
         absent |= dict.fromkeys(sorted(missing), SILENT)
-        down = byte_count(pack_broadcast(shared)) * ready.asked
+        down = self.bytes_to_each(shared) * ready.asked
         return Heard(cohort, absent, {}, up, down, frozenset(liars), present, sent)
 
     def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
@@ -241,7 +241,9 @@ class Simulation(Trainer):
         outcome = self.server.receive(cohort, SimulatedWorld(self, round, shared), absent)
         self.server.whole = False
         if sent is not None:
-            self.keep(present, sent)
+            for part in self.client_state:
+                accepted = [last == round for last in self.server.accepted_rounds(part, present)]
+                self.keep(part, present, sent, accepted)
         self.round, self.server.whole = round, True
         metrics, each = self.evaluator.evaluate(self.server.model, round, last)
         if self.evaluator.clients_due(round, last):
@@ -351,11 +353,15 @@ class Simulation(Trainer):
             model.new_empty(0, dtype=torch.float64),
         )
 
+    def bytes_to_each(self, shared: Shared) -> int:
+        """What a client is sent in a round."""
+        return byte_count(pack_broadcast(shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
+
     def _kept(self) -> tuple[int, int]:
         """Bytes of state on the server and on clients."""
         state = sum(row_bytes(named) for named in self.server.state.values())
         return (
-            state + sum(store.bytes for store in self.server.records.values()),
+            state + sum(store.bytes for store in (*self.server.records.values(), *self.server.accepted.values())),
             sum(store.bytes for store in self.client_state.values()),
         )
 

@@ -23,6 +23,7 @@ from counterpoise.engine.backend import Backend, Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.devices import put
 from counterpoise.engine.distributed import Distributed, Group
 from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
 from counterpoise.engine.inspection import inspect_model
@@ -172,14 +173,14 @@ class Trainer:
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
-    def keep(self, ids: Sequence[int], sent: Sent) -> None:
-        """What clients keep for their next round, unless it is not finite."""
-        for name, store in self.client_state.items():
-            rows = sent.state[name]
-            good = torch.stack([finite(values) for values in rows.values()]).all(0)
-            if not all(told := good.tolist()):
-                rows = {key: values[good] for key, values in rows.items()}
-            store.scatter([client for client, fine in zip(ids, told, strict=True) if fine], rows)
+    def keep(self, part: str, ids: Sequence[int], sent: Sent, accepted: Sequence[bool]) -> None:
+        """What a part keeps on clients for their next round: of those accepted, unless it is not finite."""
+        rows = sent.state[part]
+        good = torch.stack([finite(values) for values in rows.values()]).all(0).tolist()
+        if not all(told := [fine and taken for fine, taken in zip(good, accepted, strict=True)]):
+            kept = put(torch.tensor(told), self.start.device)
+            rows = {key: values[kept] for key, values in rows.items()}
+        self.client_state[part].scatter([client for client, stays in zip(ids, told, strict=True) if stays], rows)
 
     def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model, where a part makes one and the client has been seen."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from counterpoise.engine.client import Loss, Sent
 from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import pack_reply, unpack_broadcast
+from counterpoise.engine.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
 from counterpoise.engine.settings import DTYPES, Engine
 from counterpoise.engine.trainer import Trainer
 from counterpoise.engine.trees import select
@@ -76,7 +76,7 @@ def client_app(
                 f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "
                 "Both must be made by the same code, for the same number of classes."
             )
-        _recall(context, here)
+        _recall(context, here, unpack_accepted(tensors))
         return here
 
     @app.train()  # type: ignore[untyped-decorator,unused-ignore]
@@ -93,8 +93,9 @@ def client_app(
         job = here.job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state)
         with here.setting(round):
             sent = here.backend.train(job)
-        here.keep([0], sent)
-        _remember(context, here)
+        for part in here.client_state:
+            here.keep(part, [0], sent, [True])
+        _remember(context, here, unpack_accepted(tensors), round)
         own = Sent(*(select(field, 0) for field in sent))
         reply = pack_reply(own, sizes[0], job.steps[0] * here.program.local.passes)
         return _reply(message, {"round": round, "loss": float(own.loss)}, to_record(reply))
@@ -134,21 +135,34 @@ def _whole(value: object) -> int:
 # ---------------------------------------------------------------- what a client keeps
 
 
-def _remember(context: Context, here: Trainer) -> None:
-    """Keep the client's state in the node's context, where its next round finds it."""
-    rows = {f"{part}/{name}": t for part, store in here.client_state.items() for name, t in store[0].items()}
+# A client's state counts once the server has taken in the reply that was sent with it, and the node learns that with
+# its next message. Until then it keeps two versions, named by their rounds: the one that the server named last, and
+# that of its own last reply.
+
+
+def _remember(context: Context, here: Trainer, accepted: Mapping[str, int], round: int) -> None:
+    """Keep the client's new state in the node's context, beside the one it began with."""
+    before = context.state.array_records.get(_STATE, ArrayRecord())
+    begun = tuple(f"{accepted[part]}/{part}/" for part in here.client_state)
+    rows = {f"{round}/{part}/{name}": t for part, store in here.client_state.items() for name, t in store[0].items()}
     if rows:
-        context.state[_STATE] = to_record(rows)
+        context.state[_STATE] = ArrayRecord(
+            {**{key: array for key, array in before.items() if key.startswith(begun)}, **to_record(rows)}
+        )
 
 
-def _recall(context: Context, here: Trainer) -> None:
-    """Take it up again. A node that lost it, or has another model's, begins as a client never seen does."""
+def _recall(context: Context, here: Trainer, accepted: Mapping[str, int]) -> None:
+    """Go back to the state that the server took in last. A node that does not have it begins as a client never seen does."""
     try:
         rows = from_record(context.state.array_records.get(_STATE, ArrayRecord()))
     except Unreadable:
         return
-    initial = {f"{part}/{name}": t for part, store in here.client_state.items() for name, t in store.initial.items()}
-    if {k: (t.shape, t.dtype) for k, t in rows.items()} != {k: (t.shape, t.dtype) for k, t in initial.items()}:
-        return
     for part, store in here.client_state.items():
-        store.put(0, {name: rows[f"{part}/{name}"].to(here.start.device) for name in store.initial})
+        head = f"{accepted[part]}/{part}/"
+        own = {key.removeprefix(head): t for key, t in rows.items() if key.startswith(head)}
+        if _layout(own) == _layout(store.initial):
+            store.put(0, {name: t.to(here.start.device) for name, t in own.items()})
+
+
+def _layout(rows: Arrays) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in rows.items()}

@@ -16,7 +16,7 @@ from flwr.serverapp.strategy import Result
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.client import Loss
 from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import Arrays, byte_count, pack_broadcast, template
+from counterpoise.engine.messages import Arrays, pack_accepted, pack_broadcast, template
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Heard, Opened, RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
@@ -234,7 +234,7 @@ class Strategy(strategy.Strategy):
         cohort, reasons, losses, up = sift(replies, self._asked(), opened.round, self._like)
         absent = {client: AWAY for client in opened.asked if client not in self._sent}
         absent |= dict.fromkeys(opened.dropped, DROPPED)
-        down = byte_count(pack_broadcast(opened.shared)) * len(self._sent)
+        down = simulation.bytes_to_each(opened.shared) * len(self._sent)
         with simulation.setting(opened.round):
             last = opened.round == self.setup.rounds
             record = simulation.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
@@ -293,9 +293,15 @@ class Strategy(strategy.Strategy):
     ) -> list[Message]:
         """A message for each client's node."""
         told = {**given, "round": round, "seed": self.simulation.seed}
+        server = self.simulation.server
+
+        def for_one(client: int) -> ArrayRecord:
+            accepted = {part: server.accepted_rounds(part, [client])[0] for part in server.accepted}
+            return ArrayRecord({**arrays, **to_record(pack_accepted(accepted))})
+
         self._sent = {
             client: Message(
-                RecordDict({ARRAYS: arrays, CONFIG: with_secret({**told, "client": client})}),
+                RecordDict({ARRAYS: for_one(client), CONFIG: with_secret({**told, "client": client})}),
                 node,
                 kind,
                 group_id=str(round),

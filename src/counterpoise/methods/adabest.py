@@ -47,7 +47,7 @@ def bias_estimates(mu: float, beta: float) -> Part:
 
     def finish(client: Client, reply: Reply) -> Reply:
         now = client.broadcast["round"]
-        absent = (now - client.state["last"]).clamp(min=1)  # a round that was skipped on the server counts as one
+        absent = now - client.state["last"]  # at least 1: a round that the server did not count, no client counted
         return Reply(reply.update, {}, {"h": client.state["h"] / absent - mu * reply.trained, "last": now})
 
     def apply(round: Round) -> Round:

@@ -101,7 +101,9 @@ class Checkpoint:
             rows = self._read(self._rows(saved), self._digests[saved], device)
             for name, store in stores.items():
                 for place, client in enumerate(rows[f"{name}/"].tolist() if f"{name}/" in rows else ()):
-                    store.put(client, {key: rows[f"{name}/{key}"][place].clone() for key in store.initial})
+                    store.put(
+                        client, {k: rows[f"{name}/{k}"][place].clone().to(t.device) for k, t in store.initial.items()}
+                    )
                     self._newest[name, client] = saved
         for store in stores.values():
             store.touched.clear()
@@ -150,8 +152,9 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def _stores(simulation: Simulation) -> dict[str, Store]:
-    records = {f"record/{name}": store for name, store in simulation.server.records.items()}
-    return records | {f"client/{name}": store for name, store in simulation.client_state.items()}
+    server = simulation.server
+    kinds = {"record": server.records, "client": simulation.client_state, "accepted": server.accepted}
+    return {f"{kind}/{name}": store for kind, stores in kinds.items() for name, store in stores.items()}
 
 
 def _pieces(stores: Mapping[str, Store]) -> Iterator[dict[str, list[int]]]:
