@@ -117,10 +117,12 @@ class Evaluator:
     ) -> dict[str, dict[int, float]]:
         """Metrics of clients' own models ``[M, D]`` on their held-out parts: of those that were seen and have one."""
         there = torch.tensor(sorted({*seen} & {*self._owners.tolist()}), dtype=torch.int64)
+        if not len(there):
+            return {}
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # like sizes together, so that little is padding
-        each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self._metrics if len(there)}
-        for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()) if len(there) else 1)):
+        each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self._metrics}
+        for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()))):
             clients = there[places]
             for name, values in self._measure_own(models(clients.tolist()), clients).items():
                 each[f"personal_{name}"] |= dict(zip(clients.tolist(), values.tolist(), strict=True))
