@@ -5,15 +5,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import blobs, digits, double, flat, net, small
+from helpers import blobs, data_of, digits, double, flat, net, small
 from torch import nn
 from torch.nn import functional as F
 
 import counterpoise as cp
+from counterpoise import measures
 from counterpoise.engine import Engine, Evaluation, Simulation, stacking
+from counterpoise.engine.evaluation import _training_rows
 from counterpoise.engine.settings import _ELEMENTS
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
+from counterpoise.federation.assignment import Elsewhere
 from counterpoise.local import Local
 from counterpoise.method import Method, Part, Reply
 from counterpoise.methods import METHODS, fedavg
@@ -335,6 +338,50 @@ def test_evaluation_comes_as_often_as_asked_and_in_the_last_round(every, clients
     assert all("train_loss" in r.metrics for r in records)
 
 
+def trained_on(train_every=2, **settings):
+    simulation = Simulation(
+        fedavg(),
+        blobs([3, 0, 6, 4], heldout=0.3),
+        small(),
+        evaluation=Evaluation(0, 0, batch=5, train_every=train_every),
+        engine=double(),
+        **settings,
+    )
+    return simulation, [simulation.advance(last=round == 3) for round in range(1, 4)]
+
+
+def test_training_accuracy_is_the_servers_model_on_the_clients_training_samples():
+    simulation, records = trained_on()
+    assert [r.round for r in records if "train_accuracy" in r.metrics] == [2, 3]
+    held = [data_of(simulation.federation, client) for client in (0, 2, 3)]
+    inputs, targets = (torch.cat(both) for both in zip(*held, strict=True))
+    right = simulation.trained()(inputs).argmax(1) == targets
+    assert 0 < right.sum() < len(right)
+    assert records[-1].metrics["train_accuracy"] == pytest.approx(float(right.double().mean()), abs=1e-15)
+    assert records[-1].metrics.keys() == {"train_loss", "train_accuracy"}
+    assert measures.summary(records)["train_accuracy (last round)"] == records[-1].metrics["train_accuracy"]
+
+
+def test_of_many_training_samples_a_fixed_sample_is_measured(monkeypatch):
+    train = blobs([3, 0, 60, 4], heldout=0.3).train
+    everyone = _training_rows(train, 0)
+    held = [train.rows(client)[0, : int(train.sizes(client))] for client in torch.tensor([[0], [2], [3]])]
+    assert torch.equal(everyone, torch.cat(held))
+    monkeypatch.setattr("counterpoise.engine.evaluation._MOST_TRAINED", 7)
+    some = _training_rows(train, 0)
+    assert len({*some.tolist()}) == 7
+    assert {*some.tolist()} <= {*everyone.tolist()}
+    assert torch.equal(some, _training_rows(train, 0))
+    assert not torch.equal(some, _training_rows(train, 1))
+
+
+def test_training_accuracy_is_refused_where_it_cannot_be_had():
+    with pytest.raises(CounterpoiseError, match="which a deployment's server does not have"):
+        _training_rows(Elsewhere(4), 0)
+    with pytest.raises(CounterpoiseError, match="A metric cannot be called 'train_own'"):
+        trained_on(metrics={"train_own": lambda outputs, targets: outputs[:, 0]})
+
+
 def test_evaluation_takes_at_most_a_quarter_of_the_work_by_default():
     """Training costs three evaluations a sample: every third of `trained` may go to each kind."""
     for trained, test, heldout in ((1000, 359, 100), (10, 359, 1000), (7, 7, 7)):
@@ -351,6 +398,7 @@ def test_evaluation_takes_at_most_a_quarter_of_the_work_by_default():
         ({"every": -1}, "evaluation: every must be a whole number at least 0, not -1"),
         ({"clients_every": 1.5}, "evaluation: clients_every must be a whole number at least 0, not 1.5"),
         ({"batch": 0}, "evaluation: batch must be a whole number at least 1, not 0"),
+        ({"train_every": -2}, "evaluation: train_every must be a whole number at least 0, not -2"),
     ],
 )
 def test_bad_evaluation_settings_are_refused_with_a_sentence(settings, sentence):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import torch
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from counterpoise.engine.backend import Backend
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
@@ -23,6 +24,8 @@ Metric = Callable[[Tensor, Tensor], Tensor]
 
 _TRAINING_COST = 3
 """A training pass over a sample costs about three evaluations of it."""
+_MOST_TRAINED = 10_000
+"""From larger federations, a fixed random sample of so many training samples is measured."""
 _MOST_CLIENTS = 10_000
 """Of larger populations so many clients are evaluated: the same ones every time, drawn by the seed."""
 
@@ -43,14 +46,18 @@ class Evaluation:
 
     None is resolved from the numbers of samples and steps so that each takes at most half as much work as
     training does, and both together at most half of the run; 0 is never. Otherwise the last round is always evaluated.
+
+    `train_every` adds the server's model on the clients' training samples, as ``train_accuracy`` and so on; None is
+    never. At most 10,000 samples are measured, the same ones every time.
     """
 
     every: int | None = None
     clients_every: int | None = None
     batch: int = 500
+    train_every: int | None = None
 
     def __post_init__(self) -> None:
-        for name, least in (("every", 0), ("clients_every", 0), ("batch", 1)):
+        for name, least in (("every", 0), ("clients_every", 0), ("batch", 1), ("train_every", 0)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise CounterpoiseError(f"evaluation: {name} must be a whole number at least {least}, not {value!r}.")
@@ -71,7 +78,7 @@ class Evaluation:
                 return asked or 0
             return max(1, ceil(2 * samples / max(_TRAINING_COST * trained, 1)))
 
-        return Evaluation(interval(self.every, test), interval(self.clients_every, heldout), self.batch)
+        return replace(self, every=interval(self.every, test), clients_every=interval(self.clients_every, heldout))
 
 
 class Evaluator:
@@ -92,6 +99,7 @@ class Evaluator:
         self._rows, self._owners = _heldout(federation, _evaluated(federation.clients, seed))
         tested = 0 if federation.test is None else len(federation.test)
         self.setting = asked.resolve(trained, tested, models * len(self._rows))
+        self._trained = _training_rows(federation.train, seed) if self.setting.train_every else None
 
     @property
     def names(self) -> set[str]:
@@ -104,6 +112,10 @@ class Evaluator:
         if test is not None and _due(self.setting.every, round, last):
             values = self._measure(model, test, torch.arange(len(test)))
             whole = {name: float(v.mean()) for name, v in values.items()}
+        if self._trained is not None and _due(self.setting.train_every, round, last):
+            values = self._measure(model, self._federation.base, self._trained)
+            # Not the loss: `train_loss` is what clients saw while they trained.
+            whole |= {f"train_{name}": float(v.mean()) for name, v in values.items() if name != "loss"}
         if self.clients_due(round, last):
             values = self._measure(model, self._federation.base, self._rows)
             each = {name: _by_owner(v, self._owners) for name, v in values.items()}
@@ -160,6 +172,28 @@ def _evaluated(population: int, seed: int) -> Tensor:
     if population <= _MOST_CLIENTS:
         return torch.arange(population)
     return sample(population, _MOST_CLIENTS, seed, purpose("evaluated clients")).sort().values
+
+
+def _training_rows(train: Assignment, seed: int) -> Tensor:
+    """The training samples that are measured: all, or a fixed random sample of them."""
+    if isinstance(train, Elsewhere):
+        raise CounterpoiseError(
+            "evaluation: train_every measures the clients' training samples, which a deployment's server does not have. "
+            "Leave it out; clients_every has the nodes evaluate on data they held out."
+        )
+    ends = train.sizes(torch.arange(train.clients)).cumsum(0)
+    total = int(ends[-1])
+    places = torch.arange(total)
+    if total > _MOST_TRAINED:
+        places = sample(total, _MOST_TRAINED, seed, purpose("training samples measured")).sort().values
+    owners = torch.searchsorted(ends, places, right=True)
+    found = []
+    for some in torch.split(owners.unique(), 256):
+        rows, first = train.rows(some), ends[some] - train.sizes(some)
+        mine = torch.isin(owners, some)
+        row = torch.searchsorted(some, owners[mine])
+        found.append(rows[row, places[mine] - first[row]])
+    return torch.cat(found)
 
 
 def _heldout(federation: Federation, clients: Tensor) -> tuple[Tensor, Tensor]:

@@ -91,7 +91,7 @@ class Trainer:
         if metrics is None:
             metrics = {"accuracy": accuracy} if federation.classes else {}
         for name in metrics:
-            if name in RESERVED:
+            if name in RESERVED or (evaluation and evaluation.train_every and name.startswith("train_")):
                 raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)

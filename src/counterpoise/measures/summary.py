@@ -40,7 +40,7 @@ def summary(
     data counts, adds the error of the estimated ones.
     """
     found: dict[str, Any] = {}
-    for name, less in ((metric, lower), ("loss", True)):
+    for name, less in ((metric, lower), ("loss", True), (f"train_{metric}", lower)):
         values = curve(records, name)
         if values:
             top = best(values, less)

@@ -87,6 +87,7 @@ class EvaluationConfig(_Table):
     every: int | None = None
     clients_every: int | None = None
     batch: int = 500
+    train_every: int | None = None
 
 
 class LimitsConfig(_Table):

@@ -16,7 +16,12 @@ from counterpoise.report.style import Look, rows, shade, sized, unit
 
 __all__ = ["band", "curves", "every_seed", "final", "metric_name", "percent"]
 
-_NAMES = {"accuracy": "test accuracy", "loss": "test loss", "train_loss": "training loss"}
+_NAMES = {
+    "accuracy": "test accuracy",
+    "loss": "test loss",
+    "train_loss": "training loss",
+    "train_accuracy": "training accuracy",
+}
 _POINTS = 400
 """Of a curve; one with more is shown at rounds evenly apart."""
 
