@@ -17,8 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from counterpoise.cli import main
+from counterpoise.cli.board import Board
+from counterpoise.runs.arms import compared
+from counterpoise.runs.conduct import News
 from counterpoise.runs.standing import size
 
 SMALL = [
@@ -270,3 +274,19 @@ def test_a_worker_that_is_killed_costs_its_run_and_no_other(tmp_path: Path) -> N
     out, _ = again.communicate()
     assert again.returncode == 0
     assert not any(arm["failed"] for arm in json.loads(out)["arms"])
+
+
+def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
+    plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
+    board = Board(plan, [], 1)
+    for arm, kind in zip(plan.arms, ("own", "personal"), strict=True):
+        (piece,) = plan.pieces(arm)
+        board.hear(News(piece, 1, {"accuracy": 0.5, f"{kind}_accuracy": 0.61 if kind == "own" else 0.72}))
+        board.hear(News(piece, 2, {"accuracy": 0.53}))  # a round that measured no client
+    console = Console(width=80)
+    with console.capture() as capture:
+        console.print(board.render())
+    head, fedavg, ditto, *_ = capture.get().splitlines()
+    assert "own models" in head
+    assert ("53.0%" in fedavg, "61.0%" in fedavg) == (True, True)
+    assert ("53.0%" in ditto, "72.0%" in ditto) == (True, True)

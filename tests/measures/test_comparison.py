@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from counterpoise.measures import best_two, standings
+from counterpoise.measures import best_two, has_personal, own, own_curve, standings
 
 
 def run(*accuracies: float, clients: tuple[float, ...] = (), bytes: int = 10, seconds: float = 2.0) -> list:
@@ -60,6 +60,27 @@ def test_a_value_that_is_not_finite_counts_nowhere() -> None:
     _, other, _ = standings(runs, "base")
     assert (other.mean, other.paired.seeds) == (0.8, 1)
     assert math.isnan(other.paired.low)
+
+
+def test_personal_models_are_held_against_the_servers_on_the_same_clients() -> None:
+    """Client 2 was never reached, so that it uses the server's model under either method."""
+    served = {"accuracy": {0: 0.5, 1: 0.7, 2: 0.6}}
+    plain, ditto = ([run(0.1, value)[-1] for value in (0.5, 0.6)] for _ in range(2))
+    for record in (*plain, *ditto):
+        record.clients = dict(served)
+    for record, own_models in zip(ditto, ({0: 0.8, 1: 1.0}, {0: 0.8, 1: 0.7}), strict=True):
+        record.clients["personal_accuracy"] = own_models
+    runs = {name: {s: [r] for s, r in enumerate(rs)} for name, rs in (("fedavg", plain), ("ditto", ditto))}
+    base, other = standings(runs, "fedavg", personal=True)
+    assert base.values == {0: pytest.approx(0.6), 1: pytest.approx(0.6)}
+    assert other.values == {0: pytest.approx(0.8), 1: pytest.approx(0.7)}
+    assert other.paired.difference == pytest.approx(0.15)
+    assert (other.worst, other.gap) == (pytest.approx(0.6), pytest.approx((0.4 + 0.2) / 2))
+    assert standings(runs, "fedavg")[1].paired.difference == 0  # the server's models are one and the same
+    assert own(ditto[0]) == {0: 0.8, 1: 1.0, 2: 0.6}
+    assert own_curve(ditto) == [(2, pytest.approx(0.8)), (2, pytest.approx(0.7))]
+    assert has_personal(ditto)
+    assert not has_personal(plain)
 
 
 def test_the_best_two_and_their_difference() -> None:

@@ -114,6 +114,32 @@ def test_clients_own_models_are_a_view_of_their_own(tmp_path):
     assert traces(chart.figures["clients' own models",])[0]["x"][0] == pytest.approx(own, abs=1e-4)
 
 
+def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
+    plain = [keep(tmp_path / f"fedavg{s}", seed=s) for s in range(3)]
+    ditto = [keep(tmp_path / f"ditto{s}", seed=s, method={"name": "ditto"}, personal=True) for s in range(3)]
+    parts = [part for section in sections(study([tmp_path])) for part in section.parts]
+    (table,) = (part for part in parts if isinstance(part, Table) and part.key == "own")
+    means = [
+        [np.mean([*run[-1].clients[name].values()]) for run in runs]
+        for runs, name in ((plain, "accuracy"), (ditto, "personal_accuracy"))
+    ]
+    assert [row[:2] for row in table.rows] == [["fedavg", "server's"], ["ditto", "personal"]]
+    for row, values in zip(table.rows, means, strict=True):
+        assert row[2].startswith(f"{100 * np.mean(values):.2f} ± ")
+    assert table.rows[1][3].startswith(f"{100 * np.mean(np.subtract(means[1], means[0])):+.2f} [")
+    drawn = {part.key: part for part in parts if isinstance(part, Chart)}
+    final = drawn["final"]
+    assert final.switches == {"By": ["the server's model", "clients' own models"]}
+    seeds = [trace["x"] for trace in traces(final.figures["clients' own models",]) if len(trace["x"]) == 3]
+    assert seeds == [pytest.approx(values) for values in means]
+    curve = traces(drawn["curves"].figures["accuracy of clients' own models", "rounds"])
+    assert curve[-1]["y"][-1] == pytest.approx(np.mean(means[1]), rel=1e-4)
+    worst = traces(drawn["gap"].figures["worst tenth", "clients' own models"])
+    ends = [min(run[-1].clients["personal_accuracy"].values()) for run in ditto]  # of 8 clients, a tenth is one
+    assert any(trace["x"] == pytest.approx(ends) for trace in worst if len(trace["x"]) == 3)
+    assert "Best by the server&#x27;s model: " in render(study([tmp_path]))
+
+
 def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     folder, _, parts = made
     chart = charts(parts)["labels"]

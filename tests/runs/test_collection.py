@@ -16,11 +16,21 @@ from scipy import stats
 import counterpoise as cp
 from counterpoise.measures import paired
 from counterpoise.runs.arms import compared, parse_method, swept
-from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders
+from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders, told
 from counterpoise.runs.conduct import open_pieces, workers_at_once
 from counterpoise.runs.config import split
 from counterpoise.runs.plan import Piece, read_plan, slugs, write_plan
-from counterpoise.runs.standing import as_latex, as_markdown, columns, reached, size, stand, verdict
+from counterpoise.runs.standing import (
+    as_latex,
+    as_markdown,
+    as_plain,
+    columns,
+    own_columns,
+    reached,
+    size,
+    stand,
+    verdict,
+)
 from counterpoise.runs.worker import do
 
 
@@ -378,3 +388,48 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
     single = one._replace(values={0: one.values[0]}), better._replace(values={0: better.values[0]})
     assert "of one seed: nothing tells it from noise" in said(*single)
     assert said(one._replace(mean=float("nan"))) == "No run finished, so there is no best one."
+
+
+# ---------------------------------------------------------------- personal models
+
+
+def personal_and_plain(folder: Path, **settings: Any) -> None:
+    for seed in range(3):
+        keep(folder / f"fedavg{seed}", seed=seed)
+        keep(folder / f"ditto{seed}", seed=seed, method={"name": "ditto"}, **settings)
+
+
+def test_personal_models_have_a_table_and_a_verdict_of_their_own(tmp_path: Path) -> None:
+    personal_and_plain(tmp_path, personal=True)
+    found = stand(collect([tmp_path]))
+    heads, rows = own_columns(found)
+    assert heads[:3] == ["method", "model", "accuracy (%)"]
+    assert [row[:2] for row in rows] == [["fedavg", "server's"], ["ditto", "personal"]]
+    lines = verdict(found)
+    assert lines[0].startswith("best by the server's model: ")
+    assert any(line.startswith("best by clients' own models: fedavg, accuracy ") for line in lines)
+    for text in (as_markdown(found), as_latex(found)):
+        assert "Clients' own models" in text
+        assert "worst tenth" in text
+    plain = as_plain(found)
+    assert plain[1]["own_models"]["difference"]["difference"] == pytest.approx(
+        found.own[1].mean - found.own[0].mean, abs=1e-12
+    )
+    measured = found.groups[1].runs[0].measures()
+    assert measured["own model's accuracy mean"] == pytest.approx(found.own[1].values[0])
+
+
+def test_personal_models_that_nothing_measured_are_named(tmp_path: Path) -> None:
+    personal_and_plain(tmp_path, heldout=False)
+    found = stand(collect([tmp_path]))
+    assert not found.own
+    assert verdict(found)[-1].startswith(
+        "warning: the personal models of ditto were not measured: no client's data was"
+    )
+
+
+def test_a_board_is_told_what_clients_have_of_their_own_models(tmp_path: Path) -> None:
+    for personal, name in ((False, "own_accuracy"), (True, "personal_accuracy")):
+        record = keep(tmp_path / name, personal=personal)[-1]
+        of = record.clients["personal_accuracy" if personal else "accuracy"]
+        assert told(record) == {**record.metrics, name: pytest.approx(np.mean(list(of.values())))}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -16,6 +16,7 @@ from rich.text import Text
 from counterpoise.cli.tables import clock, number
 from counterpoise.measures import across_seeds
 from counterpoise.runs.collection import Group as Runs
+from counterpoise.runs.collection import told
 from counterpoise.runs.conduct import News
 from counterpoise.runs.plan import Plan
 
@@ -28,7 +29,8 @@ class _Run:
 
     rounds: int
     done: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Each as it was measured last."""
     seconds: float = 0.0
     """Of the rounds seen here."""
     seen: int = 0
@@ -49,7 +51,8 @@ class Board:
             for kept in group.runs:
                 run = self.runs[group.label, kept.seed]
                 run.done = len(kept.records)
-                run.metrics = next((r.metrics for r in reversed(kept.records) if metric in r.metrics), {})
+                for record in kept.records:
+                    run.metrics |= told(record)
                 run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
                 run.end = kept.status if kept.status in ("finished", "diverged") else ""
 
@@ -62,8 +65,7 @@ class Board:
             run.end = news.end
             return
         run.done, run.seconds, run.seen = news.round, run.seconds + news.seconds, run.seen + 1
-        if news.metrics and self.metric in news.metrics:
-            run.metrics = news.metrics
+        run.metrics |= news.metrics or {}
 
     def left(self, label: str | None = None) -> float:
         """Seconds until an arm, or everything, is done; NaN while nothing tells."""
@@ -87,21 +89,23 @@ class Board:
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
         table.add_column(self.metric, justify="right", no_wrap=True)
+        personal = any(f"personal_{self.metric}" in run.metrics for run in self.runs.values())
+        if personal:
+            table.add_column("own models", justify="right", no_wrap=True)
         table.add_column("spread", justify="right", no_wrap=True)
         table.add_column("left", justify="right", no_wrap=True)
         for arm in self.plan.arms:
             runs = [self.runs[arm.label, seed] for seed in self.plan.seeds]
             ended = sum(bool(run.end) for run in runs)
-            # Seeds in the middle of their rounds would only blur those that are done.
-            told = [run for run in runs if self.metric in run.metrics]
-            whole = [run for run in told if run.end == "finished"]
-            mean, spread = across_seeds([run.metrics[self.metric] for run in whole or told[:1]])
+            mean, spread = _across(runs, self.metric)
+            own, _ = _across(runs, f"personal_{self.metric}", f"own_{self.metric}")
             failed = any(run.end in ("failed", "diverged") for run in runs)
             table.add_row(
                 Text(arm.label),
                 f"{ended}/{len(runs)}",
                 ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs), finished_style="green"),
                 Text("failed", style="red") if failed else number(mean, self.metric),
+                *([number(own, self.metric)] if personal else []),
                 number(spread, self.metric),
                 "" if ended == len(runs) else clock(self.left(arm.label)),
             )
@@ -109,6 +113,16 @@ class Board:
         line = f"{self.plan.source}: {ended} of {len(self.runs)} runs done, {self.at_once} at once"
         left = clock(self.left())
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
+
+
+def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
+    """Mean and spread of the seeds that are done, which those in the middle of their rounds would only blur.
+
+    Of several metrics a run's first counts.
+    """
+    found = [(run, [run.metrics[metric] for metric in metrics if metric in run.metrics]) for run in runs]
+    done = [values[0] for run, values in found if values and run.end == "finished"]
+    return across_seeds(done or [values[0] for _, values in found if values][:1])
 
 
 @contextlib.contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.runs.standing import Stand, columns
+from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns
 
 __all__ = ["clock", "number", "stand_table"]
 
@@ -36,14 +37,18 @@ def clock(seconds: float) -> str:
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:
-    """How groups stand to each other."""
-    heads, rows = columns(found)
+    """How groups stand to each other, and below it by clients' own models if there are any."""
+    whole = _table(*columns(found), first)
+    return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first)) if found.own else whole
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str) -> Table:
+    spread = list(heads).index("p")  # what stands before it may be broken
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", collapse_padding=True)
     for place, head in enumerate([first, *heads[1:]]):
         table.add_column(
-            _SHORT.get(head, head), justify="right" if place else "left", overflow="fold", no_wrap=place > 2
+            _SHORT.get(head, head), justify="right" if place else "left", overflow="fold", no_wrap=place >= spread
         )
     for row in rows:
-        failed = row[1] == "failed"
-        table.add_row(*(Text(cell, style="red" if failed and place == 1 else "") for place, cell in enumerate(row)))
+        table.add_row(*(Text(cell, style="red" if cell == "failed" else "") for cell in row))
     return table

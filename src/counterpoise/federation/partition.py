@@ -72,7 +72,7 @@ _FEW_LABELS = 20
 
 def class_numbers(targets: Tensor, what: str) -> Tensor:
     """Targets as labels to deal by: whole numbers, shared by several samples. Refuse those of a regression."""
-    different = 0 if targets.ndim != 1 else len(targets.unique())
+    different = 0 if targets.ndim != 1 else len(np.unique(targets.numpy()))
     if targets.ndim != 1:
         why = f"each is an array of shape {tuple(targets.shape[1:])}"
     elif targets.is_floating_point() and not torch.equal(targets, targets.round()):

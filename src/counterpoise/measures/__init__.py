@@ -32,6 +32,8 @@ from counterpoise.measures.detection import (
     roc,
 )
 from counterpoise.measures.fairness import Distribution, distribution
+from counterpoise.measures.personal import has_personal, own, own_curve
+from counterpoise.measures.records import Curve
 from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_interval
 from counterpoise.measures.summary import summary
 
@@ -40,6 +42,7 @@ __all__ = [
     "Best",
     "Caught",
     "Cost",
+    "Curve",
     "Detection",
     "Distribution",
     "Paired",
@@ -60,8 +63,11 @@ __all__ = [
     "effective_clients",
     "effective_number",
     "false_alarms",
+    "has_personal",
     "last",
     "mean_of_last",
+    "own",
+    "own_curve",
     "paired",
     "recall",
     "roc",

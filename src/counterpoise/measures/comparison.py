@@ -10,6 +10,7 @@ import numpy as np
 
 from counterpoise.measures.curves import across_seeds, curve, last, volatility
 from counterpoise.measures.fairness import distribution
+from counterpoise.measures.personal import own, own_curve
 from counterpoise.measures.records import Record
 from counterpoise.measures.significance import Paired, paired, student_interval
 
@@ -21,7 +22,7 @@ class Standing(NamedTuple):
 
     label: str
     values: Mapping[int, float]
-    """By seed, the metric in the last round."""
+    """By seed, the metric in the last round that measured it."""
     mean: float
     deviation: float
     """Over seeds, as of a sample; NaN with one."""
@@ -46,24 +47,30 @@ def standings(
     baseline: str = "",
     metric: str = "accuracy",
     lower: bool = False,
+    personal: bool = False,
 ) -> list[Standing]:
-    """A standing for each label, from its finished runs by seed. `lower` says that less of the metric is better."""
-    values = {label: {seed: last(curve(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
+    """A standing for each label, from its finished runs by seed. `lower` says that less of the metric is better.
+
+    They are by the server's model on the test set; `personal` takes each client's own model on its held-out part
+    instead (see `own`), the mean over clients.
+    """
+    over = own_curve if personal else curve
+    values = {label: {seed: last(over(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
     base = _finite(values.get(baseline, {}))
     found = []
     for label, seeds in runs.items():
-        own = _finite(values[label])
-        shared = [seed for seed in own if seed in base]
-        beside = paired([own[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
-        spreads = [distribution(_each(r, metric), lower) for r in seeds.values()]
+        its = _finite(values[label])
+        shared = [seed for seed in its if seed in base]
+        beside = paired([its[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
+        spreads = [distribution(_each(r, metric, personal), lower) for r in seeds.values()]
         found.append(
             Standing(
                 label,
                 values[label],
-                *across_seeds(list(own.values())),
-                *student_interval(list(own.values())),
+                *across_seeds(list(its.values())),
+                *student_interval(list(its.values())),
                 beside,
-                _mean([volatility(curve(r, metric)) for r in seeds.values()]),
+                _mean([volatility(over(r, metric)) for r in seeds.values()]),
                 _mean([spread.gap for spread in spreads]),
                 _mean([spread.worst_decile for spread in spreads]),
                 _mean([float(sum(x.bytes_up + x.bytes_down for x in r)) for r in seeds.values()]),
@@ -85,9 +92,10 @@ def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, 
     return first, second, beside
 
 
-def _each(records: Sequence[Record], metric: str) -> Sequence[float]:
+def _each(records: Sequence[Record], metric: str, personal: bool) -> Sequence[float]:
     """Of every client, in the last round that measured them."""
-    return next((list(r.clients[metric].values()) for r in reversed(records) if metric in r.clients), [])
+    found = (own(r, metric) if personal else r.clients.get(metric, {}) for r in reversed(records))
+    return next((list(each.values()) for each in found if each), [])
 
 
 def _finite(values: Mapping[int, float]) -> dict[int, float]:

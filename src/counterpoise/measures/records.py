@@ -42,7 +42,7 @@ class Record(Protocol):
 
     @property
     def clients(self) -> Mapping[str, Mapping[int, float]]:
-        """Of the server's model on each client's held-out part, where measured."""
+        """On each client's held-out part, where measured: of the server's model, and as ``personal_...`` of the client's."""
 
     @property
     def liars(self) -> Sequence[int]:

@@ -21,6 +21,7 @@ from counterpoise.measures.curves import (
 )
 from counterpoise.measures.detection import detection
 from counterpoise.measures.fairness import distribution
+from counterpoise.measures.personal import has_personal, own
 from counterpoise.measures.records import Record
 
 __all__ = ["summary"]
@@ -62,6 +63,9 @@ def summary(
     if each:
         spread = distribution(each.values(), lower)
         found |= {f"client {metric} {name.replace('_', ' ')}": value for name, value in spread._asdict().items()}
+    if has_personal(records, metric):
+        spread = distribution(next(each for r in reversed(records) if (each := own(r, metric))).values(), lower)
+        found |= {f"own model's {metric} {name.replace('_', ' ')}": v for name, v in spread._asdict().items()}
     notes = sorted({name for r in records for name in r.outcome.notes})
     for of in ("weight", *notes):
         pairs = [value for _, value in couplings(records, of, metric) if not np.isnan(value)]

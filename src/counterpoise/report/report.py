@@ -27,7 +27,7 @@ from counterpoise.runs.collection import Kept
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.plan import slugs
-from counterpoise.runs.standing import Stand, columns, stand, verdict
+from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns, stand, verdict
 
 __all__ = ["charts", "render", "sections", "write"]
 
@@ -65,7 +65,7 @@ def sections(found: Study) -> list[Section]:
     """All that a study can show, and for the rest why it cannot."""
     trust = [judged(found), claims(found), detection(found)] if judging(found) else [judged(found)]
     return [
-        Section("result", "The result", [_headline(found, _stand(found)), *_unfinished(found), final(found)]),
+        Section("result", "The result", [*_headline(found, _stand(found)), *_unfinished(found), final(found)]),
         Section("learning", "Learning", [curves(found)]),
         Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
         Section("heard", "Who was heard", [weights(found), couplings(found)]),
@@ -110,21 +110,30 @@ def _named(runs: list[Kept], *keys: str) -> str:
     return " and ".join(names)
 
 
-def _headline(found: Study, standing: Stand) -> Table:
+def _headline(found: Study, standing: Stand) -> Iterator[Table]:
     heads, rows = columns(standing)
     done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
     unit = "percentage points, " if standing.metric == "accuracy" else ""
     wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
-    return Table(
+    colours = [look(place).colour for place in range(len(rows))]
+    yield Table(
         "headline",
         "Methods side by side" if len(rows) > 1 else "In numbers",
         [heads[0], "seeds done", *heads[1:]],
         [[row[0], seeds, *row[1:]] for row, seeds in zip(rows, done, strict=True)],
-        [look(place).colour for place in range(len(rows))],
+        colours,
         f"Of finished runs. {standing.metric.capitalize()} of the last round, mean and sample deviation over seeds; paired difference to "
         f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % interval and p of a paired t-test{wilcoxon}); volatility: mean absolute "
         "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock.",
     )
+    if standing.own:
+        yield Table(
+            "own",
+            "By clients' own models",
+            *own_columns(standing),
+            colours,
+            f"{OWN_MODELS} In the last round that measured clients; paired differences as above. Worst tenth: mean over the worst served tenth of clients.",
+        )
 
 
 def _unfinished(found: Study) -> Iterator[Missing]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import has_personal
 from counterpoise.report.style import Look, elided, look, words
 from counterpoise.runs.collection import Group, Kept, collect
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
@@ -74,6 +75,11 @@ class Study:
     def lower(self) -> bool:
         """Whether less of it is better."""
         return self.metric == "loss"
+
+    @cached_property
+    def personal(self) -> bool:
+        """Whether a method makes personal models and they were measured."""
+        return any(has_personal(run.records, self.metric) for arm in self.arms for run in arm.runs)
 
     @property
     def title(self) -> str:

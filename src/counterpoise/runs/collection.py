@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import summary
+from counterpoise.measures import has_personal, own_curve, summary
 from counterpoise.registry import flatten
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.folder import SCHEMA
@@ -34,7 +34,19 @@ from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, re
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["FAILURE", "Group", "Kept", "collect", "groups", "labels", "of_plan", "read_run", "run_folders", "status_of"]
+__all__ = [
+    "FAILURE",
+    "Group",
+    "Kept",
+    "collect",
+    "groups",
+    "labels",
+    "of_plan",
+    "read_run",
+    "run_folders",
+    "status_of",
+    "told",
+]
 
 FAILURE = "failure.txt"
 
@@ -179,6 +191,18 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
                 yield value
     except (FileNotFoundError, Malformed):
         return
+
+
+def told(record: RoundRecord) -> dict[str, float]:
+    """A round's metrics for a board: on the test set, and the mean over clients by the model that each would use.
+
+    The latter is ``personal_...`` if the method makes personal models, ``own_...`` if it is the server's.
+    """
+    means: dict[str, float] = {}
+    for metric in {name.removeprefix("personal_") for name in record.clients}:
+        kind = "personal" if has_personal([record], metric) else "own"
+        means |= {f"{kind}_{metric}": value for _, value in own_curve([record], metric)}
+    return {**record.metrics, **means}
 
 
 def status_of(path: Path) -> str:

@@ -12,7 +12,7 @@ from torch import nn
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
-from counterpoise.measures import curve
+from counterpoise.measures import curve, has_personal, own_curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.holdings import true_counts
@@ -59,7 +59,8 @@ class Run:
         A name that this run never measured is refused; accuracy and loss are empty in a run that measured nothing.
         """
         there = {name for r in self.rounds for name in r.metrics}
-        if metric not in there and (there - {"train_loss"} or metric not in _USUAL):
+        tested = any(not name.startswith("train_") for name in there)
+        if metric not in there and (tested or metric not in _USUAL):
             raise unknown("metric", metric, there or _USUAL, "in the rounds of this run")
         return curve(self.rounds, metric)
 
@@ -125,9 +126,12 @@ class Run:
 
     @property
     def personal(self) -> float | None:
-        """Mean accuracy of the clients' own models on their held-out parts, where a method makes some."""
-        measured = [r.clients["personal_accuracy"] for r in self.rounds if "personal_accuracy" in r.clients]
-        return sum(measured[-1].values()) / len(measured[-1]) if measured else None
+        """Mean accuracy of the clients' own models on their held-out parts, where a method makes some.
+
+        A client that no round has reached yet counts with the server's model, which is what it would use.
+        """
+        values = own_curve(self.rounds) if has_personal(self.rounds) else []
+        return values[-1][1] if values else None
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """The record as a tidy pandas frame: of ``"rounds"``, of ``"clients"`` in each round, or of ``"verdicts"``."""

@@ -6,14 +6,38 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from statistics import mean
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import WILCOXON_FROM, Paired, Standing, best_two, bytes_to, curve, rounds_to, standings
-from counterpoise.runs.collection import Group
+from counterpoise.measures import (
+    WILCOXON_FROM,
+    Paired,
+    Standing,
+    best_two,
+    bytes_to,
+    curve,
+    has_personal,
+    rounds_to,
+    standings,
+)
+from counterpoise.methods import METHODS
+from counterpoise.runs.collection import Group, Kept
 
-__all__ = ["FORMATS", "Stand", "as_latex", "as_markdown", "as_plain", "columns", "reached", "stand", "verdict"]
+__all__ = [
+    "FORMATS",
+    "OWN_MODELS",
+    "Stand",
+    "as_latex",
+    "as_markdown",
+    "as_plain",
+    "columns",
+    "own_columns",
+    "reached",
+    "stand",
+    "verdict",
+]
 
 
 @dataclass(frozen=True)
@@ -27,6 +51,8 @@ class Stand:
     """accuracy, or loss where no accuracy was measured"""
     against: str = ""
     """What the baseline is called in a heading, where not by its label."""
+    own: Sequence[Standing] = ()
+    """The same groups by the model that each client would use; empty unless a method's personal models were measured."""
 
     @property
     def lower(self) -> bool:
@@ -45,24 +71,61 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
     done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
     measured = {name for seeds in done.values() for records in seeds.values() for r in records for name in r.metrics}
     metric = "accuracy" if "accuracy" in measured or "loss" not in measured else "loss"
-    return Stand(groups, standings(done, baseline, metric, metric == "loss"), baseline, metric, against)
+    personal = any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
+    rows, own = (
+        standings(done, baseline, metric, metric == "loss", personal=which) if which is False or personal else ()
+        for which in (False, True)
+    )
+    return Stand(groups, rows, baseline, metric, against, own)
 
 
 def verdict(found: Stand) -> list[str]:
-    """Which is best, with its interval, and whether that is more than noise."""
-    two = best_two(found.rows, found.lower)
-    if two is None:
+    """Which is best, with its interval, and whether that is more than noise.
+
+    Where a method makes personal models, which its paper is about, it says so of those too.
+    """
+    if best_two(found.rows, found.lower) is None:
         return ["No run finished, so there is no best one."]
+    if not found.own:
+        return [*_best("best", found.rows, found), *_unmeasured(found)]
+    return [
+        *_best("best by the server's model", found.rows, found),
+        *_best("best by clients' own models", found.own, found),
+    ]
+
+
+def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
+    two = best_two(rows, found.lower)
+    if two is None:
+        return []
     best, second, beside = two
     unit, show = _unit(found.metric)
     interval = "" if math.isnan(best.low) else f" [{show(best.low)}, {show(best.high)}]"
     seeds = "1 seed" if len(best.values) == 1 else f"{len(best.values)} seeds"
-    lines = [f"best: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
+    lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
     return lines if second is None or beside is None else lines + _ahead(second.label, beside, show)
+
+
+def _unmeasured(found: Stand) -> list[str]:
+    """A warning for methods whose personal models nothing measured: their server's model is not what they are for."""
+    named = [group.label for group in found.groups if group.done and any(map(_makes_models, group.done.values()))]
+    why = "no client's data was held out, or evaluation.clients_every is 0"
+    return [f"warning: the personal models of {', '.join(named)} were not measured: {why}"] if named else []
+
+
+def _makes_models(run: Kept) -> bool:
+    choice = run.settings.get("method")
+    try:
+        options = {key: value for key, value in dict(choice or {}).items() if key != "name"}
+        return any(part.personal for part in METHODS.make(dict(choice or {})["name"], **options).parts)
+    except (CounterpoiseError, KeyError, TypeError, ValueError):  # of its author's own, or of another version
+        return False
 
 
 def _ahead(second: str, beside: Paired, show: Callable[[float], str]) -> list[str]:
     """By how much the best leads, what the test says of that, and what so few seeds could not have shown."""
+    if beside.p == 1:
+        return [f"level with {second}: no seed differs"]
     ahead = f"ahead of {second} by {show(abs(beside.difference))}"
     if beside.seeds == 1:
         return [f"{ahead}, of one seed: nothing tells it from noise; give more --seeds"]
@@ -112,40 +175,56 @@ def _signed(value: float, show: Callable[[float], str]) -> str:
     return text if text.startswith("-") else f"+{text}"
 
 
+OWN_MODELS = (
+    "Clients' own models: mean over clients on their held-out data, by each client's personal model where a method makes "
+    "one, otherwise by the server's."
+)
+"""What the second table is of, for a reader."""
+
+
 def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost.
 
     Wilcoxon's p has a column where there are seeds enough for it.
     """
-    unit, show = _unit(found.metric)
-    unit = unit and " (%)"
-    ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in found.rows)
-    heads = [
-        "method",
-        f"{found.metric}{unit}",
-        f"vs {found.against or found.baseline} [95 %]",
-        "p",
-        *(["Wilcoxon p"] if ranked else []),
-        "volatility",
-        "gap",
-        "traffic",
-        "seconds",
+    _, show = _unit(found.metric)
+    heads, cells = _compared(found, found.rows, found.against)
+    more = [
+        [
+            _or(row.volatility, show),
+            _or(row.gap, show),
+            _or(row.bytes, size),
+            _or(row.seconds, lambda x: f"{x:.3g}" if x < 1000 else f"{x:.0f}"),
+        ]
+        for row in found.rows
     ]
+    return [*heads, "volatility", "gap", "traffic", "seconds"], [[*a, *b] for a, b in zip(cells, more, strict=True)]
+
+
+def own_columns(found: Stand) -> tuple[list[str], list[list[str]]]:
+    """As `columns`, by the model that each client would use; without rows if no personal model was measured."""
+    _, show = _unit(found.metric)
+    (first, *heads), cells = _compared(found, found.own)
     rows = []
-    for group, row in zip(found.groups, found.rows, strict=True):
-        blank = "failed" if group.sentence else "-"
+    for (label, *its), row, group in zip(cells, found.own, found.groups, strict=False):
+        personal = any(has_personal(run.records, found.metric) for run in group.runs)
         rows.append(
-            [
-                row.label,
-                blank if math.isnan(row.mean) else show(row.mean) + _or(row.deviation, lambda x: f" ± {show(x)}", ""),
-                *_beside(row.paired, show)[: 3 if ranked else 2],
-                _or(row.volatility, show),
-                _or(row.gap, show),
-                _or(row.bytes, size),
-                _or(row.seconds, lambda x: f"{x:.3g}" if x < 1000 else f"{x:.0f}"),
-            ]
+            [label, "personal" if personal else "server's", *its, *(_or(x, show) for x in (row.worst, row.gap))]
         )
-    return heads, rows
+    return [first, "model", *heads, "worst tenth", "gap"], rows
+
+
+def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tuple[list[str], list[list[str]]]:
+    """The columns that both tables have."""
+    unit, show = _unit(found.metric)
+    ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in rows)
+    heads = ["method", f"{found.metric}{unit and ' (%)'}", f"vs {against or found.baseline} [95 %]", "p", "Wilcoxon p"]
+    cells = []
+    for group, row in zip(found.groups, rows, strict=False):
+        spread = _or(row.deviation, lambda x: f" ± {show(x)}", "")
+        mean = ("failed" if group.sentence else "-") if math.isnan(row.mean) else show(row.mean) + spread
+        cells.append([row.label, mean, *_beside(row.paired, show)][: 5 if ranked else 4])
+    return heads[: 5 if ranked else 4], cells
 
 
 def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
@@ -171,13 +250,16 @@ def size(count: float) -> str:
 
 
 def as_markdown(found: Stand) -> str:
-    """A table in GitHub's Markdown."""
-    heads, rows = columns(found)
+    """A table in GitHub's Markdown, and a second one of clients' own models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
-    return "\n".join([line(heads), "|---|" + "---:|" * (len(heads) - 1), *map(line, rows)])
+    def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        return "\n".join([line(heads), "|---|" + "---:|" * (len(heads) - 1), *map(line, rows)])
+
+    second = [OWN_MODELS, table(*own_columns(found))] if found.own else []
+    return "\n\n".join([table(*columns(found)), *second])
 
 
 _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {
@@ -186,17 +268,19 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 
 def as_latex(found: Stand) -> str:
-    """A table for LaTeX with the package booktabs."""
-    heads, rows = columns(found)
+    """A table for LaTeX with the package booktabs, and a second one of clients' own models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         escaped = ["".join(_LATEX.get(character, character) for character in cell) for cell in cells]
         return " & ".join(re.sub(r"(?<![\w-])-(?=\d)", "$-$", cell) for cell in escaped) + r" \\"
 
-    body = [line(heads), r"\midrule", *map(line, rows)]
-    return "\n".join(
-        [rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}", r"\toprule", *body, r"\bottomrule", r"\end{tabular}"]
-    )
+    def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        body = [line(heads), r"\midrule", *map(line, rows)]
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
+        return "\n".join([begin, r"\toprule", *body, r"\bottomrule", r"\end{tabular}"])
+
+    second = [f"% {OWN_MODELS}\n{table(*own_columns(found))}"] if found.own else []
+    return "\n\n".join([table(*columns(found)), *second])
 
 
 FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_markdown}
@@ -208,12 +292,9 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
     return [
         {
             "label": row.label,
-            "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
-            **{
-                name: _plain(getattr(row, name))
-                for name in ("mean", "deviation", "low", "high", "volatility", "gap", "worst", "bytes", "seconds")
-            },
-            "difference": None if row.paired is None else {k: _plain(v) for k, v in row.paired._asdict().items()},
+            **_stood(row),
+            **{name: _plain(getattr(row, name)) for name in ("bytes", "seconds")},
+            "own_models": _stood(own) if own else None,
             "failed": {str(run.seed): run.sentence for run in group.runs if run.failed},
             "runs": [
                 {
@@ -225,8 +306,17 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
                 for run in group.runs
             ],
         }
-        for group, row in zip(found.groups, found.rows, strict=True)
+        for group, row, own in zip_longest(found.groups, found.rows, found.own)
     ]
+
+
+def _stood(row: Standing) -> dict[str, Any]:
+    names = ("mean", "deviation", "low", "high", "volatility", "gap", "worst")
+    return {
+        "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
+        **{name: _plain(getattr(row, name)) for name in names},
+        "difference": None if row.paired is None else {k: _plain(v) for k, v in row.paired._asdict().items()},
+    }
 
 
 def _plain(value: Any) -> Any:

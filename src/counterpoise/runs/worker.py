@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.runs.build import setup
-from counterpoise.runs.collection import FAILURE
+from counterpoise.runs.collection import FAILURE, told
 from counterpoise.runs.config import parse
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.simulate import resume, run_setup
@@ -81,7 +81,7 @@ def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -
 
 
 def _shown(record: RoundRecord) -> dict[str, Any]:
-    return {"round": record.round, "metrics": dict(record.metrics), "seconds": record.seconds, "memory": record.memory}
+    return {"round": record.round, "metrics": told(record), "seconds": record.seconds, "memory": record.memory}
 
 
 def _tell(news: TextIO, **what: Any) -> None:

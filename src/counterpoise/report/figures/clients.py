@@ -13,7 +13,7 @@ from plotly.subplots import make_subplots
 from counterpoise import measures
 from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.figures.learning import every_seed, percent
+from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed, percent
 from counterpoise.report.study import Study
 from counterpoise.report.style import NEUTRAL, rows, shade, sized
 from counterpoise.runs.collection import Kept
@@ -28,8 +28,7 @@ _DOTS = 600
 def served(study: Study) -> Chart | Missing:
     """Every client's own metric at the end, method by method: under the server's model, and under its own where it has one."""
     title = f"Each client's {study.metric}"
-    views = {"the server's model": study.metric, "clients' own models": f"personal_{study.metric}"}
-    found = {view: figure for view, metric in views.items() if (figure := _boxes(study, metric)) is not None}
+    found = {view: figure for view, own in _views(study).items() if (figure := _boxes(study, own)) is not None}
     if not found:
         return _unmeasured(title)
     several = len(found) > 1
@@ -37,16 +36,22 @@ def served(study: Study) -> Chart | Missing:
     caption = (
         f"Measured on every client's held-out part, when last that was done{seeds}. Box: quartiles; "
         f"whiskers: worst and best. Every dot is a client; of more than {_DOTS} there are no dots."
+        + (f" Clients' own models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
         return Chart("served", title, {(): next(iter(found.values()))}, caption=caption)
     return Chart("served", title, {(view,): figure for view, figure in found.items()}, {"Show": list(found)}, caption)
 
 
-def _boxes(study: Study, metric: str) -> go.Figure | None:
+def _views(study: Study) -> dict[str, bool]:
+    """Whose models to show, and whether they are clients' own."""
+    return {"the server's model": False} | ({OWN: True} if study.personal else {})
+
+
+def _boxes(study: Study, own: bool) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
-        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, metric).items()]
+        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, study.metric, own).items()]
         if not each:
             continue
         values = [value for _, _, value in each]
@@ -83,42 +88,43 @@ def gap(study: Study) -> Chart | Missing:
     """How far the best served tenth is from the worst served."""
     title = "The fairness gap"
     views = {"gap": "best tenth less worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
-    figures: dict[tuple[str, ...], go.Figure] = {(view,): go.Figure() for view in views}
-    shown: list[str] = []
+    models = _views(study)
+    drawn = {(view, by): _tenths(study, view, axis, models[by]) for view, axis in views.items() for by in models}
+    if any(figure is None for figure in drawn.values()):
+        return _unmeasured(title)
+    figures: dict[tuple[str, ...], go.Figure] = {
+        choice if study.personal else choice[:1]: figure for choice, figure in drawn.items()
+    }
+    switches = {"Show": list(views)} | ({"by": list(models)} if study.personal else {})
+    caption = (
+        f"Mean {study.metric} of the best served tenth of clients less that of the worst served (at least one client each). "
+        "Every dot is a seed."
+    )
+    return Chart("gap", title, figures, switches, caption)
+
+
+def _tenths(study: Study, view: str, axis: str, own: bool) -> go.Figure | None:
+    figure, shown = go.Figure(), list[str]()
+    hover = "%{x:.2%}" if percent(study.metric) else "%{x:.4g}"
     for arm in study.arms:
         found = {
             run.seed: measures.distribution(last.values(), study.lower)
             for run in arm.runs
-            if (last := _last(run, study.metric))
+            if (last := _last(run, study.metric, own))
         }
-        if not found:
-            continue
-        hover = "%{x:.2%}" if percent(study.metric) else "%{x:.4g}"
-        every_seed(figures["gap",], len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover)
-        every_seed(
-            figures["worst tenth",],
-            len(shown),
-            arm,
-            {seed: spread.worst_decile for seed, spread in found.items()},
-            hover,
-        )
-        shown.append(arm.label)
+        if found:
+            ends = {seed: spread.gap if view == "gap" else spread.worst_decile for seed, spread in found.items()}
+            every_seed(figure, len(shown), arm, ends, hover)
+            shown.append(arm.label)
     if not shown:
-        return _unmeasured(title)
-    for view, axis in views.items():
-        figures[view,].update_xaxes(tickformat=percent(study.metric), rangemode="tozero")
-        sized(rows(figures[view,], shown), 90 + 46 * len(shown), axis, "")
-    return Chart(
-        "gap",
-        title,
-        figures,
-        {"Show": list(views)},
-        f"Mean {study.metric} of the best served tenth of clients less that of the worst served (at least one client each). Every dot is a seed.",
-    )
+        return None
+    figure.update_xaxes(tickformat=percent(study.metric), rangemode="tozero")
+    return sized(rows(figure, shown), 90 + 46 * len(shown), axis, "")
 
 
-def _last(run: Kept, metric: str) -> dict[int, float]:
-    each: Mapping[int, float] = next((r.clients[metric] for r in reversed(run.records) if metric in r.clients), {})
+def _last(run: Kept, metric: str, own: bool = False) -> dict[int, float]:
+    found = (measures.own(r, metric) if own else r.clients.get(metric, {}) for r in reversed(run.records))
+    each: Mapping[int, float] = next((values for values in found if values), {})
     return {client: value for client, value in each.items() if math.isfinite(value)}
 
 

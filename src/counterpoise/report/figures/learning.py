@@ -14,7 +14,7 @@ from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Arm, Study
 from counterpoise.report.style import Look, rows, shade, sized, unit
 
-__all__ = ["band", "curves", "every_seed", "final", "metric_name", "percent"]
+__all__ = ["OWN", "OWN_DATA", "band", "curves", "every_seed", "final", "metric_curve", "metric_name", "percent"]
 
 _NAMES = {
     "accuracy": "test accuracy",
@@ -22,6 +22,9 @@ _NAMES = {
     "train_loss": "training loss",
     "train_accuracy": "training accuracy",
 }
+_NAMES |= {f"own_{metric}": f"{metric} of clients' own models" for metric in ("accuracy", "loss")}
+OWN = "clients' own models"
+OWN_DATA = "their held-out data: a personal one where the method makes one, otherwise the server's"
 _POINTS = 400
 """Of a curve; one with more is shown at rounds evenly apart."""
 
@@ -29,6 +32,12 @@ _POINTS = 400
 def metric_name(metric: str) -> str:
     """A metric's name for people."""
     return _NAMES.get(metric, metric.replace("_", " "))
+
+
+def metric_curve(records: Sequence[RoundRecord], metric: str) -> measures.Curve:
+    """A metric on the test set; ``own_...`` is the mean over clients by the model that each would use."""
+    own = metric.removeprefix("own_")
+    return measures.curve(records, metric) if own == metric else measures.own_curve(records, own)
 
 
 def percent(metric: str) -> str | None:
@@ -83,6 +92,7 @@ def curves(study: Study) -> Chart | Missing:
             title, "No round was evaluated: the runs have no test set, or were stopped before a first round."
         )
     axes = ("rounds", "bytes", "seconds")
+    metrics += [f"own_{study.metric}"] if study.personal else []
     figures: dict[tuple[str, ...], go.Figure] = {
         (metric_name(m), axis): _curve(study, m, axis) for m, axis in product(metrics, axes)
     }
@@ -101,7 +111,7 @@ def curves(study: Study) -> Chart | Missing:
 
 def _common(arm: Arm, metric: str) -> list[int]:
     """The rounds in which all of a method's runs measured a metric, not too many of them."""
-    found = [{r for r, v in measures.curve(run.records, metric) if math.isfinite(v)} for run in arm.runs]
+    found = [{r for r, v in metric_curve(run.records, metric) if math.isfinite(v)} for run in arm.runs]
     rounds = sorted(set.intersection(*found)) if found else []
     step = -(-len(rounds) // _POINTS)
     return rounds if step <= 1 else sorted({*rounds[::step], rounds[-1]})
@@ -120,7 +130,7 @@ def _curve(study: Study, metric: str, axis: str) -> go.Figure:
         rounds = _common(arm, metric)
         if not rounds:
             continue
-        values = [dict(measures.curve(run.records, metric)) for run in arm.runs]
+        values = [dict(metric_curve(run.records, metric)) for run in arm.runs]
         x = [round(sum(p[r] for p in place) / len(place) / scale, 4) for r in rounds]
         across = [_rounded(measures.across_seeds([v[r] for v in values])) for r in rounds]
         band(figure, arm.name, arm.look, x, across, f"%{{y:{shown}}}", rounds)
@@ -166,19 +176,30 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
 
 
 def final(study: Study) -> Chart | Missing:
-    """Where every seed ended."""
-    title = f"{metric_name(study.metric).capitalize()} after the last round"
+    """Where every seed ended: on the test set, and by clients' own models where a method makes some."""
+    what = study.metric if study.personal else metric_name(study.metric)
+    title = f"{what.capitalize()} after the last round"
+    views = {"the server's model": study.metric} | ({OWN: f"own_{study.metric}"} if study.personal else {})
+    found = {view: figure for view, metric in views.items() if (figure := _ends(study, metric)) is not None}
+    if not found:
+        return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
+    spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
+    own = f" Clients' own models are measured on {OWN_DATA}." if len(found) > 1 else ""
+    figures: dict[tuple[str, ...], go.Figure]
+    figures = {(view,): figure for view, figure in found.items()} if own else {(): next(iter(found.values()))}
+    return Chart("final", title, figures, {"By": list(found)} if own else {}, f"Every dot is a seed{spread}.{own}")
+
+
+def _ends(study: Study, metric: str) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
-        ends = {run.seed: measures.last(measures.curve(run.records, study.metric)) for run in arm.runs}
+        ends = {run.seed: measures.last(metric_curve(run.records, metric)) for run in arm.runs}
         ends = {seed: value for seed, value in ends.items() if math.isfinite(value)}
         if ends:
-            every_seed(figure, len(shown), arm, ends, "%{x:.2%}" if percent(study.metric) else "%{x:.4g}")
+            every_seed(figure, len(shown), arm, ends, "%{x:.2%}" if percent(metric) else "%{x:.4g}")
             shown.append(arm.label)
     if not shown:
-        return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
-    if percent(study.metric):
+        return None
+    if percent(metric):
         figure.update_xaxes(tickformat=".1%", minallowed=-0.02, maxallowed=1.02)  # a lone dot's axis went to 150 %
-    sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(study.metric), "")
-    spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
-    return Chart("final", title, {(): figure}, caption=f"Every dot is a seed{spread}.")
+    return sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(metric), "")

@@ -1,0 +1,30 @@
+"""Clients by the model that each would use: its own where a method makes one, the server's otherwise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from counterpoise.measures.records import Curve, Record
+
+__all__ = ["has_personal", "own", "own_curve"]
+
+
+def has_personal(records: Iterable[Record], metric: str = "accuracy") -> bool:
+    """Whether personal models were measured."""
+    return any(f"personal_{metric}" in r.clients for r in records)
+
+
+def own(record: Record, metric: str = "accuracy") -> dict[int, float]:
+    """Each client's metric on its held-out part, by the model that it would use.
+
+    A client that no round has reached has no personal model yet and uses the server's, so that the same clients count
+    whatever the method.
+    """
+    return {**record.clients.get(metric, {}), **record.clients.get(f"personal_{metric}", {})}
+
+
+def own_curve(records: Iterable[Record], metric: str = "accuracy") -> Curve:
+    """``(round, value)`` of every round that measured clients: the mean over them of `own`."""
+    found = ((r.round, [v for v in own(r, metric).values() if math.isfinite(v)]) for r in records)
+    return [(round, sum(values) / len(values)) for round, values in found if values]
