@@ -19,6 +19,7 @@ from counterpoise.engine.trainer import Trainer
 from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
+from counterpoise.flower.mods import fitted
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
@@ -50,10 +51,11 @@ def client_app(
     """A `ClientApp` that trains and evaluates as the simulator's clients do.
 
     Method, model, local settings, loss and metrics must be those of the server's `Strategy`. `data` is called with the
-    node's context for every message. Seed, round and the client's number come with the message.
+    node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods
+    `LocalDpMod` works, for methods whose clients send updates alone; those that cannot keep their promise are refused.
     """
     made = METHODS.make(method) if isinstance(method, str) else method
-    app = ClientApp(mods=list(mods))
+    app = ClientApp(mods=fitted(mods, made))
 
     def trainer(message: Message, context: Context, tensors: Mapping[str, Tensor]) -> Trainer:
         start, config = tensors["model"], message.content.config_records[CONFIG]

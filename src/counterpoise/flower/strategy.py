@@ -200,6 +200,14 @@ class Strategy(strategy.Strategy):
             raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
         simulation.server.model = start
 
+    def _check_given(self, arrays: ArrayRecord) -> None:
+        """Refuse a model that someone changed on its way from one call to the next: the change would be lost."""
+        if any(name not in arrays or arrays[name].data != own.data for name, own in self.arrays().items()):
+            raise CounterpoiseError(
+                "The arrays given are not this strategy's model, which is the one that it trains. A wrapper that changes "
+                "them, such as Flower's DifferentialPrivacy strategies with their noise, has no effect here: leave it out."
+            )
+
     def _check_mine(self) -> None:
         """Refuse a folder that another process went on with after it was read here."""
         held = self.folder and self.folder.checkpoint.folder
@@ -216,6 +224,7 @@ class Strategy(strategy.Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A message to the node of every client drawn that is connected. The model sent is the server's own."""
+        self._check_given(arrays)
         self._opened = opened = self.simulation.open()
         initial = {name: store.initial for name, store in self.simulation.client_state.items()}
         self._like = template(self.simulation.program, opened.shared, initial)
@@ -245,6 +254,7 @@ class Strategy(strategy.Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A message to every node that is connected, when it is time to evaluate."""
+        self._check_given(arrays)
         every, round = self.simulation.evaluator.setting.clients_every, self.simulation.round
         due = bool(every) and (round == self.setup.rounds or round % (every or 1) == 0)
         nodes, model = self.roster.present(grid) if due else {}, {"model": self.simulation.server.model}

@@ -1,0 +1,123 @@
+"""Flower's own client mods around our messages: those that keep what they promise, and why others are refused.
+
+Flower's privacy mods expect a reply that holds the trained weights under the names of the arrays received. Ours hold an
+update, a count and what else a method reports. So such a mod is shown the model alone, before and after training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import cast
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict
+from flwr.app.message import make_message
+from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, message_size_mod
+from torch import Tensor, nn
+
+from counterpoise.engine.messages import template
+from counterpoise.engine.settings import Engine
+from counterpoise.engine.simulation import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.flower.records import from_record, to_record
+from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
+from counterpoise.method import Method
+
+__all__ = ["fitted"]
+
+Mod = Callable[..., Message]
+
+_CENTRAL = "it is half of Flower's central privacy, and a Counterpoise server does not add the noise of the other half"
+_REFUSED = {
+    "fixedclipping_mod": _CENTRAL,
+    "adaptiveclipping_mod": _CENTRAL,
+    "secagg_mod": "a Counterpoise server needs each client's update in the clear",
+    "secaggplus_mod": "a Counterpoise server needs each client's update in the clear",
+}
+
+
+def fitted(mods: Iterable[Mod], method: Method) -> list[Mod]:
+    """The mods as they are to wrap a client; one of Flower's that could not keep its promise is refused."""
+    return [_fitted(mod, method) for mod in mods]
+
+
+def _fitted(mod: Mod, method: Method) -> Mod:
+    if isinstance(mod, LocalDpMod):
+        _refuse_reports(_sent(method), method)
+        return _of_weights(mod, method)
+    if not mod.__module__.startswith("flwr.") or mod in (arrays_size_mod, message_size_mod):
+        return mod
+    name = getattr(mod, "__name__", type(mod).__name__)
+    why = _REFUSED.get(name, "it was made for other messages than ours")
+    raise CounterpoiseError(
+        f"Flower's {name} cannot be used here: {why}. For privacy use LocalDpMod of flwr.clientapp.mod."
+    )
+
+
+def _refuse_reports(sent: Iterable[str], method: Method) -> None:
+    reports = sorted(name.removeprefix("report/") for name in sent if name.startswith("report/"))
+    if reports:
+        raise CounterpoiseError(
+            f"LocalDpMod makes updates private and nothing else, and clients of {method.name} send "
+            f"{' and '.join(reports)} too. Take a method whose clients send updates alone, such as fedavg."
+        )
+
+
+def _sent(method: Method) -> Iterable[str]:
+    """The names of what a method's clients send, seen on a model of a few weights.
+
+    Empty if the method asks for more than that: what it sends is then seen when it is sent.
+    """
+    x, y = torch.zeros(4, 1), torch.arange(4) % 2
+    tiny = Federation.from_clients([(x, y)] * 40, heldout=0, probe=1, proxy=8)
+    try:
+        simulation = Simulation(method, tiny, _Tiny(), engine=Engine(device="cpu", threads=1))
+    except CounterpoiseError:
+        return ()
+    state = {name: store.initial for name, store in simulation.client_state.items()}
+    return template(simulation.program, simulation.open().shared, state)
+
+
+class _Tiny(nn.Module):
+    """A model that offers whatever a method may ask of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(1, 2), nn.Linear(2, 2)
+
+    def features(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.body(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return cast(Tensor, self.head(self.features(x)))
+
+
+def _of_weights(mod: Mod, method: Method) -> Mod:
+    """A mod of weights, around replies that hold an update."""
+
+    def around(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
+        if message.metadata.message_type != MessageType.TRAIN:
+            return call_next(message, context)
+        start = from_record(message.content.array_records[ARRAYS])["model"]
+        replies: list[Message] = []
+
+        def train(_: Message, own: Context) -> Message:
+            replies.append(reply := call_next(message, own))
+            if not reply.has_content():
+                return reply
+            sent = from_record(reply.content.array_records[ARRAYS])
+            _refuse_reports(sent, method)
+            trained = {ARRAYS: to_record({"model": start + sent["update"]}), METRICS: reply.content[METRICS]}
+            return make_message(metadata=reply.metadata, content=RecordDict(trained))
+
+        model = {ARRAYS: to_record({"model": start}), CONFIG: message.content[CONFIG]}
+        made = mod(make_message(metadata=message.metadata, content=RecordDict(model)), context, train)
+        if not made.has_content():
+            return made
+        private = from_record(made.content.array_records[ARRAYS])["model"] - start
+        (reply,) = replies
+        reply.content[ARRAYS] = ArrayRecord({**reply.content.array_records[ARRAYS], **to_record({"update": private})})
+        return reply
+
+    return around
