@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -61,11 +63,11 @@ from counterpoise.methods import (
 D = 5
 
 
-def rounds_of(method, count=6, population=7, size=3, world=None):
+def rounds_of(method, rounds=6, population=7, size=3, world=None):
     """A server that hears random clients, and what it heard."""
     rng = np.random.default_rng(1)
     built = server(method, D)
-    for number in range(1, count + 1):
+    for number in range(1, rounds + 1):
         ids = sorted(rng.choice(population, size, replace=False).tolist())
         d, n = rng.standard_normal((size, D)), rng.integers(1, 9, size)
         built.receive(cohort(ids, d, n), (world or FixedWorld)(D, number, population))
@@ -93,34 +95,45 @@ def test_adaptive_servers_are_algorithm_2(name):
         assert built.model.numpy() == pytest.approx(w, abs=1e-13)
 
 
-def test_fedvarp_is_algorithm_1():
+def falling(decay):
+    """Worlds whose learning rate, at first 0.4, falls by a factor a round; and the rates."""
+    local = Local(optimizer=sgd(0.4), schedule=exponential(decay))
+    return partial(FixedWorld, local=local), (0.4 * decay**k for k in count())
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+def test_fedvarp_is_algorithm_1(decay):
+    """What is remembered is a displacement per learning rate, and counts at the new one."""
     w, y = np.zeros(D), np.zeros((7, D))
-    for built, ids, d, _ in rounds_of(fedvarp(lr=0.5)):
-        w = w + 0.5 * ((d - y[ids]).mean(0) + y.mean(0))
-        y[ids] = d
+    world, rates = falling(decay)
+    for (built, ids, d, _), eta in zip(rounds_of(fedvarp(lr=0.5), 12, world=world), rates, strict=False):
+        w = w + 0.5 * eta * ((d / eta - y[ids]).mean(0) + y.mean(0))
+        y[ids] = d / eta
         assert built.model.numpy() == pytest.approx(w, abs=1e-13)
 
 
 def test_mifa_counts_every_client_at_the_rounds_learning_rate():
-    local = Local(optimizer=sgd(0.4), schedule=exponential(0.5))
     w, g = np.zeros(D), np.zeros((7, D))
-    world = lambda size, round, population: FixedWorld(size, round, population, local=local)  # noqa: E731
-    for number, (built, ids, d, _) in enumerate(rounds_of(mifa(lr=0.9), world=world)):
-        eta = 0.4 * 0.5**number
+    world, rates = falling(0.5)
+    for (built, ids, d, _), eta in zip(rounds_of(mifa(lr=0.9), world=world), rates, strict=False):
         g[ids] = d / eta
         w = w + 0.9 * eta * g.mean(0)
         assert built.model.numpy() == pytest.approx(w, abs=1e-13)
 
 
-def test_clusterfedvarp_is_algorithm_2():
-    w, y, seen = np.zeros(D), np.zeros((3, D)), set()
-    for built, ids, d, _ in rounds_of(clusterfedvarp(clusters=3, lr=0.5)):
-        owner = np.array(ids) % 3
-        seen |= set(ids)
-        shares = np.array([sum(i % 3 == k for i in seen) for k in range(3)]) / len(seen)
-        w = w + 0.5 * ((d - y[owner]).mean(0) + shares @ y)
+@pytest.mark.parametrize("decay", [1.0, 0.9])
+@pytest.mark.parametrize("clusters", [1, 3, 9])
+def test_clusterfedvarp_is_algorithm_2(clusters, decay):
+    """Seven clients, all of them counted, seen or not: of three clusters the first has one more than the others."""
+    w, y = np.zeros(D), np.zeros((clusters, D))
+    shares = np.bincount(np.arange(7) % clusters, minlength=clusters) / 7
+    world, rates = falling(decay)
+    method = clusterfedvarp(clusters, lr=0.5)
+    for (built, ids, d, _), eta in zip(rounds_of(method, 12, world=world), rates, strict=False):
+        owner = np.array(ids) % clusters
+        w = w + 0.5 * eta * ((d / eta - y[owner]).mean(0) + shares @ y)
         for k in set(owner.tolist()):
-            y[k] = d[owner == k].mean(0)
+            y[k] = d[owner == k].mean(0) / eta
         assert built.model.numpy() == pytest.approx(w, abs=1e-13)
 
 

@@ -1,15 +1,15 @@
-"""What clients compute under a schedule and weight decay, against NumPy: three rounds on two quadratics."""
+"""What methods compute under a schedule and weight decay, against NumPy: some rounds on quadratics."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 import torch
-from helpers import BACKENDS, H, M, Point, descend, double, half_square, points, quadratics
+from helpers import BACKENDS, H, M, Point, Spy, descend, double, half_square, points, quadratics
 
 from counterpoise.engine import Simulation
 from counterpoise.local import Local, exponential, sgd
-from counterpoise.methods import adabest, feddc, fednova, qffl, scaffold
+from counterpoise.methods import adabest, clusterfedvarp, feddc, fednova, fedvarp, qffl, scaffold
 
 LR, DECAY, STEPS, COUNTS, START = 0.04, 0.3, (3, 5), (1, 3), 2.0
 h, m = np.array(H), np.array(M)
@@ -85,3 +85,20 @@ def test_adabests_bias_bears_a_round_that_nobody_was_heard_in(backend):
     store = simulation.client_state["bias-estimates"]
     expected = mu * lr * h * (START - m)
     assert [float(store[i]["h"]) for i in range(2)] == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize(("method", "rows"), [(fedvarp(), 6), (clusterfedvarp(4), 4)])
+def test_what_a_server_remembers_counts_at_the_rounds_learning_rate(method, rows):
+    """Two of six clients a round; of four clusters, two have two members and two have one."""
+    h, m, spy = np.array([1.0, 10, 3, 5, 2, 7]), np.array([4.0, -1, 2, 0, -3, 1]), Spy()
+    local = Local(batch=1000, steps=10, optimizer=sgd(0.02), schedule=exponential(0.9))
+    settings = {"loss": half_square, "cohort": 2, "local": local, "adversary": spy, "engine": double()}
+    reached = points(Simulation(method, quadratics(h, m), Point(3.0), **settings), 12)
+    w, y, shares, path = 3.0, np.zeros(rows), np.bincount(np.arange(6) % rows) / 6, []
+    for round, cohort in enumerate(spy.cohorts):
+        ids, eta = np.array(cohort.ids), 0.02 * 0.9**round
+        owner, g = ids % rows, (1 - (1 - eta * h[ids]) ** 10) * (m[ids] - w) / eta
+        w = w + eta * ((g - y[owner]).mean() + shares @ y)
+        y[owner] = [g[owner == k].mean() for k in owner]
+        path.append(w)
+    assert reached == pytest.approx(path, abs=1e-13)

@@ -134,6 +134,26 @@ def test_a_checkpoint_writes_only_the_rows_of_the_clients_it_touched(tmp_path: P
     assert live == set(simulation.client_state["remembering"])
 
 
+def test_a_checkpoint_may_hold_more_than_the_method_keeps_and_not_less(tmp_path: Path) -> None:
+    """Runs of an earlier version, whose method kept what today's does not, go on."""
+    torch.manual_seed(0)
+    module, fed = cp.models.mlp((1, 8, 8), 10), federation()
+    lean, rich = cp.methods.fedavg(), cp.methods.fedavgm().adding(upload=remembering())
+    simulation = Simulation(rich, fed, module, cohort=4)
+    simulation.advance()
+    Checkpoint(tmp_path, "x").save(simulation, "running")
+    again = Simulation(lean, fed, module, cohort=4)
+    Checkpoint(tmp_path, "x").load(again)
+    assert again.round == 1
+    assert torch.equal(again.server.model, simulation.server.model)
+    again.advance()
+    Checkpoint(tmp_path, "x").save(again, "running")
+    with pytest.raises(cp.CounterpoiseError, match="does not fit this run's method and model"):
+        Checkpoint(tmp_path, "x").load(Simulation(rich, fed, module, cohort=4))
+    with pytest.raises(cp.CounterpoiseError, match="does not fit this run's method and model"):
+        Checkpoint(tmp_path, "x").load(Simulation(lean, fed, cp.models.linear((1, 8, 8), 10), cohort=4))
+
+
 def test_a_save_that_fails_leaves_the_last_checkpoint_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module, fed = cp.models.mlp((1, 8, 8), 10), federation()

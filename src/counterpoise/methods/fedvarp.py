@@ -32,7 +32,8 @@ Lr = Annotated[float, Option("server learning rate", above=0)]
 def fedvarp(lr: Lr = 1.0) -> Method:
     """The cohort's mean, corrected by the last updates of all clients.
 
-    ``w <- w + lr ((1/|S|) sum_S (d_i - y_i) + (1/N) sum_j y_j)``, then ``y_i = d_i`` for the cohort (Algorithm 1).
+    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_i) + (1/N) sum_j y_j)``, then ``y_i = d_i/eta`` for the cohort, with eta
+    the round's learning rate (Algorithm 1).
     """
     return Method("fedvarp", weigh=(uniform(),), combine=(varied_mean(),), update=(server_step(lr),))
 
@@ -46,50 +47,48 @@ def clusterfedvarp(
 ) -> Method:
     """FedVARP with one remembered update per cluster of clients, not per client.
 
-    ``w <- w + lr ((1/|S|) sum_S (d_i - y_c(i)) + sum_k (N_k/N) y_k)``, then ``y_k`` is the mean of the cohort's
-    ``d_i`` in cluster k, or stays (Algorithm 2). One cluster is FedAvg's plain mean.
+    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, then ``y_k`` is the mean of the cohort's
+    ``d_i/eta`` in cluster k, or stays (Algorithm 2). One cluster is FedAvg's plain mean.
     """
     return Method("clusterfedvarp", weigh=(uniform(),), combine=(clustered_mean(clusters),), update=(server_step(lr),))
 
 
 def varied_mean() -> Part:
-    """``(1/|S|) sum_S (d_i - y_i) + (1/N) sum_j y_j``; y is zero for a client not yet seen."""
+    """``eta ((1/|S|) sum_S (d_i/eta - y_i) + (1/N) sum_j y_j)``; y is zero for a client not yet seen."""
 
     def one(start: Tensor) -> dict[str, Tensor]:
         return {"y": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
-        fresh = round.cohort.updates - round.records["y"]
-        total = round.state["y"] + fresh.sum(0) / round.world.population
-        return round.but(
-            combined=fresh.mean(0) + round.state["y"], state={"y": total}, records={"y": round.cohort.updates}
-        )
+        eta, mean = _pace(round), round.state["y"]
+        new = round.cohort.updates / eta
+        fresh = new - round.records["y"]
+        total = mean + fresh.sum(0) / round.world.population
+        return round.but(combined=eta * (fresh.mean(0) + mean), state={"y": total}, records={"y": new})
 
     return Part("varied-mean", server_state=one, client_record=one, apply=apply)
 
 
 def clustered_mean(clusters: int) -> Part:
-    """``(1/|S|) sum_S (d_i - y_c(i)) + sum_k (N_k/N) y_k``.
-
-    A server does not know whom it will meet, so ``N_k/N`` is counted over the clients seen so far.
-    """
-
-    def server_state(start: Tensor) -> dict[str, Tensor]:
-        return {"y": start.new_zeros(clusters, len(start)), "sizes": start.new_zeros(clusters)}
+    """``eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, N_k of the whole population's N clients."""
 
     def apply(round: Round) -> Round:
-        y, updates, seen = round.state["y"], round.cohort.updates, round.records["seen"]
+        y, eta, population = round.state["y"], _pace(round), round.world.population
+        updates = round.cohort.updates / eta
         owner = torch.tensor([client % clusters for client in round.cohort.ids], device=y.device)
-        members = (owner == torch.arange(clusters, device=y.device)[:, None]).to(y.dtype)
-        sizes = round.state["sizes"] + members @ (1 - seen)
-        combined = (updates - y[owner]).mean(0) + (sizes / sizes.sum()) @ y
+        numbers = torch.arange(clusters, device=y.device)
+        sizes = (population + clusters - 1 - numbers) // clusters  # client i is in cluster i mod clusters
+        combined = eta * ((updates - y[owner]).mean(0) + sizes.to(y.dtype) @ y / population)
+        members = (owner == numbers[:, None]).to(y.dtype)
         heard = members.sum(1, keepdim=True)
         new = torch.where(heard > 0, members @ updates / heard.clamp(min=1), y)
-        return round.but(combined=combined, state={"y": new, "sizes": sizes}, records={"seen": torch.ones_like(seen)})
+        return round.but(combined=combined, state={"y": new})
 
     return Part(
-        "clustered-mean",
-        server_state=server_state,
-        client_record=lambda start: {"seen": start.new_zeros(())},
-        apply=apply,
+        "clustered-mean", server_state=lambda start: {"y": start.new_zeros(clusters, len(start))}, apply=apply
     )
+
+
+def _pace(round: Round) -> float:
+    """The round's learning rate as a multiple of the optimiser's: what is remembered counts at the new one."""
+    return round.world.local.schedule.factor(round.world.round)
