@@ -15,6 +15,7 @@ from helpers import (
     assert_close,
     blobs,
     data_of,
+    digits,
     double,
     flat,
     half_square,
@@ -47,6 +48,7 @@ from counterpoise.methods.fedoaed import (
     layers,
     projection,
     reconstruct,
+    rounded_square,
     slope,
     subspace,
     trained,
@@ -309,7 +311,7 @@ def test_coordinates_reproduce_the_gram_matrix_and_lead_back(data) -> None:
     deltas, delta = torch.tensor(rows[1:]), torch.tensor(rows[0])
     products = gram(deltas, delta)
     assert products.numpy() == pytest.approx(rows @ rows.T, rel=1e-12, abs=1e-12 * np.abs(rows @ rows.T).max())
-    lower = triangle(products)
+    lower = triangle(products, 1e-12 * products.diagonal())
     assert torch.equal(lower, lower.tril())
     assert (lower @ lower.T).numpy() == pytest.approx(rows @ rows.T, abs=1e-8 * max(np.abs(rows @ rows.T).max(), 1e-99))
     rank = np.linalg.matrix_rank(rows, tol=1e-5 * np.linalg.norm(rows)) if rows.any() else 0
@@ -325,6 +327,47 @@ def test_the_span_is_found_in_float64_whatever_the_snapshots_are_in() -> None:
     wide = torch.cat([delta[None], deltas]).double()
     assert torch.equal(gram(deltas, delta), wide @ wide.T)
     assert gram(deltas, delta).dtype == torch.float64
+
+
+def straight(dtype, length: float = 3000.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Snapshots of 12 ever shorter steps one way from a far start: only rounding leads off the line. And the start."""
+    generator = torch.Generator().manual_seed(2)
+    start, step = (torch.randn(400, generator=generator, dtype=torch.float64) for _ in range(2))
+    start, step = (length * start / start.norm()).to(dtype), (0.01 * step / step.norm()).to(dtype)
+    w, way = start, []
+    for k in range(12):
+        w = w + 0.9**k * step
+        way.append(w - start)
+    return torch.stack(way[::2]), way[-1], start
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_is_no_direction_in_either_type(dtype) -> None:
+    deltas, delta, start = straight(dtype)
+    rounding = rounded_square(start, count(12))
+    assert float(rounding) == pytest.approx(12 * (3000 * 2.0 ** (-24 if dtype == torch.float32 else -53)) ** 2, rel=1e-6)
+    one = subspace(deltas, delta, count(6), KEY, SETTING, rounding)
+    assert_close(one, delta * (one @ delta) / (delta @ delta), one, 1e-6)
+    kept = projection(deltas, delta, 3, rounding)
+    main = projection(deltas, delta, 1)
+    assert_close(kept, main, main, 1e-6)
+    if dtype == torch.float32:  # there would be directions, and a wider code
+        assert int((triangle(gram(deltas, delta), torch.zeros(7)).diagonal() > 0).sum()) > 4
+        assert (subspace(deltas, delta, count(6), KEY, SETTING) - one).norm() > 0.05 * one.norm()
+        assert (projection(deltas, delta, 3) - main).norm() > 1e-4 * main.norm()
+
+
+@pytest.mark.parametrize("lr", [0.01, 0.001])
+def test_nearly_dependent_snapshots_give_the_same_step_in_both_types(lr) -> None:
+    """Full batches on a convex loss: the way is so straight that float32 cannot tell most of its directions."""
+    federation, settings = digits(10), {"local": Local(epochs=12, batch=1000, optimizer=sgd(lr)), "cohort": 3}
+    torch.manual_seed(0)
+    model, steps = cp.models.linear((1, 8, 8), 10), []
+    for dtype in ("float32", "float64"):
+        simulation = Simulation(fedoaed(), federation, model, engine=double(dtype=dtype), **settings)
+        before = simulation.server.model.double()
+        steps.append(run(simulation, 1).double() - before)
+    assert_close(*steps, steps[1], 1e-3)
 
 
 def test_vectors_longer_than_a_block_are_read_in_pieces(monkeypatch) -> None:
@@ -361,7 +404,8 @@ def test_a_snapshot_in_the_span_of_others_is_learned_from_and_adds_no_direction(
     rows = torch.cat([deltas, deltas[2:3], shares @ torch.cat([delta[None], deltas])])
     basis, z = coordinates(deltas, delta)
     z = torch.cat([z, z[3:4], shares @ z])
-    assert int((triangle(gram(rows, delta)).diagonal() > 0).sum()) == 6
+    products = gram(rows, delta)
+    assert int((triangle(products, 1e-12 * products.diagonal()).diagonal() > 0).sum()) == 6
     net = autoencoder(6, 6, 3, KEY)
     clean = denoise(net, list(z[1:]), z[0], 12, torch.optim.Adam(net.parameters(), 0.01)) @ basis
     assert_close(subspace(rows, delta, count(9), KEY, SETTING), clean, clean, 1e-9)

@@ -37,8 +37,8 @@ Denoiser = Literal["subspace", "dense", "projection", "auto"]
 
 _BLOCK = 1 << 18
 """Columns of the snapshots that are turned to float64 at a time."""
-_DEPENDENT = 1e-12
-"""A snapshot whose square distance to the span of those before is less than this share of its square adds nothing."""
+_DEPENDENT = 1e-8
+"""A snapshot that lies within 1e-4 of its length from the span of those before it adds no direction; on squares."""
 _START = purpose("autoencoder")
 
 
@@ -105,12 +105,13 @@ def denoised(
         if kind == "auto":
             fits = dense_bytes(len(reply.update), hidden, latent, reply.update.dtype) <= budget * 2**30
             kind = "dense" if fits else "subspace"
+        rounding = rounded_square(client.start, client.steps)
         # Trace and update are w^(k) - w, the paper's deltas have the other sign. In coordinates of their own span the
         # two are the same; to the dense autoencoder they are not.
         if kind == "projection":
-            clean = projection(client.trace, reply.update, rank)
+            clean = projection(client.trace, reply.update, rank, rounding)
         elif kind == "subspace":
-            clean = subspace(client.trace, reply.update, client.traced, client.key, setting)
+            clean = subspace(client.trace, reply.update, client.traced, client.key, setting, rounding)
         else:
             clean = -dense(-client.trace, -reply.update, client.traced, client.key, setting)
         mixed = (1 - mix) * reply.update + mix * clean
@@ -201,7 +202,8 @@ def trained(net: Autoencoder, weights: Tensor, rows: Tensor, real: Tensor, epoch
 
 
 # ---------------------------------------------------------------- the denoisers
-# Each takes the snapshots [S, D], of which `count` are real and the rest zero, and the final delta [D].
+# Each takes the snapshots [S, D], of which `count` are real and the rest zero, and the final delta [D]; those that look
+# for directions, the square length `rounding` below which there is none.
 
 
 def dense(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Setting) -> Tensor:
@@ -215,12 +217,15 @@ def dense(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Se
     return reconstruct(net, weights, (delta / divisor)[None])[0] * scale
 
 
-def subspace(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Setting) -> Tensor:
+def subspace(
+    deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Setting, rounding: Tensor | float = 0.0
+) -> Tensor:
     """The same autoencoder on coordinates in the span of final delta and snapshots: r <= S + 1 numbers for D.
 
     The code is at most r/2 wide, or nothing would be squeezed.
     """
-    lower = triangle(gram(deltas, delta))
+    products = gram(deltas, delta)
+    lower = triangle(products, torch.maximum(_DEPENDENT * products.diagonal(), torch.as_tensor(rounding).to(products)))
     inside = lower.diagonal() > 0  # a dependent snapshot, or padding, is no dimension
     rank = inside.sum()
     z = lower.to(delta.dtype)
@@ -235,7 +240,7 @@ def subspace(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting:
     return combination(deltas, delta, coefficients(lower, decoded.double()))
 
 
-def projection(deltas: Tensor, delta: Tensor, rank: int) -> Tensor:
+def projection(deltas: Tensor, delta: Tensor, rank: int, rounding: Tensor | float = 0.0) -> Tensor:
     """The final delta in the leading directions of the snapshots (uncentred), without training."""
     products = gram(deltas, delta)
     # eigh raises on what is not finite; a client that diverged must reach the server, which leaves it out.
@@ -244,7 +249,7 @@ def projection(deltas: Tensor, delta: Tensor, rank: int) -> Tensor:
     squares, vectors = torch.linalg.eigh(products[1:, 1:])
     # Largest last. u_j = X^T v_j / s_j, so u_j u_j^T delta = X^T v_j (v_j^T X delta) / s_j^2.
     squares, vectors = squares[-rank:], vectors[:, -rank:]
-    there = squares > _DEPENDENT * products.diagonal().sum()
+    there = squares > _DEPENDENT * products.diagonal().sum() + rounding
     share = torch.where(there, (vectors.T @ products[1:, 0]) / torch.where(there, squares, 1), 0)
     c = torch.cat([share.new_zeros(1), vectors @ share])
     return combination(deltas, delta, torch.where(finite, c, torch.nan))
@@ -264,17 +269,28 @@ def gram(deltas: Tensor, delta: Tensor) -> Tensor:
     return total
 
 
-def triangle(products: Tensor) -> Tensor:
+def rounded_square(start: Tensor, steps: Tensor) -> Tensor:
+    """The square length up to which a direction of the way from `start` may be rounding: ``K (eps/2 |w|)^2``, in float64.
+
+    A step rounds the model, which may be much longer than its displacement, by at most ``eps/2 |w|`` and in a direction
+    of its own.
+    """
+    length = torch.linalg.vector_norm(start, dtype=torch.float64)
+    return steps * (torch.finfo(start.dtype).eps / 2 * length).square()
+
+
+def triangle(products: Tensor, least: Tensor) -> Tensor:
     """The lower triangle L with ``L L^T`` the Gram matrix: row i holds vector i's coordinates in an orthonormal basis.
 
-    Cholesky, one column at a time; a vector in the span of those before it gets a column of zeros.
+    Cholesky, one column at a time. A vector whose square distance to the span of those before it is at most its entry
+    of `least` gets a column of zeros.
     """
     rest, size = products, len(products)
     places = torch.arange(size, device=products.device)
     columns = []
     for j in range(size):
         pivot = rest[j, j]
-        fresh = pivot > _DEPENDENT * products[j, j]
+        fresh = pivot > least[j]
         column = torch.where(fresh & (places >= j), rest[:, j] / torch.where(fresh, pivot, 1).sqrt(), 0)
         rest = rest - column[:, None] * column[None, :]
         columns.append(column)
