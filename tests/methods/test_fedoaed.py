@@ -345,7 +345,9 @@ def straight(dtype, length: float = 3000.0) -> tuple[torch.Tensor, torch.Tensor,
 def test_rounding_is_no_direction_in_either_type(dtype) -> None:
     deltas, delta, start = straight(dtype)
     rounding = rounded_square(start, count(12))
-    assert float(rounding) == pytest.approx(12 * (3000 * 2.0 ** (-24 if dtype == torch.float32 else -53)) ** 2, rel=1e-6)
+    assert float(rounding) == pytest.approx(
+        12 * (3000 * 2.0 ** (-24 if dtype == torch.float32 else -53)) ** 2, rel=1e-6
+    )
     one = subspace(deltas, delta, count(6), KEY, SETTING, rounding)
     assert_close(one, delta * (one @ delta) / (delta @ delta), one, 1e-6)
     kept = projection(deltas, delta, 3, rounding)

@@ -275,8 +275,8 @@ def rounded_square(start: Tensor, steps: Tensor) -> Tensor:
     A step rounds the model, which may be much longer than its displacement, by at most ``eps/2 |w|`` and in a direction
     of its own.
     """
-    length = torch.linalg.vector_norm(start, dtype=torch.float64)
-    return steps * (torch.finfo(start.dtype).eps / 2 * length).square()
+    rounding: Tensor = torch.finfo(start.dtype).eps / 2 * torch.linalg.vector_norm(start, dtype=torch.float64)
+    return steps * rounding.square()
 
 
 def triangle(products: Tensor, least: Tensor) -> Tensor:

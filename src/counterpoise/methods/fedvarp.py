@@ -84,9 +84,7 @@ def clustered_mean(clusters: int) -> Part:
         new = torch.where(heard > 0, members @ updates / heard.clamp(min=1), y)
         return round.but(combined=combined, state={"y": new})
 
-    return Part(
-        "clustered-mean", server_state=lambda start: {"y": start.new_zeros(clusters, len(start))}, apply=apply
-    )
+    return Part("clustered-mean", server_state=lambda start: {"y": start.new_zeros(clusters, len(start))}, apply=apply)
 
 
 def _pace(round: Round) -> float:
