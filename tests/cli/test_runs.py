@@ -125,3 +125,19 @@ def test_costs_are_those_of_the_page_on_baselines(name: str, expected: tuple[int
 
 def test_every_method_can_tell_its_costs() -> None:
     assert all(costs(entry.factory()) is not None for entry in METHODS)
+
+
+@pytest.mark.usefixtures("some")
+def test_paths_are_never_broken(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = "runs/" + "a-rather-long-name-of-a-folder/" * 3 + "fedavg"
+    Path(place).parent.mkdir(parents=True)
+    Path("runs/deep/fedavg").rename(place)
+    narrow = cli("runs", "list")[1].splitlines()
+    assert f"  {place}" in narrow  # a line of its own, whole
+    assert max(len(line) for line in narrow if place not in line) <= 80
+    monkeypatch.delenv("COLUMNS")  # a pipe has no width
+    piped = cli("runs", "list")[1].splitlines()
+    assert len(piped) == 3
+    assert {line.split()[-1] for line in piped[1:]} == {"runs/deep/fedprox", place}
+    assert piped[0].split() == ["changed", "method", "data", "seed", "rounds", "accuracy", "run"]
+    assert "accuracy (last round)" in cli("runs", "show", place)[1]

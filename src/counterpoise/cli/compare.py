@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
 
 from counterpoise.cli.board import Board, shown
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.tables import stand_table
+from counterpoise.cli.tables import output, stand_table
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
@@ -199,7 +198,7 @@ def _document(folder: Path, plan: Plan, found: Stand, target: float | None, repo
 
 
 def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path) -> None:
-    console = Console()
+    console = output()
     console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import tomli_w
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.tables import number, stand_table
+from counterpoise.cli.tables import lines, number, output, stand_table
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last
@@ -57,25 +56,25 @@ def list_(
     if not found:
         typer.echo("No runs.")
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for head in ("changed", "method", "data", "seed", "rounds", "accuracy", "run"):
-        right = head in ("seed", "rounds", "accuracy")
-        table.add_column(
-            head, justify="right" if right else "left", overflow="fold", no_wrap=head in ("changed", "seed")
-        )
-    this = datetime.date.today().year
-    for run in found:
-        ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
-        table.add_row(
-            f"{run.changed:%m-%d %H:%M}" if run.changed.year == this else f"{run.changed:%Y-%m-%d}",
-            Text(run.method),
-            Text(run.data),
-            str(run.seed),
-            Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
-            number(last(curve(run.records)), "accuracy"),
-            Text(str(run.path)),
-        )
-    Console().print(table)
+    console = output()
+    heads = ("changed", "method", "data", "seed", "rounds", "accuracy", "run")
+    for line in lines(heads, [_listed(run) for run in found], ("seed", "rounds", "accuracy"), console.width):
+        console.print(line, soft_wrap=True)
+
+
+def _listed(run: Kept) -> list[Text]:
+    """A run's cells in the listing."""
+    same = run.changed.year == datetime.date.today().year
+    ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
+    return [
+        Text(f"{run.changed:%m-%d %H:%M}" if same else f"{run.changed:%Y-%m-%d}"),
+        Text(run.method),
+        Text(run.data),
+        Text(str(run.seed)),
+        Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
+        Text(number(last(curve(run.records)), "accuracy")),
+        Text(str(run.path)),
+    ]
 
 
 @runs.command()
@@ -97,7 +96,7 @@ def show(
     table = Table.grid(padding=(0, 2))
     for name, value in measures.items():
         table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
-    console = Console()
+    console = output()
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
     lines += [run.sentence] if run.sentence else []
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
@@ -146,7 +145,7 @@ def compare(
             )
         )
     elif form == "text":
-        Console().print(stand_table(found))
+        output().print(stand_table(found))
         told = reached(found, target) + (verdict(found) if len(found.rows) > 1 else [])
         typer.echo("".join(f"{line}\n" for line in told), nl=False)
     else:

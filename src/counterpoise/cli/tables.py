@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns
 
-__all__ = ["clock", "number", "stand_table"]
+__all__ = ["clock", "lines", "number", "output", "stand_table"]
+
+_PIPE = 10_000
+"""Columns of an output that has no width, so that nothing is broken in it."""
 
 _SHORT = {"volatility": "vol.", "seconds": "sec.", "Wilcoxon p": "Wilc."}
 
@@ -21,6 +25,25 @@ def number(value: float, metric: str) -> str:
     if math.isnan(value):
         return ""
     return f"{value:.4g}" if metric == "loss" else f"{value:.1%}"
+
+
+def output() -> Console:
+    """Standard output for tables: as wide as the terminal (or as COLUMNS says); a pipe gets every line whole."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_PIPE)
+
+
+def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[str], width: int) -> Iterator[Text]:
+    """Aligned rows, one a line. If one is too wide, the last cell of each, a path, has a line of its own: none is broken."""
+    table = [[Text(head, style="bold") for head in heads], *rows]
+    wide = [max(row[place].cell_len for row in table) for place in range(len(heads) - 1)]
+    fits = sum(wide) + len(wide) + max(row[-1].cell_len for row in table) <= width
+    for row in table:
+        line = Text()
+        for head, cell, size in zip(heads, row, wide, strict=False):
+            pad = " " * (size - cell.cell_len)
+            line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
+        yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
 
 
 def clock(seconds: float) -> str:
