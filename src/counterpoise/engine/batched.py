@@ -27,7 +27,7 @@ from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 
-__all__ = ["Batched"]
+__all__ = ["Batched", "refused"]
 
 _MOST_CHUNKS = 16
 _OFTEN = 200
@@ -257,8 +257,9 @@ class Batched:
         self.dtype = dtype
         self.fused = fused
         self.halt = threading.Event()
-        self.network = Network(module, layout, keyed, train=True, lowered=lowered, half=half)
-        self._evaluate = Network(module, layout, keyed, train=False, lowered=lowered, half=half)
+        how = {"stacked": True, "lowered": lowered, "half": half}
+        self.network = Network(module, layout, keyed, train=True, **how)
+        self._evaluate = Network(module, layout, keyed, train=False, **how)
         self.records = next(module.parameters()).is_cuda
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self.replays = Replays(_OFTEN, replays)
@@ -356,7 +357,7 @@ class Batched:
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._evaluate(model, inputs)
+            return self._evaluate(model, inputs, alone=True)
 
 
 def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
@@ -367,10 +368,15 @@ def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments:
         if not any(name in str(error) for name in _STACKS):
             raise
         reason = str(error).strip().split(". ")[0].split("\n")[0]
-        raise CounterpoiseError(
-            f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
-            "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
-        ) from error
+        raise refused(reason) from error
+
+
+def refused(reason: str) -> CounterpoiseError:
+    """What is said to a model or a hook that `vmap` does not take."""
+    return CounterpoiseError(
+        f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
+        "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
+    )
 
 
 def _key(job: Job, piece: Piece) -> tuple[Any, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from counterpoise.engine.evaluation import Metric, cross_entropy
 from counterpoise.engine.keyed import Keyed
+from counterpoise.engine.recurrent import Unrolled, drops
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 
@@ -78,7 +80,8 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng():
         drawn = torch.get_rng_state()
-        with Keyed(torch.zeros((), dtype=torch.int64, device=inputs.device)) as mode:
+        unrolled = Unrolled() if drops(trial) else contextlib.nullcontext()
+        with Keyed(torch.zeros((), dtype=torch.int64, device=inputs.device)) as mode, unrolled:
             _told(trial, f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}", inputs)
         unkeyed = not torch.equal(drawn, torch.get_rng_state())
     for name, buffer in trial.named_buffers():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from counterpoise.engine.convolution import Lowered
 from counterpoise.engine.keyed import Keyed
+from counterpoise.engine.recurrent import Unrolled, drops, recurs
 from counterpoise.flat import Layout
 
 __all__ = ["Network"]
@@ -20,16 +21,25 @@ class Network:
     """One private copy of a module, called with the parameters taken from a flat vector.
 
     Parameters are bound by assignment into the copy, which is cheaper than `functional_call` and
-    works with and without `vmap`; so a copy belongs to one thread. With `lowered`, convolutions are
-    computed by kernels for stacks of clients; with `half`, the module computes in bfloat16.
+    works with and without `vmap`; so a copy belongs to one thread. With `stacked` it is called for stacks of
+    clients; with `lowered`, convolutions are computed by kernels for them; with `half`, the module computes in bfloat16.
     """
 
     def __init__(
-        self, module: nn.Module, layout: Layout, keyed: bool, train: bool, lowered: bool = False, half: bool = False
+        self,
+        module: nn.Module,
+        layout: Layout,
+        keyed: bool,
+        train: bool,
+        *,
+        stacked: bool = False,
+        lowered: bool = False,
+        half: bool = False,
     ) -> None:
         self.module = copy.deepcopy(module).train(train)
         self.layout = layout
         self.keyed, self.lowered, self.half = keyed, lowered, half
+        self.unrolled = (stacked and recurs(module)) or (train and drops(module))
         if half:
             self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}
@@ -41,7 +51,10 @@ class Network:
             if p is not None and id(p) in owners
         ]
 
-    def __call__(self, w: Tensor, inputs: Any, key: Tensor | None = None, call: str = "forward") -> Tensor:
+    def __call__(
+        self, w: Tensor, inputs: Any, key: Tensor | None = None, call: str = "forward", alone: bool = False
+    ) -> Tensor:
+        """`alone` says that this is one model and no stack, after all."""
         precise = w.dtype
         if self.half:
             w = w.to(torch.bfloat16)
@@ -55,4 +68,6 @@ class Network:
                 modes.enter_context(Lowered())
             if self.keyed:
                 modes.enter_context(Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key))
+            if self.unrolled and not alone:
+                modes.enter_context(Unrolled())
             return function(inputs).to(precise)  # type: ignore[no-any-return]

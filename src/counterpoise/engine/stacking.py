@@ -1,7 +1,7 @@
-"""Whether a CPU had better train a cohort as one batch of clients: by counts, and if they say so by a trial.
+"""Whether a cohort can be trained as one batch of clients, by a trial; and whether a CPU had better do so, by counts.
 
-Results are the same to rounding, so only two things count: that it is faster, which is known of small models made of plain
-functions, and that `vmap` takes the model and every hook of the method. Else clients train one by one, as they always can.
+Results are the same to rounding, so only two things count: that it is faster, which a CPU is known to be for small models made
+of plain functions, and that `vmap` takes the model and every hook of the method. Else clients train one by one, as they always can.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from torch.overrides import TorchFunctionMode
 from counterpoise.engine.backend import Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.buckets import pays
-from counterpoise.engine.client import Program, Shared, by_functions
+from counterpoise.engine.client import Program, Shared, by_autograd, by_functions
+from counterpoise.engine.perclient import PerClient
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 
-__all__ = ["stacks"]
+__all__ = ["stacks", "unbatched"]
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +53,36 @@ def stacks(
             warnings.simplefilter("ignore")
             why = _not_plain(program, module, layout, federation)
             if not why:
-                _try(program, module, layout, federation, keyed, batch)
+                _try_together(program, module, federation, keyed)
     except Exception as error:  # whatever a user's model or hook says; a mistake is told when it is made again
-        why = str(error.__cause__ or error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        why = _said(error)
     if why:
         log.info("Clients train one by one, where one batch of them would have been tried, because: %s.", why)
     return not why
+
+
+def unbatched(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> str:
+    """Why `vmap` does not take a model or a hook that one client alone can be trained with; nothing where it does.
+
+    A mistake that has nothing to do with it is told when it is made again.
+    """
+    module = copy.deepcopy(module).cpu()
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _try_together(program, module, federation, keyed)
+        except Exception as error:
+            try:
+                _try_alone(program, module, federation, keyed)
+            except Exception:
+                return ""
+            return _said(error)
+    return ""
+
+
+def _said(error: Exception) -> str:
+    """The first line of what torch, or a user's code, said."""
+    return str(error.__cause__ or error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: Federation) -> str:
@@ -97,10 +122,35 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _try(program: Program, module: nn.Module, layout: Layout, federation: Federation, keyed: bool, batch: int) -> None:
-    """A pass of two unequal clients, of a batch and of one sample more, trained as one; and their models' outputs."""
-    parts, local = program.method.parts, program.local
-    start = layout.flatten([p.detach() for p in module.parameters() if p.requires_grad])
+def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> None:
+    """All that a stack of clients does: a pass of two, of unequal steps, trained as one, and their models' outputs."""
+    job = _trial(program, module, federation)
+    program = replace(_shortened(program), differentiate=by_functions)
+    start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
+    backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype)
+    backend.train(job)
+    backend.outputs(start.expand(2, -1), inputs[0])
+    backend.own_outputs(start.expand(2, -1), inputs)
+
+
+def _try_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> None:
+    """The same for one client after the other."""
+    job = _trial(program, module, federation)
+    start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
+    program = replace(_shortened(program), differentiate=by_autograd)
+    backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
+    backend.train(job)
+    backend.outputs(start.expand(2, -1), inputs[0])
+
+
+def _shortened(program: Program) -> Program:
+    return replace(program, local=replace(program.local, batch=1, epochs=1))
+
+
+def _trial(program: Program, module: nn.Module, federation: Federation) -> Job:
+    """The first round of two clients of one and of two samples, a sample a step."""
+    parts, samples = program.method.parts, federation.base.rows(torch.arange(min(2, len(federation.base))))
+    start = Layout.of(module).flatten([p.detach() for p in module.parameters() if p.requires_grad])
     states = {p.name: p.server_state(start) for p in parts if p.server_state is not None}
     broadcast = {p.name: p.broadcast(states.get(p.name, {})) for p in parts if p.broadcast is not None}
     kept = {
@@ -108,12 +158,7 @@ def _try(program: Program, module: nn.Module, layout: Layout, federation: Federa
         for p in parts
         if p.client_state is not None
     }
-    shared = Shared(start, broadcast, start.new_tensor(local.lr(1)))
-    two, sizes = torch.arange(2), torch.tensor([batch, batch + 1])
-    rows = (torch.arange(batch + 1) % len(federation.base)).expand(2, -1)
-    job = Job(shared, federation.base, rows, sizes, two + 1, two, two, kept)
-    once = local if local.steps is not None else replace(local, epochs=1)
-    shortened = replace(program, local=once, differentiate=by_functions)
-    backend = Batched(shortened, module, layout, keyed, 2, start.dtype)
-    backend.train(job)
-    backend.outputs(start.expand(2, -1), federation.base.take(rows[0, :2], start.dtype)[0])
+    shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
+    two = torch.arange(2)
+    rows = (two % len(samples)).expand(2, -1)
+    return Job(shared, samples.to("cpu"), rows, two + 1, two + 1, two, two, kept)

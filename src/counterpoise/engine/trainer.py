@@ -20,7 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.engine.admission import finite
 from counterpoise.engine.backend import Backend, Job
-from counterpoise.engine.batched import Batched
+from counterpoise.engine.batched import Batched, refused
 from counterpoise.engine.batches import client_keys, seen
 from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.devices import put
@@ -30,7 +30,7 @@ from counterpoise.engine.inspection import inspect_model
 from counterpoise.engine.perclient import PerClient
 from counterpoise.engine.replay import pure
 from counterpoise.engine.settings import Engine, chunk
-from counterpoise.engine.stacking import stacks
+from counterpoise.engine.stacking import stacks, unbatched
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Elsewhere
@@ -106,7 +106,9 @@ class Trainer:
         dtype = asked.torch_dtype
         module = copy.deepcopy(model).to(device=device, dtype=dtype)
         together = False
-        if asked.backend == "auto" and device.type == "cpu" and not asked.bf16:
+        if asked.backend == "batched" or (asked.backend == "auto" and (asked.bf16 or device.type != "cpu")):
+            asked = _as_one_batch(asked, unbatched(self.program, module, federation, self.traits.keyed))
+        elif asked.backend == "auto":
             most = max(1, min(asked.chunk or chunk("cpu", share, numbers), share))
             typical = _typical(steps, share)
             together = stacks(self.program, module, federation, self.traits.keyed, typical, most, batch)
@@ -214,6 +216,18 @@ class Trainer:
                 stack.enter_context(torch.random.fork_rng())
                 torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
             yield
+
+
+def _as_one_batch(asked: Engine, reason: str) -> Engine:
+    """The setting asked for, given why clients cannot be trained as one batch; an open choice goes to the other backend."""
+    if reason and (asked.backend == "batched" or asked.bf16):
+        raise refused(reason)
+    if reason:
+        log.warning(
+            "Clients train one by one, not as one batch of them, which is slower on a GPU, because: %s.", reason
+        )
+        return replace(asked, backend="per-client")
+    return asked
 
 
 def _work(federation: Federation, local: Local) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,163 @@
+"""Recurrent layers as a loop of plain operations, which `vmap` takes and which can be differentiated any number of times.
+
+torch runs a whole LSTM, GRU or RNN as one operation. That has no rule for a stack of clients, whose weights differ, and draws
+its dropout between layers from torch's own generator. While `Unrolled` is active, those operations are computed step by step.
+Packed sequences are left to torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["Unrolled", "drops", "recurs"]
+
+State = tuple[Tensor, ...]
+"""The hidden state, and of an LSTM the cell's after it."""
+Weights = Sequence[Tensor | None]
+"""On the state, its bias, and of an LSTM with a projection that."""
+Cell = Callable[[Tensor, State, Weights], State]
+"""``(weighted input, state, weights) -> state``"""
+
+
+def recurs(module: nn.Module) -> bool:
+    """Whether a model has recurrent layers or cells."""
+    return any(isinstance(child, nn.RNNBase | nn.RNNCellBase) for child in module.modules())
+
+
+def drops(module: nn.Module) -> bool:
+    """Whether a model has recurrent layers with dropout between them."""
+    return any(isinstance(child, nn.RNNBase) and child.dropout > 0 for child in module.modules())
+
+
+class Unrolled(TorchFunctionMode):
+    """Compute recurrent layers and cells by plain operations. Enter it after `Keyed`, which then keys their dropout."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if (layers := _LAYERS.get(func)) and isinstance(args[3], bool):  # there a packed sequence has its weights
+            return layers(*args, **kwargs)
+        if cell := _CELLS.get(func):
+            return cell(*args, **kwargs)
+        return func(*args, **kwargs)
+
+
+# ---------------------------------------------------------------- one step
+
+
+def _lstm(given: Tensor, state: State, weights: Weights) -> State:
+    hidden, memory = state
+    recurrent, bias, *projection = weights
+    i, f, g, o = (given + F.linear(hidden, recurrent, bias)).chunk(4, -1)  # type: ignore[arg-type]
+    memory = f.sigmoid() * memory + i.sigmoid() * g.tanh()
+    hidden = o.sigmoid() * memory.tanh()
+    return (F.linear(hidden, *projection) if projection else hidden), memory  # type: ignore[arg-type]
+
+
+def _gru(given: Tensor, state: State, weights: Weights) -> State:
+    (hidden,) = state
+    r, z, n = given.chunk(3, -1)
+    own_r, own_z, own_n = F.linear(hidden, *weights).chunk(3, -1)  # type: ignore[arg-type]
+    n = (n + (r + own_r).sigmoid() * own_n).tanh()
+    return (n + (z + own_z).sigmoid() * (hidden - n),)
+
+
+def _plain(activation: Callable[[Tensor], Tensor]) -> Cell:
+    return lambda given, state, weights: (activation(given + F.linear(state[0], *weights)),)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- torch's functions
+
+
+def _layers(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
+    """What ``torch.lstm``, ``torch.gru`` and the like give for a padded batch: the outputs and the last states."""
+
+    def run(
+        input: Tensor,
+        state: Tensor | Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        biases: bool,
+        layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> tuple[Tensor, ...]:
+        states = (state,) if isinstance(state, Tensor) else tuple(state)
+        ways = 2 if bidirectional else 1
+        weights = iter(_by_layer(parameters, layers * ways, biases))
+        x, last = input.transpose(0, 1) if batch_first else input, []
+        for layer in range(layers):
+            if layer and dropout and train:
+                x = F.dropout(x.transpose(0, 1), dropout, True).transpose(0, 1)  # the batch first, as `Keyed` asks
+            outputs = []
+            for way in range(ways):
+                begin = tuple(s[layer * ways + way] for s in states)
+                output, end = _pass(cell, x, begin, *next(weights), backwards=way == 1)
+                outputs.append(output)
+                last.append(end)
+            x = torch.cat(outputs, -1)
+        ends = (torch.stack(parts) for parts in zip(*last, strict=True))
+        return (x.transpose(0, 1) if batch_first else x, *ends)
+
+    return run
+
+
+def _by_layer(
+    parameters: Sequence[Tensor], count: int, biases: bool
+) -> Iterator[tuple[Tensor, Tensor | None, Weights]]:
+    """The weight on the input with its bias, and the other weights, of each layer and direction."""
+    each = len(parameters) // count
+    for begin in range(0, len(parameters), each):
+        inward, recurrent, *rest = parameters[begin : begin + each]
+        both = [rest.pop(0), rest.pop(0)] if biases else [None, None]
+        yield inward, both[0], (recurrent, both[1], *rest)
+
+
+def _pass(
+    cell: Cell, x: Tensor, state: State, inward: Tensor, bias: Tensor | None, weights: Weights, backwards: bool
+) -> tuple[Tensor, State]:
+    """One layer in one direction over ``[T, B, I]``: its outputs and its last state."""
+    steps, outputs = F.linear(x, inward, bias).unbind(0), []
+    for given in reversed(steps) if backwards else steps:
+        state = cell(given, state, weights)
+        outputs.append(state[0])
+    return torch.stack(outputs[::-1] if backwards else outputs), state
+
+
+def _once(cell: Cell) -> Callable[..., Tensor | State]:
+    """What ``torch.lstm_cell``, ``torch.gru_cell`` and the like give."""
+
+    def run(
+        input: Tensor,
+        state: Tensor | Sequence[Tensor],
+        inward: Tensor,
+        recurrent: Tensor,
+        bias: Tensor | None = None,
+        own: Tensor | None = None,
+    ) -> Tensor | State:
+        given = F.linear(input, inward, bias)
+        if isinstance(state, Tensor):
+            return cell(given, (state,), (recurrent, own))[0]
+        return cell(given, tuple(state), (recurrent, own))
+
+    return run
+
+
+_LAYERS: dict[Any, Callable[..., tuple[Tensor, ...]]] = {
+    torch.lstm: _layers(_lstm),
+    torch.gru: _layers(_gru),
+    torch.rnn_tanh: _layers(_plain(torch.tanh)),
+    torch.rnn_relu: _layers(_plain(torch.relu)),
+}
+_CELLS: dict[Any, Callable[..., Tensor | State]] = {
+    torch.lstm_cell: _once(_lstm),
+    torch.gru_cell: _once(_gru),
+    torch.rnn_tanh_cell: _once(_plain(torch.tanh)),
+    torch.rnn_relu_cell: _once(_plain(torch.relu)),
+}
