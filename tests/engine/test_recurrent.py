@@ -144,7 +144,7 @@ def test_dropout_between_layers_is_keyed_by_client(kind):
         assert (simulation.traits.keyed, simulation.traits.unkeyed) == (True, False)
         ends.append(run(simulation, 2))
         assert_close(ends[0], ends[-1], ends[0] - flat(model), 1e-10)
-    assert (ends[0] - plain).norm() > 1e-3 * plain.norm()
+    assert (ends[0] - plain).norm() > 1e-2 * (plain - flat(model)).norm()
 
 
 # ---------------------------------------------------------------- what cannot be stacked
@@ -168,20 +168,19 @@ class Looking(Recurrent):
 
 def looking(hook):
     """A part that looks at a number in one of its hooks."""
+    if hook == "gradient":
+        turned = lambda client, step, g: g * float(step.curvature(g).sum() > 0)  # noqa: E731
+        return Part("looking", second_order=True, gradient=turned)
 
-    def look(client, step, *given):
-        number = step.curvature(client.start) if hook == "gradient" else step.gradient_at(client.start)
-        return given[0] if given else {"n": client.memo["n"] + float(number.sum())}
+    def look(client, step):
+        return {"n": client.memo["n"] + float(step.gradient_at(client.start).sum())}
 
-    begin = None if hook == "gradient" else lambda client: {"n": client.start.new_zeros(())}
-    if hook != "gradient":
-        return Part("looking", begin=begin, **{hook: look})
-    return Part("looking", second_order=True, gradient=lambda c, s, g: g if float(s.curvature(g).sum()) > 0 else g)
+    return Part("looking", begin=lambda client: {"n": client.start.new_zeros(())}, **{hook: look})
 
 
 REFUSED = {
-    "probe": (lambda: feda4(), "evaluation"),
-    "representation": (lambda: moon(), "features"),
+    "probe": (feda4, "evaluation"),
+    "representation": (moon, "features"),
     **{
         hook: (lambda hook=hook: fedavg().adding(local=looking(hook)), "")
         for hook in ("survey", "after_step", "gradient")
@@ -219,7 +218,7 @@ def test_an_open_choice_goes_to_the_other_backend_with_a_word(caplog):
     assert "no rule for x" in caplog.text
     assert _as_one_batch(Engine(), "") == Engine()
     for engine in (Engine(backend="batched"), Engine(bf16=True)):
-        with pytest.raises(CounterpoiseError, match="cannot be trained as one batch of clients .no rule for x."):
+        with pytest.raises(CounterpoiseError, match=r"cannot be trained as one batch of clients \(no rule for x\)"):
             _as_one_batch(engine, "no rule for x")
 
 

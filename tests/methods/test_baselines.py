@@ -44,6 +44,7 @@ from counterpoise.flat import Layout
 from counterpoise.local import Local, adam, exponential, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import (
+    adabest,
     clusterfedvarp,
     ditto,
     fedadagrad,
@@ -240,6 +241,17 @@ def test_moon_trains_on_the_papers_loss(backend):
     assert not torch.allclose(plain, w, atol=1e-6)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_client_that_comes_later_has_no_contrast_in_its_first_round(backend):
+    """What it would hold itself away from is not the model that the run began with."""
+    ends = []
+    for method in (moon(3.0), fedavg()):
+        settings = {"cohort": lambda seed, round, clients: [round - 1], "engine": double(backend=backend)}
+        local = Local(batch=4, optimizer=sgd(0.3))
+        ends.append(run(Simulation(method, blobs([6, 6]), small(), local=local, **settings), 2))
+    assert_close(*ends, ends[1] - flat(small()), 1e-12)
+
+
 def test_moon_asks_for_a_representation():
     with pytest.raises(CounterpoiseError, match=r"MOON compares representations: give the model a method features"):
         Simulation(moon(), blobs([3, 3]), nn.Linear(6, 3))
@@ -340,8 +352,8 @@ def test_a_survey_needs_a_memo():
         fedavg().adding(local=Part("x", survey=lambda client, step: {}))
 
 
-@pytest.mark.parametrize("make", [scaffold, feddyn, feddc])
-def test_what_is_done_to_an_upload_does_not_change_a_variate(make):
+@pytest.mark.parametrize("make", [scaffold, feddyn, feddc, adabest, moon, ditto])
+def test_what_is_done_to_an_upload_does_not_change_what_a_client_keeps(make):
     """`Reply.trained` is what training did: a client that sends half of it still knows where it stood."""
     half = Part("half", finish=lambda client, reply: Reply(0.5 * reply.update))
     kept = []

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from helpers import BACKENDS, Point, blobs, data_of, double, fresh, half_square, quadratics, small
+from helpers import BACKENDS, Point, blobs, data_of, double, flat, fresh, half_square, quadratics, run, small
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -19,6 +19,7 @@ from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.methods import fedavg, fedbac, fedbac_soft
+from counterpoise.parts import proximal
 
 D = 7
 
@@ -247,6 +248,20 @@ def test_the_regularisers_gradient_is_that_of_finite_differences(name, align, ba
             penalty(model, first + h * u, v, start, align, x, y) - penalty(model, first - h * u, v, start, align, x, y)
         ) / (2 * h)
         assert float(added @ u) == pytest.approx(strength * slope, rel=1e-5, abs=1e-8)
+
+
+@pytest.mark.parametrize("align", ["step", "gradient", "update"])
+def test_the_regulariser_turns_the_losss_gradient_whatever_parts_come_before_it(align) -> None:
+    """What it adds does not depend on its place among the parts: at the second step a proximal term changes the gradient."""
+    ends = []
+    for before in (True, False):
+        method = fedbac(strength=0.3, align=align)
+        local = (proximal(2.0), *method.local) if before else (*method.local, proximal(2.0))
+        settings = {"local": Local(batch=8, steps=3, optimizer=sgd(0.1)), "engine": double()}
+        simulation = Simulation(method.replacing(local=local), blobs([8]), small(), **settings)
+        simulation.server.state["direction"]["v"] = flat(small()).flip(0)
+        ends.append(run(simulation, 1))
+    assert torch.allclose(*ends, rtol=0, atol=1e-14)
 
 
 def test_by_step_a_client_turns_to_the_momentum_and_by_gradient_away_from_it() -> None:

@@ -180,6 +180,19 @@ def test_a_trim_that_leaves_nobody_out_is_refused_when_configured_and_skipped_in
     assert float(simulation.server.model) == first
 
 
+@pytest.mark.parametrize(("make", "factor"), [(krum, 2), (multi_krum, 2), (bulyan, 4)])
+@pytest.mark.parametrize("n", range(3, 13))
+def test_without_a_number_as_many_may_be_faulty_as_the_bound_allows(make, factor, n):
+    """``n >= factor f + 3``: of an even number of clients the same as of one client fewer."""
+    d = np.random.default_rng(n).standard_normal((n, 4))
+    one, other = (server(make(faulty), 4) for faulty in (None, (n - 3) // factor))
+    outcomes = [built.receive(cohort(range(n), d), FixedWorld(4)) for built in (one, other)]
+    assert torch.equal(one.model, other.model)
+    assert outcomes[0].weights == outcomes[1].weights
+    if make is multi_krum:
+        assert sum(weight > 0 for weight in outcomes[0].weights.values()) == n - (n - 3) // 2 - 2
+
+
 @pytest.mark.parametrize(("faulty", "most"), [(0, 7), (2, 5), (None, 4)])
 def test_multi_krum_keeps_no_more_than_its_score_counts(faulty, most):
     with pytest.raises(CounterpoiseError, match=f"at most {most} of 9 clients a round .* keep is {most + 1}"):

@@ -41,6 +41,10 @@ _PLAIN = frozenset(
 in a table (an embedding, ``x[rows]``) is summed by threads in any order, so that a run would not repeat."""
 
 
+_TRIED = 4
+"""Samples in a batch of the trial of a model of any size."""
+
+
 def stacks(
     program: Program, module: nn.Module, federation: Federation, keyed: bool, steps: Tensor, most: int, batch: int
 ) -> bool:
@@ -53,7 +57,7 @@ def stacks(
             warnings.simplefilter("ignore")
             why = _not_plain(program, module, layout, federation)
             if not why:
-                _try_together(program, module, federation, keyed)
+                _try_together(program, module, federation, keyed, batch)
     except Exception as error:  # whatever a user's model or hook says; a mistake is told when it is made again
         why = _said(error)
     if why:
@@ -66,14 +70,14 @@ def unbatched(program: Program, module: nn.Module, federation: Federation, keyed
 
     A mistake that has nothing to do with it is told when it is made again.
     """
-    module = copy.deepcopy(module).cpu()
+    module, batch = copy.deepcopy(module).cpu(), min(program.local.batch, _TRIED)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            _try_together(program, module, federation, keyed)
+            _try_together(program, module, federation, keyed, batch)
         except Exception as error:
             try:
-                _try_alone(program, module, federation, keyed)
+                _try_alone(program, module, federation, keyed, batch)
             except Exception:
                 return ""
             return _said(error)
@@ -122,10 +126,10 @@ def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> None:
+def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
     """All that a stack of clients does: a pass of two, of unequal steps, trained as one, and their models' outputs."""
-    job = _trial(program, module, federation)
-    program = replace(_shortened(program), differentiate=by_functions)
+    job = _trial(program, module, federation, batch)
+    program = replace(_shortened(program, batch), differentiate=by_functions)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
     backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype)
     backend.train(job)
@@ -133,23 +137,23 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
     backend.own_outputs(start.expand(2, -1), inputs)
 
 
-def _try_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> None:
+def _try_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
     """The same for one client after the other."""
-    job = _trial(program, module, federation)
+    job = _trial(program, module, federation, batch)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
-    program = replace(_shortened(program), differentiate=by_autograd)
+    program = replace(_shortened(program, batch), differentiate=by_autograd)
     backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
     backend.train(job)
     backend.outputs(start.expand(2, -1), inputs[0])
 
 
-def _shortened(program: Program) -> Program:
-    return replace(program, local=replace(program.local, batch=1, epochs=1))
+def _shortened(program: Program, batch: int) -> Program:
+    return replace(program, local=replace(program.local, batch=batch, epochs=1))
 
 
-def _trial(program: Program, module: nn.Module, federation: Federation) -> Job:
-    """The first round of two clients of one and of two samples, a sample a step."""
-    parts, samples = program.method.parts, federation.base.rows(torch.arange(min(2, len(federation.base))))
+def _trial(program: Program, module: nn.Module, federation: Federation, batch: int) -> Job:
+    """The first round of two unequal clients, of a batch and of one sample more."""
+    parts, samples = program.method.parts, federation.base.rows(torch.arange(min(batch + 1, len(federation.base))))
     start = Layout.of(module).flatten([p.detach() for p in module.parameters() if p.requires_grad])
     states = {p.name: p.server_state(start) for p in parts if p.server_state is not None}
     broadcast = {p.name: p.broadcast(states.get(p.name, {})) for p in parts if p.broadcast is not None}
@@ -159,6 +163,5 @@ def _trial(program: Program, module: nn.Module, federation: Federation) -> Job:
         if p.client_state is not None
     }
     shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
-    two = torch.arange(2)
-    rows = (two % len(samples)).expand(2, -1)
-    return Job(shared, samples.to("cpu"), rows, two + 1, two + 1, two, two, kept)
+    two, rows = torch.arange(2), (torch.arange(batch + 1) % len(samples)).expand(2, -1)
+    return Job(shared, samples.to("cpu"), rows, two + batch, two + 1, two, two, kept)
