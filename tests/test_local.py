@@ -16,12 +16,12 @@ from counterpoise.methods import METHODS, avg, fedavg
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"epochs": 0}, "local: epochs must be a whole number at least 1, not 0"),
-        ({"epochs": 1.5}, "local: epochs must be a whole number at least 1, not 1.5"),
+        ({"epochs": 0}, "local: epochs must be a whole number from 1 to 1000000000, not 0"),
+        ({"epochs": 1.5}, "local: epochs must be a whole number from 1 to 1000000000, not 1.5"),
         ({"epochs": True}, "local: epochs must be a whole number"),
-        ({"batch": 0}, "local: batch must be a whole number at least 1, not 0"),
-        ({"batch": "20"}, "local: batch must be a whole number at least 1, not '20'"),
-        ({"steps": 0}, "local: steps must be a whole number at least 1, or one such number per client"),
+        ({"batch": 0}, "local: batch must be a whole number from 1 to 1000000000, not 0"),
+        ({"batch": "20"}, "local: batch must be a whole number from 1 to 1000000000, not '20'"),
+        ({"steps": 0}, "local: steps must be a whole number from 1 to 1000000000, or one such number per client"),
         ({"steps": []}, "local: steps must be"),
         ({"steps": [1, -2]}, "local: steps must be"),
         ({"steps": [1, 2.5]}, "local: steps must be"),

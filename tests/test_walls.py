@@ -12,7 +12,7 @@ import pytest
 import counterpoise
 
 ROOT = Path(counterpoise.__file__).parent
-CORE = ["randomness", "registry", "flat", "local", "method", "errors", "texts", "augment"]
+CORE = ["randomness", "registry", "flat", "local", "method", "errors", "texts", "memory", "augment"]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
 EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/convolution/kernels.py": {"triton"}}

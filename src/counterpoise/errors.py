@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 __all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "unknown"]
 
@@ -47,15 +47,17 @@ def brief(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
 
 
-def unknown(kind: str, name: object, known: Iterable[str], where: str = "") -> CounterpoiseError:
-    """The error for a name that nothing answers to, with the nearest names that exist.
+def unknown(
+    kind: str, name: object, known: Iterable[str], where: str = "", meant: Sequence[str] = ()
+) -> CounterpoiseError:
+    """The error for a name that nothing answers to, with what was `meant`, or else with the nearest name that exists.
 
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
     "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
     """
     known = sorted(known)
-    near = difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
-    near = near or [longer for longer in known if name and longer.startswith(str(name))]
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    near = list(meant[:3]) or difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
+    near = near or [longer for longer in known if name and longer.startswith(str(name))][:1]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     place = f" {where}" if where else ""
     return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")

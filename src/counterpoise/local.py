@@ -14,7 +14,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.registry import Option, Registry, Spec
 
 __all__ = [
@@ -30,6 +30,9 @@ __all__ = [
     "sgd",
     "stairs",
 ]
+
+_MOST = 10**9
+"""More epochs, samples of a batch or steps are taken for a mistake."""
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor, Tensor], Tensor]
@@ -182,13 +185,13 @@ class Local:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise CounterpoiseError(f"local: {name} must be a whole number at least 1, not {value!r}.")
+            if type(value) is not int or not 1 <= value <= _MOST:
+                raise CounterpoiseError(f"local: {name} must be a whole number from 1 to {_MOST}, not {brief(value)}.")
         if self.steps is not None:
             steps = self.steps if isinstance(self.steps, Sequence) else [self.steps]
-            if not steps or any(type(k) is not int or k < 1 for k in steps):
+            if not steps or any(type(k) is not int or not 1 <= k <= _MOST for k in steps):
                 raise CounterpoiseError(
-                    "local: steps must be a whole number at least 1, or one such number per client."
+                    f"local: steps must be a whole number from 1 to {_MOST}, or one such number per client."
                 )
         if not isinstance(self.optimizer, Optimizer):
             raise CounterpoiseError("local: optimizer must be made by cp.sgd(...) or cp.adam(...).")

@@ -20,8 +20,8 @@ A slot fixes the order in which parts act, not which hooks they have.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -298,6 +298,16 @@ class Part:
 
     check: Callable[[World], None] | None = None
     """Raise an error, before the first round, where the part cannot do its work."""
+
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Refuse a name that is no hook: a dataclass would say so in a TypeError, without the name that was meant."""
+        known = [field.name for field in fields(cls)]
+        for name in named:
+            if name not in known:
+                raise unknown("hook", name, known, "of a part")
+        if not given and "name" not in named:
+            raise CounterpoiseError("A part needs a name, which keys its state: Part('mine', ...).")
+        return super().__new__(cls)
 
     @property
     def on_client(self) -> bool:

@@ -11,18 +11,24 @@ import functools
 import inspect
 import math
 import numbers
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union
 
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, unknown
 
 __all__ = ["Entry", "Option", "Paper", "Registry", "Spec", "flatten"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_MOST_AROUND = 8
+"""How many entries a name may put around another."""
+_LARGEST = 2**53
+"""A whole number beyond this is taken for a mistake: a float cannot hold its neighbours."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,9 @@ class Parameter:
     def check(self, value: Any, owner: str) -> Any:
         checked = _coerce(self.type, value, self.option)
         if checked is _REFUSED:
-            raise CounterpoiseError(f"{owner}: option {self.name} must be {self.kind()}, not {value!r}.")
+            large = isinstance(value, numbers.Real) and abs(value) > _LARGEST and "whole" in self.kind()
+            most = f" (numbers over {_LARGEST} are taken for a mistake)" if large else ""
+            raise CounterpoiseError(f"{owner}: option {self.name} must be {self.kind()}, not {brief(value)}{most}.")
         return checked
 
 
@@ -187,7 +195,7 @@ class Registry(Generic[T]):
                     inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
                     if not hasattr(inner, "spec"):
                         raise CounterpoiseError(
-                            f"{self.kind} {name}: goes around a {self.kind} or the name of one, not {inner!r}. "
+                            f"{self.kind} {name}: goes around a {self.kind} or the name of one, not {brief(inner)}. "
                             "Was a function given without its parentheses?"
                         )
                     # A value of the user's own making has no name to go on with, and one whose option is hidden by the
@@ -208,6 +216,10 @@ class Registry(Generic[T]):
         return iter(self._entries.values())
 
     def __getitem__(self, name: str) -> Entry[T]:
+        if (around := name.count(":")) > _MOST_AROUND:
+            raise CounterpoiseError(
+                f"The {self.kind} {brief(name)} puts {around} others around one; {_MOST_AROUND} are the most."
+            )
         outer, colon, inner = name.partition(":")
         if outer not in self._entries:
             raise unknown(self.kind, outer, self._entries)
@@ -282,8 +294,10 @@ def _coerce(kind: Any, value: Any, option: Option) -> Any:
         if member is bool and isinstance(value, bool):
             return value
         if member in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
+            if abs(value) > sys.float_info.max:
+                continue
             number = float(value)
-            if member is int and not number.is_integer():
+            if member is int and (not number.is_integer() or abs(number) > _LARGEST):
                 continue
             if option.allows(number):
                 return number if member is float else int(value) if isinstance(value, numbers.Integral) else int(number)

@@ -124,9 +124,9 @@ def test_targets_that_are_not_classes_need_a_loss():
     [
         ({"backend": "batch"}, r"There is no backend 'batch'\. Did you mean 'batched'"),
         ({"dtype": "float16"}, r"There is no dtype 'float16'\. Did you mean 'float"),
-        ({"threads": 0}, "engine: threads must be a whole number at least 1, not 0"),
-        ({"threads": True}, "engine: threads must be a whole number at least 1"),
-        ({"chunk": 2.0}, "engine: chunk must be a whole number at least 1, not 2.0"),
+        ({"threads": 0}, "engine: threads must be a whole number from 1 to 4096, not 0"),
+        ({"threads": True}, "engine: threads must be a whole number from 1"),
+        ({"chunk": 2.0}, "engine: chunk must be a whole number from 1 to 1000000000, not 2.0"),
         ({"device": "gpu"}, r"engine: there is no device 'gpu'; use cpu or cuda"),
         ({"device": "meta"}, "device"),
         ({"device": None}, r"engine: there is no device None; use cpu or cuda"),
@@ -395,10 +395,10 @@ def test_evaluation_takes_at_most_a_quarter_of_the_work_by_default():
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"every": -1}, "evaluation: every must be a whole number at least 0, not -1"),
-        ({"clients_every": 1.5}, "evaluation: clients_every must be a whole number at least 0, not 1.5"),
-        ({"batch": 0}, "evaluation: batch must be a whole number at least 1, not 0"),
-        ({"train_every": -2}, "evaluation: train_every must be a whole number at least 0, not -2"),
+        ({"every": -1}, "evaluation: every must be a whole number from 0 to 1000000000, not -1"),
+        ({"clients_every": 1.5}, "evaluation: clients_every must be a whole number from 0 to 1000000000, not 1.5"),
+        ({"batch": 0}, "evaluation: batch must be a whole number from 1 to 1000000000, not 0"),
+        ({"train_every": -2}, "evaluation: train_every must be a whole number from 0 to 1000000000, not -2"),
     ],
 )
 def test_bad_evaluation_settings_are_refused_with_a_sentence(settings, sentence):

@@ -217,5 +217,5 @@ def test_a_bad_availability_is_refused_with_a_sentence(make, sentence):
 @pytest.mark.parametrize("text", ["{", '{"a": 1}'])
 def test_a_file_that_records_nothing_is_told(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(CounterpoiseError, match=r"a.json (is not JSON|must hold a list)"):
+    with pytest.raises(CounterpoiseError, match=r"a.json (is not valid JSON|must hold a list)"):
         cp.replay(str(tmp_path / "a.json"))

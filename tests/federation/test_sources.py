@@ -19,7 +19,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import catalogue
 from counterpoise.federation.catalogue import DATASETS
 from counterpoise.federation.sources import Remote, data_folder, download, ensure, here
-from counterpoise.federation.sources.download import _alone, verify
+from counterpoise.federation.sources.download import Unfetched, _alone, verify
 
 CONTENT = bytes(range(256)) * 40
 
@@ -46,7 +46,9 @@ class Server:
                     return self.send_error(416)
                 body = server.content[start:]
                 self.send_response(206 if wanted and server.how != "no ranges" else 200)
-                if server.how != "no length":
+                if server.how == "odd length":
+                    self.send_header("Content-Length", "abc")
+                elif server.how not in ("no length", "endless"):
                     self.send_header("Content-Length", str(len(body)))
                 self.send_header("Connection", "close")
                 self.end_headers()
@@ -99,7 +101,7 @@ def nowhere():
 # ---------------------------------------------------------------- one file
 
 
-@pytest.mark.parametrize("how", ["whole", "no length", "no ranges"])
+@pytest.mark.parametrize("how", ["whole", "no length", "no ranges", "odd length"])
 def test_a_file_comes_whole_into_a_folder_that_was_not_there(server, tmp_path, how):
     server.how = how
     target = tmp_path / "a" / "b" / "file.bin"
@@ -107,6 +109,14 @@ def test_a_file_comes_whole_into_a_folder_that_was_not_there(server, tmp_path, h
     assert target.read_bytes() == CONTENT
     assert list(tmp_path.rglob("*.*")) == [target]  # no part, no lock
     assert server.asked == [None]
+
+
+@pytest.mark.parametrize("how", ["whole", "endless"])
+def test_no_more_is_fetched_than_the_file_can_have(server, tmp_path, how):
+    server.how, server.content = how, bytes(10**6)
+    with pytest.raises(Unfetched, match="it gives more than 10000 bytes, and the published file has fewer"):
+        download(replace(server.remote(), most=10_000), tmp_path / "file.bin")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_connection_that_drops_is_resumed_where_it_stopped(server, tmp_path):
@@ -498,3 +508,33 @@ def test_every_published_set_names_its_licence_home_and_checksums():
             assert len(bytes.fromhex(remote.md5)) == 16
             assert all(url.startswith(("https://", "http://")) for url in remote.urls)
             assert dataset.home
+
+
+# ---------------------------------------------------------------- files that a person put there
+
+
+def test_files_put_there_by_hand_are_held_against_the_published_md5(folder, monkeypatch, caplog):
+    raw = gzip.compress(b"\0\0\x08\x01" + (3).to_bytes(4, "big") + bytes(3))
+    files = tuple(replace(f, md5=hashlib.md5(raw, usedforsecurity=False).hexdigest()) for f in DATASETS["mnist"].files)
+    dataset = replace(DATASETS["mnist"], files=files, read=lambda folder, seed: "read")
+    assert dataset.provenance() == ""
+    for file in files:
+        (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file.path).write_bytes(raw)
+    assert dataset.provenance() == "as published: every MD5 fits"
+    assert dataset.arrays() == "read"
+    assert caplog.text == ""
+    (folder / files[1].path).write_bytes(raw + b"x")
+    told = "not the published files: train-labels-idx1-ubyte.gz (another MD5 than the published one)"
+    assert dataset.provenance() == told
+    assert dataset.arrays() == "read"
+    assert f"mnist: {told}" in caplog.text
+    np.savez(folder / "mnist.npz", x_train=np.zeros((2, 2)), y_train=np.zeros(2))
+    assert dataset.provenance() == "unchecked: mnist.npz is a file of your own in place of the published ones"
+
+
+def test_of_unpacked_archives_no_md5_is_published(folder):
+    (folder / "cifar100").mkdir(parents=True)
+    for name in ("train.bin", "test.bin"):
+        (folder / "cifar100" / name).write_bytes(bytes(3074))
+    assert DATASETS["cifar100"].provenance().startswith("unchecked: these files were unpacked from an archive")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from counterpoise import __version__, measures
 from counterpoise.cli.compare import carry_on, compare, sweep
@@ -26,10 +25,12 @@ from counterpoise.cli.partition import partition
 from counterpoise.cli.progress import watched
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
+from counterpoise.cli.screen import CleanFormatter, Console, echo
 from counterpoise.cli.target import Target
 from counterpoise.engine.distributed import rank
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
+from counterpoise.memory import out_of_memory
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.folder import Folder
@@ -68,7 +69,7 @@ Log = Annotated[
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
     if version:
-        typer.echo(__version__)
+        echo(__version__)
         raise typer.Exit
 
 
@@ -84,7 +85,7 @@ def methods(
     Example: `counterpoise methods scaffold`
     """
     if as_json:
-        typer.echo(json.dumps(method_facts(name) if name else method_list()))
+        echo(json.dumps(method_facts(name) if name else method_list()))
         return
     console = Console()
     for block in method_page(name) if name else method_blocks():
@@ -104,7 +105,7 @@ def presets(
     if part and not names:
         raise unknown("preset", part, preset_names())
     if as_json:
-        typer.echo(json.dumps(preset_list(names)))
+        echo(json.dumps(preset_list(names)))
     else:
         console = Console()
         for block in preset_blocks(names):
@@ -175,7 +176,7 @@ def resume(
         done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
     if not ran and not rank():
         more = f"counterpoise resume {shlex.quote(str(folder))} --rounds {2 * len(done.rounds)}"
-        typer.echo(f"It was finished already, so nothing was run. For more rounds: {more}", err=as_json)
+        echo(f"It was finished already, so nothing was run. For more rounds: {more}", err=as_json)
     _show(done, as_json)
 
 
@@ -189,7 +190,7 @@ def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
         yield
     except (Interrupted, Diverged, Failed) as end:
         if as_json and isinstance(end.run, Run) and not rank():
-            typer.echo(json.dumps(end.run.summary(target)))
+            echo(json.dumps(end.run.summary(target)))
         if isinstance(end, Interrupted):
             leave(str(end), 128 + end.signal)
         raise
@@ -213,7 +214,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
     if rank():
         return
     if as_json:
-        typer.echo(json.dumps(run.summary(target)))
+        echo(json.dumps(run.summary(target)))
         return
     loss = run.loss
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
@@ -239,7 +240,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def _curve(run: Run) -> list[str]:
@@ -268,7 +269,9 @@ def _verdicts(judged: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Run the command line."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(CleanFormatter("%(levelname)s: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[lines])
     try:
         app()
     except (Diverged, Failed) as error:
@@ -279,3 +282,10 @@ def main() -> None:
         leave("Stopped.", 130)
     except BrokenPipeError:
         raise SystemExit(0) from None
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        leave(f"Error: {place}{error.strerror or error}. Check that the folder can be read and written.", 2)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        leave("Error: The memory of this machine is not enough for this. Use a smaller model, cohort or batch.", 2)

@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from counterpoise.cli.screen import Console
 from counterpoise.cli.tables import clock, number
 from counterpoise.measures import across_seeds
 from counterpoise.runs.collection import Group as Runs

@@ -15,6 +15,7 @@ import typer
 
 from counterpoise.cli.board import Board, shown
 from counterpoise.cli.leaving import leave
+from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError
@@ -145,9 +146,9 @@ def _finish(folder: Path, plan: Plan, jobs: int | None, target: float | None, as
         _stopped(folder, plan, target, as_json)
     failed = {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
-        typer.echo("All its runs had ended already, so nothing was run.", err=as_json)
+        echo("All its runs had ended already, so nothing was run.", err=as_json)
     if as_json:
-        typer.echo(json.dumps(_document(folder, plan, found, target, report)))
+        echo(json.dumps(_document(folder, plan, found, target, report)))
     else:
         _print(folder, plan, found, target, failed, report)
     if failed:
@@ -175,7 +176,7 @@ def _stand(folder: Path, plan: Plan) -> Stand:
 def _stopped(folder: Path, plan: Plan, target: float | None, as_json: bool) -> NoReturn:
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
     if as_json:
-        typer.echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
+        echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
     how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}"
     leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
 

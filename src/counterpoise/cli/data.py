@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.pictures import ascii_picture, grid, png
+from counterpoise.cli.screen import Console, echo
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, DataSet, place
 from counterpoise.federation.datasets import read
@@ -54,7 +54,7 @@ def list_(as_json: Json = False) -> None:
     """
     rows = [_row(dataset) for dataset in DATASETS.values()]
     if as_json:
-        typer.echo(json.dumps(rows))
+        echo(json.dumps(rows))
         return
     console = Console()
     for row in rows:
@@ -82,7 +82,7 @@ def get(
         except CounterpoiseError as error:
             failures.append(f"{name}: {error}")
             continue
-        typer.echo(f"{name}: {place(dataset) or 'needs no files'}")
+        echo(f"{name}: {place(dataset) or 'needs no files'}")
     if failures:
         raise CounterpoiseError("\n".join(failures))
 
@@ -95,17 +95,19 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
     """
     folder = data_folder()
     if name is None:
-        typer.echo(folder)
+        echo(folder)
         return
     dataset = _known(name)
     found = place(dataset)
     if found is not None or not dataset.files:
-        typer.echo(found or "It needs no files.")
+        echo(found or "It needs no files.")
+        if said := dataset.provenance():
+            echo(said, err=True)  # beside the place, which scripts take
         return
     lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there"]
     lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)", "or, as published,"]
     lines += [f"  {folder / remote.path}  from {remote.urls[0]}" for remote in dataset.files]
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 @data.command()
@@ -122,13 +124,15 @@ def show(
     raw = read(name)
     x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
     tests = 0 if raw.y_test is None else len(raw.y_test)
-    typer.echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
+    echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
+    if name in DATASETS and (said := DATASETS[name].provenance()):
+        echo(f"files: {said}")
     if out is not None and out.suffix != ".png":
         raise CounterpoiseError(f"The picture is a PNG file; {out} does not end in .png.")
     if y.shape[1] != 1 or y.dtype.kind not in "ui":
         return _no_picture(out, "its targets are not class labels")
     labels, counts = np.unique(y[:, 0], return_counts=True)
-    typer.echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
+    echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
         return _no_picture(out, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)")
     some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
@@ -138,15 +142,15 @@ def show(
         return
     firsts = np.cumsum([0, *map(len, some)])[:-1][:5]
     drawn = [ascii_picture(bright[first], 15) for first in firsts]
-    typer.echo(" ".join(f"{label:<15}" for label in labels[:5]))
-    typer.echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
+    echo(" ".join(f"{label:<15}" for label in labels[:5]))
+    echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
 
 
 def _no_picture(out: Path | None, why: str) -> None:
     """Say why; where a file was asked for, that is an error."""
     if out is not None:
         leave(f"Error: {out} is not written: {why}.", 1)
-    typer.echo(f"Nothing is drawn: {why}.")
+    echo(f"Nothing is drawn: {why}.")
 
 
 def _write(path: Path, content: bytes) -> None:
@@ -154,4 +158,4 @@ def _write(path: Path, content: bytes) -> None:
         path.write_bytes(content)
     except OSError as error:
         raise CounterpoiseError(f"{path} cannot be written: {error.strerror or error}.") from None
-    typer.echo(f"written: {path}")
+    echo(f"written: {path}")

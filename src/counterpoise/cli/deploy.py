@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from counterpoise.cli.screen import Console, echo
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 
@@ -32,8 +32,8 @@ def new(folder: Folder) -> None:
     from counterpoise.flower.project import new_project
 
     for path in new_project(folder):
-        typer.echo(f"written: {path}")
-    typer.echo(f"try it: counterpoise deploy local {folder}")
+        echo(f"written: {path}")
+    echo(f"try it: counterpoise deploy local {folder}")
 
 
 @deploy.command()
@@ -64,14 +64,14 @@ def local(
             run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
             say.stop()
             for record in running.rounds(run, kept, rounds):
-                typer.echo(_line(record, rounds))
+                echo(_line(record, rounds))
             say.update("taking everything down ...")
             say.start()
     except KeyboardInterrupt:  # told here, before click makes a bare abort of it
-        typer.echo("Stopped, and everything taken down. The same command goes on from the last round.", err=True)
+        echo("Stopped, and everything taken down. The same command goes on from the last round.", err=True)
         raise typer.Exit(130) from None
-    typer.echo(f"kept in: {kept}")
-    typer.echo(f"report: {_report(kept)}")
+    echo(f"kept in: {kept}")
+    echo(f"report: {_report(kept)}")
 
 
 def _line(record: RoundRecord, rounds: int) -> str:

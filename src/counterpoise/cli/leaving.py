@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from rich.console import Console
-
+from counterpoise.cli.screen import Console
 from counterpoise.engine.distributed import first_to_say
 
 __all__ = ["leave"]

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from counterpoise.cli.pictures import heat_svg, heat_text, shades
+from counterpoise.cli.screen import echo
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.overview import Overview, label_counts, overview, spread
 from counterpoise.runs.build import setup
@@ -42,7 +43,7 @@ def partition(
     counts = label_counts(federation, shown)
     facts = overview(federation, counts)
     if as_json:
-        typer.echo(json.dumps({**facts._asdict(), "shown": shown.tolist(), "labels_by_client": counts.tolist()}))
+        echo(json.dumps({**facts._asdict(), "shown": shown.tolist(), "labels_by_client": counts.tolist()}))
         return
     if out is not None:
         if out.suffix != ".svg":
@@ -51,9 +52,9 @@ def partition(
             out.write_text(heat_svg(_shares(counts), counts.sum(1), _sentence(facts)), encoding="utf-8")
         except OSError as error:
             raise CounterpoiseError(f"{out} cannot be written: {error.strerror or error}.") from None
-        typer.echo(f"written: {out}")
+        echo(f"written: {out}")
         return
-    typer.echo("\n".join(_lines(counts[spread(len(counts), _COLUMNS).numpy()], facts)))
+    echo("\n".join(_lines(counts[spread(len(counts), _COLUMNS).numpy()], facts)))
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

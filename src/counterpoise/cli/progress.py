@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from counterpoise.cli.screen import Console
 from counterpoise.engine.distributed import rank
 from counterpoise.engine.simulation import RoundRecord
 
@@ -22,7 +22,7 @@ def watched(title: str, rounds: int) -> Iterator[Callable[[RoundRecord], None] |
         yield None
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),
         MofNCompleteColumn(),
         TextColumn("{task.fields[found]}"),

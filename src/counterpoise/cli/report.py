@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.screen import echo
 from counterpoise.errors import CounterpoiseError
 
 __all__ = ["report"]
@@ -39,8 +40,8 @@ def report(
     page = write(folders, out)
     drawn = export(folders, figures, asked) if figures is not None else []
     if as_json:
-        typer.echo(json.dumps({"report": str(page), "figures": [str(path) for path in drawn]}))
+        echo(json.dumps({"report": str(page), "figures": [str(path) for path in drawn]}))
         return
-    typer.echo(f"report: {page}")
+    echo(f"report: {page}")
     if figures is not None:
-        typer.echo(f"figures: {len(drawn)} in {figures}")
+        echo(f"figures: {len(drawn)} in {figures}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +14,12 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import lines, number, output, stand_table
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last
-from counterpoise.runs.collection import FAILURE, Kept, collect, groups, read_run, run_folders
+from counterpoise.runs.collection import FAILURE, UNREADABLE, Kept, collect, groups, read_or_tell, read_run, run_folders
 from counterpoise.runs.plan import COMPARISON
 from counterpoise.runs.standing import FORMATS, as_plain, reached, stand, verdict
 
@@ -49,17 +50,20 @@ def list_(
 
     Example: `counterpoise runs list --method fedprox --since 2026-01-31`
     """
-    found = _chosen(folders, method, data, since, before)
+    found = _chosen(folders, method, data, since, before, read_or_tell)
     if as_json:
-        typer.echo(json.dumps([_plain(run) for run in found]))
+        echo(json.dumps([_plain(run) for run in found]))
         return
     if not found:
-        typer.echo("No runs.")
+        echo("No runs.")
         return
     console = output()
     heads = ("changed", "method", "data", "seed", "rounds", "accuracy", "run")
     for line in lines(heads, [_listed(run) for run in found], ("seed", "rounds", "accuracy"), console.width):
         console.print(line, soft_wrap=True)
+    for run in found:
+        if run.status == UNREADABLE:
+            echo(f"unreadable: {run.sentence}")
 
 
 def _listed(run: Kept) -> list[Text]:
@@ -70,7 +74,7 @@ def _listed(run: Kept) -> list[Text]:
         Text(f"{run.changed:%m-%d %H:%M}" if same else f"{run.changed:%Y-%m-%d}"),
         Text(run.method),
         Text(run.data),
-        Text(str(run.seed)),
+        Text("" if run.status == UNREADABLE else str(run.seed)),
         Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
         Text(number(last(curve(run.records)), "accuracy")),
         Text(str(run.path)),
@@ -91,7 +95,7 @@ def show(
     measures = run.measures(target=target)
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
-        typer.echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}))
+        echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}, default=str))
         return
     table = Table.grid(padding=(0, 2))
     for name, value in measures.items():
@@ -101,7 +105,7 @@ def show(
     lines += [run.sentence] if run.sentence else []
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
-    typer.echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
+    echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
 
 
 @runs.command()
@@ -134,7 +138,7 @@ def compare(
     if not found.rows:
         raise CounterpoiseError("There are no runs to compare.")
     if as_json:
-        typer.echo(
+        echo(
             json.dumps(
                 {
                     "baseline": found.baseline,
@@ -147,9 +151,9 @@ def compare(
     elif form == "text":
         output().print(stand_table(found))
         told = reached(found, target) + (verdict(found) if len(found.rows) > 1 else [])
-        typer.echo("".join(f"{line}\n" for line in told), nl=False)
+        echo("".join(f"{line}\n" for line in told), nl=False)
     else:
-        typer.echo(FORMATS[form](found))
+        echo(FORMATS[form](found))
 
 
 @runs.command()
@@ -169,14 +173,14 @@ def rm(
     count = len(run_folders(folders))
     what = "1 run" if count == 1 else f"{count} runs"
     if not yes and not typer.confirm(f"Remove {what} in {', '.join(map(str, folders))}?"):
-        typer.echo("Nothing was removed.")
+        echo("Nothing was removed.")
         raise typer.Exit(1)
     for folder in folders:
         try:
             shutil.rmtree(folder)
         except OSError as error:
             raise CounterpoiseError(f"{folder} cannot be removed: {error.strerror or error}.") from None
-    typer.echo(f"removed: {what}")
+    echo(f"removed: {what}")
 
 
 def _places(folders: Sequence[Path] | None) -> list[Path]:
@@ -193,12 +197,19 @@ def _one(folder: Path) -> Kept:
     return read_run(folder)
 
 
-def _chosen(folders: Sequence[Path] | None, method: str, data: str, since: str, before: str) -> list[Kept]:
+def _chosen(
+    folders: Sequence[Path] | None,
+    method: str,
+    data: str,
+    since: str,
+    before: str,
+    read: Callable[[Path], Kept] = read_run,
+) -> list[Kept]:
     """Runs of these folders that have all that was asked for, the latest last."""
     first, end = _day(since, "--since"), _day(before, "--before")
     found = (
         run
-        for run in map(read_run, run_folders(_places(folders)))
+        for run in map(read, run_folders(_places(folders)))
         if method in run.method
         and data in run.data
         and (first is None or run.changed.date() >= first)

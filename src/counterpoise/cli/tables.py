@@ -6,10 +6,11 @@ import math
 import os
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from counterpoise.cli.screen import Console
 from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns
 
 __all__ = ["clock", "lines", "number", "output", "stand_table"]

@@ -228,14 +228,14 @@ class Program:
             task = total = before.loss_at(w)
             for part, client in clients:
                 if part.loss is not None:
-                    total = total + part.loss(client, before, w)
+                    total = total + _number(part, part.loss(client, before, w))
             return total, task
 
         g, task, hessian = self.differentiate(objective, w, self.second_order)
         step = BatchStep(self, network, batch, w, carry.taken, g, hessian)
         for part, client in clients:
             if part.gradient is not None:
-                g = part.gradient(client, step, g)
+                g = _vector(part, "gradient", part.gradient(client, step, g), w)
         if optimizer.weight_decay:
             g = g + optimizer.weight_decay * w
         move, state = optimizer.update(g, carry.optimizer, shared.lr)
@@ -265,7 +265,7 @@ class Program:
                 if every := part.trace_every:
                     client = replace(client, trace=traces[every], traced=(stake.steps + every - 1) // every)
                 reply = part.finish(client, Reply(update, {}, client.state, trained))
-                update = reply.update
+                update = _vector(part, "finish", reply.update, update)
                 if reply.reports:
                     reports[part.name] = dict(reply.reports)
                 if part.client_state is not None:
@@ -281,6 +281,26 @@ def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "m
             f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
         )
     return {name: new[name] for name in old}
+
+
+def _number(part: Part, value: Tensor) -> Tensor:
+    """What a `loss` hook returned, which must be one number."""
+    if isinstance(value, Tensor) and value.ndim:
+        raise CounterpoiseError(
+            f"part {part.name}: its hook loss must return one number, not a tensor of shape {tuple(value.shape)}. "
+            "Take the sum, or for one value per sample step.mean(...)."
+        )
+    return value
+
+
+def _vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
+    """What a hook made of a vector of the model's length, which must be one again: a number would be spread over it."""
+    if not isinstance(value, Tensor) or value.shape != like.shape:
+        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise CounterpoiseError(
+            f"part {part.name}: its hook {hook} must return a vector of the model's {len(like)} numbers, not {found}."
+        )
+    return value
 
 
 def _shapes(named: Mapping[str, Tensor]) -> str:

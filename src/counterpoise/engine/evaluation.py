@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from counterpoise.engine.backend import Backend
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
@@ -22,6 +22,8 @@ __all__ = ["Evaluation", "Evaluator", "Metric", "accuracy", "cross_entropy"]
 Metric = Callable[[Tensor, Tensor], Tensor]
 """Outputs and targets of a batch to one number per sample."""
 
+_MOST = 10**9
+"""Larger numbers are taken for a mistake."""
 _TRAINING_COST = 3
 """A training pass over a sample costs about three evaluations of it."""
 _MOST_TRAINED = 10_000
@@ -59,8 +61,10 @@ class Evaluation:
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("clients_every", 0), ("batch", 1), ("train_every", 0)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise CounterpoiseError(f"evaluation: {name} must be a whole number at least {least}, not {value!r}.")
+            if value is not None and (type(value) is not int or not least <= value <= _MOST):
+                raise CounterpoiseError(
+                    f"evaluation: {name} must be a whole number from {least} to {_MOST}, not {brief(value)}."
+                )
 
     @property
     def settled(self) -> bool:
@@ -129,7 +133,7 @@ class Evaluator:
     ) -> dict[str, dict[int, float]]:
         """Metrics of clients' own models ``[M, D]`` on their held-out parts: of those that were seen and have one."""
         there = torch.tensor(sorted({*seen} & {*self._owners.tolist()}), dtype=torch.int64)
-        if not len(there):
+        if not len(there):  # no one's state is finite, or nothing was held out
             return {}
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # like sizes together, so that little is padding

@@ -19,6 +19,11 @@ from counterpoise.federation.federation import Federation
 
 __all__ = ["Traits", "inspect_model"]
 
+_WHOLE = (
+    ". These inputs are whole numbers, which models with an embedding take; others need floating-point numbers "
+    "(x.astype('float32')), or for pictures bytes (uint8)."
+)
+
 
 @dataclass(frozen=True)
 class Traits:
@@ -113,7 +118,8 @@ def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
     try:
         return call(*arguments)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        raise CounterpoiseError(f"{what}: {error}") from error
+        whole = any(isinstance(t, Tensor) and not t.is_floating_point() for t in arguments[:1])
+        raise CounterpoiseError(f"{what}: {error}{_WHOLE if whole else ''}") from error
 
 
 def _shown(value: object) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from counterpoise.engine.convolution import available
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, unknown
 
 __all__ = ["Engine", "chunk"]
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 BACKENDS = ("auto", "batched", "per-client")
 CONVOLUTIONS = ("auto", "triton", "torch")
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+_MOST_THREADS, _MOST_CHUNK, _MOST_STORE = 4096, 10**9, 2**20
+"""Larger numbers are taken for a mistake; the last are GiB."""
 _ELEMENTS = {"cpu": 2**22, "cuda": 2**29}
 """How many numbers one copy of a chunk's models, or its batch, may hold by default. On a CPU no more than the C library keeps:
 of 32 MiB on every tensor is asked of the system anew, and steps took up to 2.5 times as long."""
@@ -81,12 +83,14 @@ class Engine:
             raise CounterpoiseError(
                 "engine: bf16 needs the batched backend and dtype float32; set bf16=False or those."
             )
-        for name in ("threads", "chunk"):
+        for name, most in (("threads", _MOST_THREADS), ("chunk", _MOST_CHUNK)):
             value = getattr(self, name)
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-                raise CounterpoiseError(f"engine: {name} must be a whole number at least 1, not {value!r}.")
-        if not isinstance(self.store_gib, int | float) or isinstance(self.store_gib, bool) or not self.store_gib >= 0:
-            raise CounterpoiseError(f"engine: store_gib must be a number at least 0, not {self.store_gib!r}.")
+            if value is not None and (type(value) is not int or not 1 <= value <= most):
+                raise CounterpoiseError(f"engine: {name} must be a whole number from 1 to {most}, not {brief(value)}.")
+        if type(self.store_gib) not in (int, float) or not 0 <= self.store_gib <= _MOST_STORE:
+            raise CounterpoiseError(
+                f"engine: store_gib must be a number from 0 to {_MOST_STORE}, not {brief(self.store_gib)}."
+            )
         if self.device != "auto":
             try:
                 device = torch.device(self.device)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from counterpoise.adversary import Adversary
+from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.engine.admission import Limits
 from counterpoise.engine.backend import Job
 from counterpoise.engine.batched import Batched
@@ -30,7 +30,7 @@ from counterpoise.engine.settings import Engine
 from counterpoise.engine.store import row_bytes
 from counterpoise.engine.trainer import Trainer
 from counterpoise.engine.world import SimulatedWorld
-from counterpoise.errors import CounterpoiseError, Interrupted
+from counterpoise.errors import CounterpoiseError, Interrupted, brief
 from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
 from counterpoise.local import Local
@@ -46,7 +46,7 @@ __all__ = ["Adversaries", "Heard", "Opened", "RoundRecord", "Simulation", "each_
 
 Meddler = Callable[[int, Cohort], Cohort]
 """``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
-Adversaries = Adversary | Meddler | Sequence[Adversary | Meddler]
+Adversaries = Adversary | Meddler | str | Sequence[Adversary | Meddler | str]
 
 log = logging.getLogger(__name__)
 
@@ -394,10 +394,20 @@ class Simulation(Trainer):
 
 
 def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:
-    """One adversary, several or none, as a list."""
-    if given is None:
-        return []
-    return list(given) if isinstance(given, Sequence) else [given]
+    """One adversary, several or none, as a list; those given by name are made."""
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    found = [] if given is None else list(given) if several else [given]  # type: ignore[arg-type]
+    return [_adversary(one) for one in found]
+
+
+def _adversary(given: object) -> Adversary | Meddler:
+    if isinstance(given, str):
+        return ADVERSARIES.make(given)
+    if not isinstance(given, Adversary) and not callable(given):
+        raise CounterpoiseError(
+            f"adversary must be an adversary such as cp.adversary.sign_flip(), its name, a function of round and cohort, or a list of those, not {brief(given)}."
+        )
+    return given
 
 
 def _expected(cohort: Cohort, drawn: Sequence[int]) -> tuple[Cohort, dict[int, str]]:

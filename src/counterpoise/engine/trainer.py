@@ -38,6 +38,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 from counterpoise.local import Local
+from counterpoise.memory import bytes_in_words, machine_memory
 from counterpoise.method import Method
 from counterpoise.randomness import check_seed, integer, purpose
 
@@ -59,6 +60,8 @@ RESERVED = (
 log = logging.getLogger(__name__)
 
 
+_PLACE_BYTES = 40
+"""What each place of a batch takes while batches are drawn: its number twice, its row, its share, its masks."""
 _RECORDED = 2**22
 """Parameters up to which steps are recorded unasked: those of larger models are long, take seconds to record and hardly gain."""
 
@@ -126,6 +129,7 @@ class Trainer:
         if batched:
             self.program = replace(self.program, differentiate=by_functions)
         most, threads = min(self.engine.chunk or 1, max(share, 1)), self.engine.threads or 1
+        _check_plan(local, int(steps.max()), batch, most if batched else min(threads, max(share, 1)))
         self.backend: Backend = (
             Batched(
                 self.program,
@@ -237,6 +241,16 @@ def _work(federation: Federation, local: Local) -> tuple[Tensor, Tensor]:
     if not isinstance(federation.train, Elsewhere):
         sizes = federation.train.sizes(clients)
     return sizes, local.steps_of(clients, sizes)
+
+
+def _check_plan(local: Local, steps: int, batch: int, clients: int) -> None:
+    """Refuse a round whose batches, which are drawn before a client begins, do not fit into memory."""
+    needs, has = clients * local.passes * steps * batch * _PLACE_BYTES, machine_memory()
+    if has is not None and needs > has:
+        raise CounterpoiseError(
+            f"local: {local.passes * steps} steps of {batch} samples in a round take {bytes_in_words(needs)} to plan for "
+            f"{clients} clients at once, and this machine has {bytes_in_words(has)}. Use fewer epochs or steps."
+        )
 
 
 def _typical(steps: Tensor, cohort: int) -> Tensor:

@@ -6,7 +6,6 @@ one seed meet the same clients.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment
 from counterpoise.randomness import counter, permuted, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
+from counterpoise.texts import MOST_LINE, parse_json, read_lines, read_text
 
 __all__ = [
     "AVAILABILITIES",
@@ -232,15 +232,12 @@ def _lines(path: Path) -> list[Any]:
     if path.is_dir():
         path /= "clients.jsonl"
     try:
-        text = path.read_text(encoding="utf-8")
         if path.suffix == ".jsonl":
-            lines = [json.loads(line) for line in text.splitlines()]
+            lines = [parse_json(line, str(path)) for line in read_lines(path)]
             return [line for line in lines if not (isinstance(line, dict) and "cohort" not in line)]  # the head
-        found = json.loads(text)
+        found = parse_json(read_text(path, MOST_LINE), str(path))
     except OSError as error:
         raise CounterpoiseError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except ValueError as error:
-        raise CounterpoiseError(f"{path} is not JSON: {error}.") from None
     if not isinstance(found, list):
         raise CounterpoiseError(f"{path} must hold a list with one list of client numbers for each round.")
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +12,21 @@ import numpy as np
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.readers import (
     Raw,
+    read_archive,
     read_arrays,
     read_cifar,
     read_idx,
     read_stl_images,
     read_stl_labels,
 )
-from counterpoise.federation.sources import Remote, data_folder, ensure, here
+from counterpoise.federation.sources import Remote, data_folder, ensure, here, md5
 from counterpoise.randomness import integer, purpose
 
 __all__ = ["DATASETS", "DataSet", "place"]
+
+log = logging.getLogger(__name__)
+
+_OTHER = "not the published files:"
 
 
 @dataclass(frozen=True)
@@ -40,10 +46,30 @@ class DataSet:
     def arrays(self, seed: int = 0) -> Raw:
         """The arrays, of the local data folder or fetched into it."""
         folder = data_folder()
-        if self.files and (own := folder / f"{self.name}.npz").is_file():
+        if (
+            self.files
+            and (own := folder / f"{self.name}.npz").is_file()
+            and all(f.path != own.name for f in self.files)
+        ):
             return read_arrays(own)
         self.bring()
+        if (said := self.provenance()).startswith(_OTHER):
+            log.warning("%s: %s.", self.name, said)
         return self.read(folder, seed)
+
+    def provenance(self) -> str:
+        """Whether what is in the data folder is what was published, as far as that can be told; '' where nothing is there."""
+        found, folder = place(self), data_folder()
+        if found is None:
+            return ""
+        if found.suffix == ".npz" and all(remote.path != found.name for remote in self.files):
+            return f"unchecked: {found.name} is a file of your own in place of the published ones"
+        whole = [remote for remote in self.files if not remote.members]
+        if other := [Path(remote.path).name for remote in whole if md5(folder / remote.path) != remote.md5]:
+            return f"{_OTHER} {', '.join(other)} (another MD5 than the published one)"
+        if len(whole) < len(self.files):
+            return "unchecked: these files were unpacked from an archive, and only the archive's MD5 is published"
+        return "as published: every MD5 fits"
 
     def bring(self) -> None:
         """Fetch what is not in the local data folder."""
@@ -91,10 +117,13 @@ def _synthetic(folder: Path, seed: int) -> Raw:
 # ---------------------------------------------------------------- published files
 
 
+_MB = 10**6
+
+
 def _idx_files(name: str, mirrors: tuple[str, ...], checksums: tuple[str, str, str, str]) -> tuple[Remote, ...]:
     files = [f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")]
     return tuple(
-        Remote(f"{name}/{file}", tuple(mirror + file for mirror in mirrors), md5)
+        Remote(f"{name}/{file}", tuple(mirror + file for mirror in mirrors), md5, most=40 * _MB)
         for file, md5 in zip(files, checksums, strict=True)
     )
 
@@ -115,21 +144,24 @@ _QMNIST = Remote(
     "mnist/qmnist-train-labels-idx2-int.gz",
     ("https://raw.githubusercontent.com/facebookresearch/qmnist/master/qmnist-train-labels-idx2-int.gz",),
     "0058f8dd561b90ffdd0f734c6a30e5e4",
+    most=40 * _MB,
 )
 
 
 def _writers(folder: Path) -> np.ndarray:
     """MNIST's writers: the third column of QMNIST's labels, which are in MNIST's order."""
     if (own := folder / "mnist_writers.npz").is_file():
-        with np.load(own, allow_pickle=False) as found:
-            return np.asarray(found["writer_train"])
+        found = read_archive(own, {"writer_train"})
+        if "writer_train" not in found:
+            raise CounterpoiseError(f"{own} has no array called writer_train.")
+        return found["writer_train"]
     ensure([_QMNIST], folder, "mnist_writers.npz (writer_train)")
     return np.ascontiguousarray(read_idx(folder / _QMNIST.path)[:, 2])
 
 
 def _cifar(name: str, archive: str, md5: str, prefix: str, train: tuple[str, ...], test: str) -> tuple[Remote, ...]:
     members = tuple(f"{prefix}/{file}" for file in (*train, test))
-    return (Remote(f"{name}/{archive}", (f"https://www.cs.toronto.edu/~kriz/{archive}",), md5, members),)
+    return (Remote(f"{name}/{archive}", (f"https://www.cs.toronto.edu/~kriz/{archive}",), md5, members, 400 * _MB),)
 
 
 def _read_cifar(name: str, train: tuple[str, ...], test: str, labels: int) -> Callable[[Path, int], Raw]:
@@ -160,7 +192,7 @@ def _medmnist(name: str, md5: str, summary: str) -> DataSet:
         "CC BY 4.0",
         "https://medmnist.com",
         lambda folder, seed: read_arrays(folder / f"{name}.npz"),
-        (Remote(f"{name}.npz", (url,), md5),),
+        (Remote(f"{name}.npz", (url,), md5, most=500 * _MB),),
     )
 
 
@@ -257,6 +289,7 @@ _SETS = (
                 ("http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz",),
                 "91f7769df0f17e558f3565bffb0c7dfb",
                 tuple(f"stl10_binary/{file}" for file in _STL),
+                4000 * _MB,
             ),
         ),
     ),

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
@@ -181,7 +182,7 @@ class Federation:
         """A federation of one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
         if not clients:
             raise CounterpoiseError("A federation needs at least one client.")
-        each = [Samples.of(x, y, where=f"client {i}") for i, (x, y) in enumerate(clients)]
+        each = [Samples.of(*_pair(pair, i), where=f"client {i}") for i, pair in enumerate(clients)]
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
             raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
@@ -191,6 +192,17 @@ class Federation:
         inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
         rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
         return cls.from_arrays(inputs, targets, partition=rows, **settings)
+
+
+def _pair(given: Any, client: int) -> tuple[Any, Any]:
+    """A client's inputs and targets."""
+    if isinstance(given, Dataset):
+        return given, given  # which is told where arrays are checked
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise CounterpoiseError(
+            f"client {client} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}."
+        )
+    return given[0], given[1]
 
 
 def _classes(*targets: Tensor | None) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,9 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Table
 from counterpoise.federation.partition import PARTITIONS, Partition, generator_of
+from counterpoise.federation.readers import read_archive
 from counterpoise.registry import Option
+from counterpoise.texts import MOST_LINE, parse_json, read_text
 
 __all__ = ["from_file", "natural"]
 
@@ -96,17 +97,17 @@ def _unfit(path: str, samples: int) -> CounterpoiseError:
 def _read(path: Path) -> Any:
     try:
         if path.suffix == ".json":
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = parse_json(read_text(path, MOST_LINE), str(path))
             lists = isinstance(found, list) and any(isinstance(value, list) for value in found)
             return found if lists else np.asarray(found)
-        found = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        with found:
-            return found["owners"]
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)
+        return read_archive(path, {"owners"})["owners"]
     except FileNotFoundError:
         raise CounterpoiseError(f"There is no file {path}.") from None
     except KeyError:
         raise CounterpoiseError(f"{path} has no array called owners.") from None
-    except (OSError, ValueError, EOFError) as error:
+    except CounterpoiseError:
+        raise
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise CounterpoiseError(f"{path} cannot be read as a partition: {error}.") from None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
 
@@ -71,9 +72,19 @@ def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
     return value.to(dtype) if isinstance(value, Tensor) else value
 
 
-def _tensor(array: np.ndarray | Tensor, what: str, where: str) -> Tensor:
+def _tensor(array: object, what: str, where: str) -> Tensor:
+    if isinstance(array, Dataset):
+        raise CounterpoiseError(
+            f"{where}: {what} are a torch Dataset. Stack its samples first: torch.stack([x for x, _ in dataset]) are its "
+            "inputs and torch.tensor([y for _, y in dataset]) its targets."
+        )
     if not isinstance(array, Tensor):
-        array = np.asarray(array)
+        try:
+            array = np.asarray(array)
+        except (ValueError, TypeError, RuntimeError):
+            raise CounterpoiseError(
+                f"{where}: {what} do not form one array, perhaps because samples differ in shape. Pad or cut them alike."
+            ) from None
         if array.dtype == object or array.dtype.kind not in "buif":
             raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row a sample.")
         array = torch.from_numpy(np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Sequence
 from importlib import resources
@@ -15,7 +14,7 @@ from plotly.offline import get_plotlyjs
 
 from counterpoise import __version__
 from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
-from counterpoise.report.style import TEMPLATES, words
+from counterpoise.report.style import TEMPLATES, escaped, words
 from counterpoise.runs.plan import slugs
 
 __all__ = ["figures", "page"]
@@ -28,10 +27,10 @@ _LONG = 28
 def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
     """The whole file. `lead` and `footer` are markup; every other text is escaped here."""
     charts = [part for section in sections for part in section.parts if isinstance(part, Chart)]
-    contents = "".join(f'<a href="#{s.key}">{html.escape(s.title)}</a>' for s in sections)
+    contents = "".join(f'<a href="#{s.key}">{escaped(s.title)}</a>' for s in sections)
     return Template(_asset("page.html")).substitute(
         version=__version__,
-        title=html.escape(title),
+        title=escaped(title),
         css=_asset("page.css"),
         js=_asset("page.js"),
         lead=lead,
@@ -77,9 +76,9 @@ def _figure(chart: Chart, choice: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _section(section: Section) -> str:
-    text = f"<p>{html.escape(section.text)}</p>" if section.text else ""
+    text = f"<p>{escaped(section.text)}</p>" if section.text else ""
     parts = "\n".join(map(_part, section.parts))
-    return f'<section id="{section.key}">\n<h2>{html.escape(section.title)}</h2>\n{text}\n{parts}\n</section>'
+    return f'<section id="{section.key}">\n<h2>{escaped(section.title)}</h2>\n{text}\n{parts}\n</section>'
 
 
 def _part(part: Chart | Table | Missing | Listing) -> str:
@@ -89,42 +88,42 @@ def _part(part: Chart | Table | Missing | Listing) -> str:
         case Table():
             return _table(part)
         case Missing():
-            return f'<p class="missing"><strong>{html.escape(part.title)}.</strong> {html.escape(part.reason)}</p>'
+            return f'<p class="missing"><strong>{escaped(part.title)}.</strong> {escaped(part.reason)}</p>'
         case Listing():
-            before = f"<p>{html.escape(part.before)}</p>" if part.before else ""
-            commands = f"<pre>{html.escape(chr(10).join(part.commands))}</pre>" if part.commands else ""
-            body = f"{before}{commands}<pre>{html.escape(part.text)}</pre>"
+            before = f"<p>{escaped(part.before)}</p>" if part.before else ""
+            commands = f"<pre>{escaped(chr(10).join(part.commands))}</pre>" if part.commands else ""
+            body = f"{before}{commands}<pre>{escaped(part.text)}</pre>"
             if part.open:
-                return f"<h3>{html.escape(part.title)}</h3>{body}"
-            return f"<details><summary>{html.escape(part.title)}</summary>{body}</details>"
+                return f"<h3>{escaped(part.title)}</h3>{body}"
+            return f"<details><summary>{escaped(part.title)}</summary>{body}</details>"
 
 
 def _chart(chart: Chart) -> str:
     switches = "".join(
-        f'<div class="switch" role="group" aria-label="{html.escape(what)}"><span>{html.escape(what)}</span>'
+        f'<div class="switch" role="group" aria-label="{escaped(what)}"><span>{escaped(what)}</span>'
         + "".join(
-            f'<button type="button" value="{number}" aria-pressed="{"false" if number else "true"}">{html.escape(choice)}</button>'
+            f'<button type="button" value="{number}" aria-pressed="{"false" if number else "true"}">{escaped(choice)}</button>'
             for number, choice in enumerate(choices)
         )
         + "</div>"
         for what, choices in chart.switches.items()
     )
     return (
-        f'<figure data-chart="{chart.key}">\n<div class="top"><h3>{html.escape(chart.title)}</h3>'
+        f'<figure data-chart="{chart.key}">\n<div class="top"><h3>{escaped(chart.title)}</h3>'
         '<span class="save"><button type="button" data-save="svg">SVG</button><button type="button" data-save="png">PNG</button></span></div>\n'
         + (f'<div class="switches">{switches}</div>\n' if switches else "")
-        + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{html.escape(chart.title)}"></div>\n'
-        + f"<figcaption>{html.escape(chart.caption)}</figcaption>\n</figure>"
+        + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{escaped(chart.title)}"></div>\n'
+        + f"<figcaption>{escaped(chart.caption)}</figcaption>\n</figure>"
     )
 
 
 def _table(table: Table) -> str:
-    heads = "".join(f'<th scope="col">{html.escape(head)}</th>' for head in table.columns)
+    heads = "".join(f'<th scope="col">{escaped(head)}</th>' for head in table.columns)
     marks = table.colours or [None] * len(table.rows)
     rows = "\n".join(_row(table.columns, row, mark) for row, mark in zip(table.rows, marks, strict=True))
-    caption = f"<figcaption>{html.escape(table.caption)}</figcaption>" if table.caption else ""
+    caption = f"<figcaption>{escaped(table.caption)}</figcaption>" if table.caption else ""
     return (
-        f'<figure id="table-{table.key}">\n<h3>{html.escape(table.title)}</h3>\n'
+        f'<figure id="table-{table.key}">\n<h3>{escaped(table.title)}</h3>\n'
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n{caption}</figure>'
     )
 
@@ -137,4 +136,4 @@ def _row(heads: Sequence[str], cells: Sequence[str], mark: str | None) -> str:
 
 def _cell(head: str, cell: str) -> str:
     long = ' class="long"' if len(cell) > _LONG else ""
-    return f'<td{long} data-head="{html.escape(head)}">{html.escape(cell)}</td>'
+    return f'<td{long} data-head="{escaped(head)}">{escaped(cell)}</td>'

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import html
 import shlex
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -22,7 +21,7 @@ from counterpoise.report.figures.learning import curves, final
 from counterpoise.report.figures.trust import claims, detection, judged, judging
 from counterpoise.report.page import page
 from counterpoise.report.study import Study, study
-from counterpoise.report.style import look
+from counterpoise.report.style import escaped, look
 from counterpoise.runs.collection import Kept
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
@@ -92,8 +91,8 @@ def _lead(found: Study, standing: Stand) -> str:
         f"model {_named(runs, 'model')}",
         f"data {_named(runs, 'data')}, dealt by {_named(runs, 'data', 'partition')}",
     ]
-    lead = f'<p class="lead">{html.escape(" ".join(told))}</p>' if told else ""
-    return f'{lead}\n<p class="facts">{html.escape("; ".join(facts))}.</p>'
+    lead = f'<p class="lead">{escaped(" ".join(told))}</p>' if told else ""
+    return f'{lead}\n<p class="facts">{escaped("; ".join(facts))}.</p>'
 
 
 def _counted(count: int, what: str) -> str:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from counterpoise.texts import clean
+
 __all__ = [
     "ACCENT",
     "ALARM",
@@ -16,6 +18,7 @@ __all__ = [
     "TEMPLATES",
     "Look",
     "elided",
+    "escaped",
     "look",
     "rows",
     "shade",
@@ -60,7 +63,12 @@ def shade(colour: str, opacity: float) -> str:
 
 def words(text: str) -> str:
     """Text for a chart, which would take markup in it for markup."""
-    return html.escape(text, quote=False)
+    return html.escape(clean(text), quote=False)
+
+
+def escaped(text: str) -> str:
+    """Text for the page: neither markup nor characters that steer what shows it."""
+    return html.escape(clean(text))
 
 
 def elided(text: str, most: int = 44) -> str:

@@ -36,12 +36,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FAILURE",
+    "UNREADABLE",
     "Group",
     "Kept",
     "collect",
     "groups",
     "labels",
     "of_plan",
+    "read_or_tell",
     "read_run",
     "run_folders",
     "status_of",
@@ -49,6 +51,8 @@ __all__ = [
 ]
 
 FAILURE = "failure.txt"
+UNREADABLE = "unreadable"
+"""The status of a run whose files cannot be read."""
 
 _CONFIG = "config.toml"
 _NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
@@ -64,7 +68,7 @@ class Kept:
     """Its configuration, as plain values; of an older schema as it was then."""
     records: Sequence[RoundRecord]
     status: str
-    """finished, stopped, diverged, failed, or running (which a run that was killed also says)"""
+    """finished, stopped, diverged, failed, unreadable, or running (which a run that was killed also says)"""
     sentence: str
     """Why it failed; empty where it did not."""
     changed: datetime.datetime
@@ -159,6 +163,17 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
     return Kept(path, settings, records, status, _sentence(path, status, records), _changed(path))
 
 
+def read_or_tell(path: Path) -> Kept:
+    """A run from its folder; of one that cannot be read, where it is and why."""
+    try:
+        return read_run(path)
+    except CounterpoiseError as error:
+        why = str(error)
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror or error}."
+    return Kept(path, {}, (), UNREADABLE, why, _changed(path))
+
+
 def _planned(path: Path) -> Mapping[str, Any]:
     """What a comparison meant for a run that failed before it wrote its configuration."""
     folder = path.parent.parent
@@ -217,8 +232,8 @@ def status_of(path: Path) -> str:
 
 def _sentence(path: Path, status: str, records: Sequence[RoundRecord]) -> str:
     try:
-        return (path / FAILURE).read_text(encoding="utf-8").partition("\n")[0]
-    except OSError:
+        return read_text(path / FAILURE).partition("\n")[0]
+    except (FileNotFoundError, NotADirectoryError):
         if status not in ("diverged", "failed"):
             return ""
         return (untrained(records) if status == "failed" else "") or f"It {status} after round {len(records)}."

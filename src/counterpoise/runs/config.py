@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.runs.places import meant
 from counterpoise.texts import Malformed, parse_toml, read_text
 
 __all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
@@ -161,7 +162,8 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
         for part in path[:-1]:
             table = table.model_fields[part].annotation
         known = [field.alias or key for key, field in table.model_fields.items()]
-        return unknown("setting", name, [".".join([*path[:-1], k]) for k in known], f"in {where}")
+        known = [".".join([*path[:-1], k]) for k in known]
+        return unknown("setting", name, known, f"in {where}", meant(path, Config))
     if first["type"] == "missing":
         return CounterpoiseError(f"{where}: the setting {name} is missing.")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")

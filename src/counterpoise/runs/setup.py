@@ -17,12 +17,15 @@ from counterpoise.engine.simulation import Adversaries, Simulation
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local
+from counterpoise.memory import bytes_in_words, machine_memory, out_of_memory
 from counterpoise.method import Method
 from counterpoise.models import MODELS
 from counterpoise.randomness import check_seed, integer, purpose
 
 __all__ = ["MOST_ROUNDS", "Model", "Setup", "build_model", "check_rounds"]
 
+_COPIES = 4
+"""Of the model, at the least: the user's, the server's, a client's and its gradient."""
 MOST_ROUNDS = 10**9
 """More rounds are taken for a mistake."""
 
@@ -87,6 +90,21 @@ def check_rounds(rounds: object) -> None:
         raise CounterpoiseError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, not {brief(rounds)}.")
 
 
+def _check_memory(factory: Callable[..., nn.Module], given: Mapping[str, object]) -> None:
+    """Refuse a model that does not fit, before any of it is allocated: torch's device meta has shapes and no numbers."""
+    try:
+        with torch.device("meta"):
+            needs = _COPIES * sum(p.numel() * p.element_size() for p in factory(**given).parameters())
+    except (RuntimeError, OverflowError):  # the size alone overflows
+        raise CounterpoiseError("A model with these options is larger than any memory. Make it smaller.") from None
+    has = machine_memory()
+    if has is not None and needs > has:
+        raise CounterpoiseError(
+            f"The model takes {bytes_in_words(needs / _COPIES)}, and training it at least {bytes_in_words(needs)} "
+            f"({_COPIES} copies); this machine has {bytes_in_words(has)}. Make the model smaller."
+        )
+
+
 def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
     """The initial module. A factory's random weights are a function of the seed alone."""
     if isinstance(model, nn.Module):
@@ -102,6 +120,8 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
         raise CounterpoiseError(
             "This model's factory asks for the number of classes, and these targets are not class numbers."
         )
+    if getattr(model, "func", model) in [entry.factory for entry in MODELS]:
+        _check_memory(model, given)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(integer(seed, purpose("initial weights")))  # and no GPU's
         try:
@@ -110,6 +130,10 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
             raise CounterpoiseError(
                 f"The model's factory cannot be called with shape and classes alone: {error}."
             ) from error
+        except (MemoryError, RuntimeError) as error:
+            if out_of_memory(error):
+                raise CounterpoiseError(f"The model does not fit into this machine's memory: {error}.") from error
+            raise
     if not isinstance(module, nn.Module):
         raise CounterpoiseError(f"The model's factory returned {type(module).__name__}, not an nn.Module.")
     return module

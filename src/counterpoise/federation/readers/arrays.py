@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.memory import bytes_in_words, machine_memory
 
-__all__ = ["Raw", "channels_first", "read_arrays"]
+__all__ = ["Raw", "channels_first", "read_archive", "read_arrays"]
 
 _NAMES = {
     "x_train": ("x_train", "train_images", "x"),
@@ -46,7 +45,8 @@ def read_arrays(path: Path) -> Raw:
     MedMNIST's names (``train_images``, ...) do as well, and so do ``x`` and ``y``. Pictures of bytes
     with their channels last are turned to channels first, and grey ones get a channel.
     """
-    found = _folder(path) if path.is_dir() else _npz(path)
+    wanted = {name for names in _NAMES.values() for name in names}
+    found = _folder(path) if path.is_dir() else read_archive(path, wanted)
     there = {ours: found[name] for ours, names in _NAMES.items() for name in names[::-1] if name in found}
     if not {"x_train", "y_train"} <= there.keys():
         raise CounterpoiseError(
@@ -80,13 +80,28 @@ def _folder(path: Path) -> Mapping[str, np.ndarray]:
         return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in files}
 
 
-def _npz(path: Path) -> Mapping[str, np.ndarray]:
-    wanted = {name for names in _NAMES.values() for name in names}
+def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]:
+    """The arrays of an .npz file; those that are not wanted are named and stay unread.
+
+    A few kilobytes can unpack to any size. What an archive says its arrays take is what is read of it, and at most half of
+    the machine's memory.
+    """
     with _told(path), path.open("rb") as file:
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             return {"a single array": archive}
+        entries = archive.zip.infolist()  # type: ignore[union-attr]
+        needs, most = sum(e.file_size for e in entries if e.filename.removesuffix(".npy") in wanted), _most()
+        if needs > most:
+            raise CounterpoiseError(
+                f"{path} unpacks to {bytes_in_words(needs)}; at most {bytes_in_words(most)}, half of this machine's memory, "
+                "are read. A folder of .npy files is mapped, and may be larger."
+            )
         return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
+
+
+def _most() -> int:
+    return (machine_memory() or 2**36) // 2
 
 
 @contextlib.contextmanager
@@ -95,6 +110,8 @@ def _told(path: Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise CounterpoiseError(f"There is no file {path}.") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except CounterpoiseError:
+        raise
+    except Exception as error:  # NumPy, zipfile and the decompressors have each their own for a damaged file
         why = "it is damaged, or holds Python objects, which are not loaded" if "pickle" in str(error) else error
         raise CounterpoiseError(f"{path} does not hold plain NumPy arrays: {why}.") from None

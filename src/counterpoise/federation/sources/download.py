@@ -21,7 +21,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Remote", "Unfetched", "download", "verify"]
+__all__ = ["Remote", "Unfetched", "download", "md5", "verify"]
 
 _BLOCK = 1 << 18
 _TRIES = 4
@@ -43,17 +43,19 @@ class Remote:
     """As its publisher or the usual loaders state it: against damage, not against malice."""
     members: tuple[str, ...] = ()
     """Of an archive, what is wanted."""
+    most: int = 4 * 10**9
+    """Bytes that are fetched at most: a round number above the published file's length."""
 
 
 class Unfetched(CounterpoiseError):
     """No place gives the file; the text says why, place by place."""
 
 
-def verify(path: Path, md5: str) -> None:
+def verify(path: Path, published: str) -> None:
     """Refuse a file that is not the published one."""
-    if (found := _md5(path)) != md5:
+    if (found := md5(path)) != published:
         raise CounterpoiseError(
-            f"{path} is not the published file: its MD5 is {found} and should be {md5}. Remove it, and fetch it again."
+            f"{path} is not the published file: its MD5 is {found} and should be {published}. Remove it, and fetch it again."
         )
 
 
@@ -68,7 +70,7 @@ def download(remote: Remote, target: Path) -> None:
                 return
             for url in remote.urls:
                 try:
-                    _bring(url, part, remote.md5)
+                    _bring(url, part, remote)
                 except (OSError, http.client.HTTPException, _Failed) as error:
                     if isinstance(error, OSError) and error.filename is not None and not _from_network(error):
                         raise
@@ -90,6 +92,13 @@ class _Failed(Exception):
     """A place that does not give the file."""
 
 
+class _TooLong(_Failed):
+    """A place that gives more than the file can have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"it gives more than {most} bytes, and the published file has fewer")
+
+
 def _from_network(error: OSError) -> bool:
     return isinstance(error, urllib.error.URLError | TimeoutError | ConnectionError)
 
@@ -102,7 +111,7 @@ def _reason(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error) or type(error).__name__).rstrip(".")
 
 
-def _bring(url: str, part: Path, md5: str) -> None:
+def _bring(url: str, part: Path, remote: Remote) -> None:
     """Fill `part` from where it stands, in as many connections as make progress, and check it."""
     fresh = not part.exists()  # or its beginning may be of a file that has changed since
     tries = 0
@@ -111,17 +120,20 @@ def _bring(url: str, part: Path, md5: str) -> None:
             break
         before = _size(part)
         try:
-            whole = _connect(url, part, before)
+            whole = _connect(url, part, before, remote.most)
         except (TimeoutError, ConnectionError, http.client.HTTPException):
             whole = False
+        except _TooLong:
+            part.unlink(missing_ok=True)
+            raise
         if not whole:
             tries = 0 if _size(part) > before else tries + 1
-        elif _md5(part) == md5:
+        elif md5(part) == remote.md5:
             return
         else:
             part.unlink()
             if fresh:
-                raise _Failed(f"what it gives has another MD5 than {md5}")
+                raise _Failed(f"what it gives has another MD5 than {remote.md5}")
             fresh = True
     raise _Failed(f"the connection broke after {_size(part)} bytes; the same command goes on from there")
 
@@ -130,8 +142,8 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _connect(url: str, part: Path, start: int) -> bool:
-    """Append what one connection gives; whether the file is then as long as the server says."""
+def _connect(url: str, part: Path, start: int, most: int) -> bool:
+    """Append what one connection gives, `most` bytes in all; whether the file is then as long as the server says."""
     request = urllib.request.Request(url, headers={"User-Agent": "counterpoise"})
     if start:
         request.add_header("Range", f"bytes={start}-")
@@ -144,17 +156,22 @@ def _connect(url: str, part: Path, start: int) -> bool:
     with answer, part.open("ab") as file:
         if start and answer.status != 206:  # the server begins anew
             file.truncate(start := 0)
-        length = answer.headers.get("Content-Length")
-        total = None if length is None else start + int(length)
+        left = getattr(answer, "length", None)  # None too where the server says no number
+        total = None if left is None else start + left
+        if (total or 0) > most:
+            raise _TooLong(most)
         with _bar(part.name.removesuffix(".part"), total) as show:
             done = start
             while block := answer.read(_BLOCK):
+                if done + len(block) > most:
+                    raise _TooLong(most)
                 file.write(block)
                 show(done := done + len(block))
     return total is None or done >= total
 
 
-def _md5(path: Path) -> str:
+def md5(path: Path) -> str:
+    """The MD5 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 

@@ -51,7 +51,7 @@ def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
                 download(remote, archive)
             except Unfetched as error:
                 raise _unfetched([r for r in remotes if not here(r, folder)], folder, instead, str(error)) from None
-        elif remote.members:  # a person put it there; whole files are known by what their readers say of them
+        elif remote.members:  # a person put it there; of whole files `DataSet.provenance` tells
             verify(archive, remote.md5)
         if remote.members:
             _unpack(archive, remote.members)

@@ -1,0 +1,43 @@
+"""How much memory there is, and how much something would take."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+__all__ = ["bytes_in_words", "machine_memory", "out_of_memory"]
+
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""What a container may use."""
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this process could at most use: the machine's, or its container's. None where nobody tells."""
+    found = []
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # where the system is not a POSIX one
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for place in _LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # where there is no limit
+            found.append(int(Path(place).read_text(encoding="ascii")))
+    return min((size for size in found if size > 0), default=None)
+
+
+def bytes_in_words(count: float) -> str:
+    """A size for people.
+
+    >>> bytes_in_words(1_500_000_000)
+    '1.5 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB" if count < 1e6 else f"{count:.1e} TB"
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether an error says that memory could not be had, in Python's words, NumPy's or torch's."""
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("can't allocate memory", "out of memory", "not enough memory")
+    )

@@ -1,0 +1,50 @@
+"""Where each setting has its place, to tell one who put it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from counterpoise.adversary import ADVERSARIES
+from counterpoise.augment import AUGMENTS
+from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS
+from counterpoise.local import OPTIMIZERS, SCHEDULES
+from counterpoise.methods import METHODS
+from counterpoise.models import MODELS
+from counterpoise.registry import Registry
+
+__all__ = ["meant"]
+
+_CHOICES: dict[str, Registry[Any]] = {
+    "method": METHODS,
+    "model": MODELS,
+    "cohort": AVAILABILITIES,
+    "adversary": ADVERSARIES,
+    "data.partition": PARTITIONS,
+    "data.features": SKEWS,
+    "local.optimizer": OPTIMIZERS,
+    "local.schedule": SCHEDULES,
+    "local.augment": AUGMENTS,
+}
+
+
+def meant(path: Sequence[str], table: Any) -> list[str]:
+    """The settings of a configuration, `table`, that are called like the last part of a path: those nearest to it.
+
+    A setting below the table that was written into comes before others: ``local.lr`` is ``local.optimizer.lr``.
+    """
+    alike = dict.fromkeys(place for place in _places(table) if place.rpartition(".")[2] == path[-1])
+    found = sorted(alike, key=lambda place: not place.startswith("local."))  # how clients train is meant most often
+    inside = [place for place in found if place.startswith("".join(f"{part}." for part in path[:-1]))]
+    return inside or found
+
+
+def _places(table: Any, prefix: str = "") -> Iterator[str]:
+    for name, field in table.model_fields.items():
+        place = prefix + (field.alias or name)
+        if hasattr(field.annotation, "model_fields"):
+            yield from _places(field.annotation, f"{place}.")
+        elif place in _CHOICES:
+            yield from (f"{place}.{option}" for entry in _CHOICES[place] for option in entry.parameters)
+        else:
+            yield place
