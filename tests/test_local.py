@@ -19,6 +19,8 @@ from counterpoise.methods import METHODS, avg, fedavg
         ({"epochs": 0}, "local: epochs must be a whole number from 1 to 1000000000, not 0"),
         ({"epochs": 1.5}, "local: epochs must be a whole number from 1 to 1000000000, not 1.5"),
         ({"epochs": True}, "local: epochs must be a whole number"),
+        ({"epochs": 10**20}, "local: epochs must be a whole number from 1 to 1000000000, not 1" + 20 * "0"),
+        ({"steps": [1, 10**10]}, "local: steps must be a whole number from 1 to 1000000000"),
         ({"batch": 0}, "local: batch must be a whole number from 1 to 1000000000, not 0"),
         ({"batch": "20"}, "local: batch must be a whole number from 1 to 1000000000, not '20'"),
         ({"steps": 0}, "local: steps must be a whole number from 1 to 1000000000, or one such number per client"),

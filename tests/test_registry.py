@@ -244,3 +244,14 @@ def test_what_cannot_be_told_by_names_alone_has_none() -> None:
 
 def test_alone_it_is_around_fedavg() -> None:
     assert METHODS.make("feddua").spec == METHODS.make("feddua:fedavg").spec
+
+
+def test_a_name_puts_at_most_eight_around_another():
+    with pytest.raises(CounterpoiseError, match=r"The method 'feddua:.* puts 9 others around one; 8 are the most"):
+        METHODS["feddua:" * 9 + "fedavg"]
+
+
+@pytest.mark.parametrize("value", [10**17, 10**400, -(10**400)])
+def test_a_whole_number_that_no_float_holds_exactly_is_taken_for_a_mistake(value):
+    with pytest.raises(CounterpoiseError, match="numbers over 9007199254740992 are taken for a mistake"):
+        cp.stairs(every=value)

@@ -183,3 +183,11 @@ def test_a_cut_npz_is_told(tmp_path):
         (tmp_path / "a.npz").write_bytes(whole[:length])
         with pytest.raises(CounterpoiseError, match="does not hold plain NumPy arrays"):
             read_arrays(tmp_path / "a.npz")
+
+
+def test_a_file_that_unpacks_to_more_than_any_published_one_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("counterpoise.federation.readers.bytes.MOST", 10_000)
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(bytes(10_001)))
+    with pytest.raises(CounterpoiseError, match=r"zeros\.gz cannot be read: it holds more than 10000 bytes"):
+        read_idx(path)

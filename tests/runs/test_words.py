@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -150,3 +152,23 @@ def test_a_setting_in_the_wrong_place_is_told_its_own(setting: dict, place: str)
     with pytest.raises(CounterpoiseError) as told:
         parse(values, "here")
     assert f"Did you mean {place} Known:" in str(told.value)
+
+
+# ---------------------------------------------------------------- what does not fit into memory
+
+
+def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterpoise.runs.setup.machine_memory", lambda: 1_000_000)
+    assert cp.simulate("fedavg", digits(3), model=cp.models.linear, rounds=1).status == "finished"
+    sentence = r"The model takes 300 kB, and training it at least 1.2 MB \(4 copies\); this machine has 1 MB"
+    with pytest.raises(CounterpoiseError, match=sentence):
+        cp.simulate("fedavg", digits(3), model=partial(cp.models.mlp, hidden=1000), rounds=1)
+
+
+def test_a_round_whose_batches_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterpoise.engine.trainer.machine_memory", lambda: 1_000_000)
+    settings = {"model": cp.models.linear, "rounds": 1, "engine": cp.Engine(threads=1, backend="per-client")}
+    assert cp.simulate("fedavg", digits(3), local=Local(steps=600, batch=32), **settings).status == "finished"
+    sentence = "local: 800 steps of 32 samples in a round take 1.02 MB to plan for 1 clients at once"
+    with pytest.raises(CounterpoiseError, match=sentence):
+        cp.simulate("fedavg", digits(3), local=Local(steps=800, batch=32), **settings)
