@@ -106,3 +106,11 @@ def test_a_schedule_that_comes_to_nothing_ends_the_run_with_one_sentence(method)
     with pytest.raises(CounterpoiseError, match=r"learning rate of round 3 0; .* Give cosine a floor"):
         simulation.advance()
     assert simulation.round == 2
+
+
+def test_the_steps_asked_for_follow_from_the_count() -> None:
+    counts = torch.tensor([1.0, 16.0, 16.2, 33.0], dtype=torch.float64)
+    assert Local(epochs=2, batch=16).asked((0, 1, 2, 3), counts).tolist() == [2, 2, 4, 6]
+    assert Local(epochs=2, steps=5).asked((0, 1, 2, 3), counts).tolist() == [5, 5, 5, 5]
+    assert Local(steps=[3, 1, 4, 1, 5]).asked((4, 0), counts[:2]).tolist() == [5, 3]
+    assert Local(batch=16).asked((0,), torch.tensor([0.25])).tolist() == [1]

@@ -215,6 +215,11 @@ class Local:
             )
         return lr
 
+    def asked(self, clients: Sequence[int], counts: Tensor) -> Tensor:
+        """How many steps clients that hold so many samples are asked to take in a round, ``[C]``."""
+        counts = counts.ceil().clamp(min=1)  # an estimated count may lie between
+        return self.passes * self.steps_of(torch.tensor(clients, device=counts.device), counts)
+
     def steps_of(self, clients: Tensor, sizes: Tensor) -> Tensor:
         """Steps per pass of each client, ``[C]``: ``ceil(n / batch)``, or `steps` if that was set."""
         if self.steps is None:

@@ -30,7 +30,7 @@ from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Cohort, Part
-from counterpoise.methods import METHODS, avg, fedavg, fedavgm
+from counterpoise.methods import METHODS, avg, fedavg, fedavgm, fednova
 
 
 def pushed(adversary=None, method=None, counts=(1, 2, 3, 4, 5), limits=None, **settings):
@@ -79,7 +79,7 @@ BAD = [
     ({"update": math.nan}, "its update holds NaN or infinity"),
     ({"update": math.inf}, "its update holds NaN or infinity"),
     ({"update": -math.inf}, "its update holds NaN or infinity"),
-    ({"update": 1e9}, "its update is over 1000 times as long as the cohort's median"),
+    ({"update": 1e9}, "its update is over 50 times as long as the cohort's median"),
     ({"claim": 0.0}, "it claims no data"),
     ({"claim": -3.0}, "it claims no data"),
     ({"claim": 2.5}, "the data count it claims is not whole"),
@@ -129,9 +129,56 @@ def test_the_limit_on_the_norm_can_be_set_or_turned_off(ratio, excluded):
 
 
 def test_the_limit_lies_where_it_says():
-    for factor, excluded in ((999.9, False), (1000.1, True)):
+    for factor, excluded in ((49.99, False), (50.01, True)):
         record = pushed(changing(4, update=3.0 * factor)).advance()
         assert (4 in record.outcome.excluded) == excluded
+
+
+@pytest.mark.parametrize(("clients", "excluded"), [(2, []), (3, [0]), (4, [0])])
+def test_of_two_clients_neither_is_a_majority(clients, excluded):
+    record = pushed(changing(0, update=1e6), counts=(1,) * clients).advance()
+    assert list(record.outcome.excluded) == excluded
+
+
+@pytest.mark.parametrize(("name", "part"), [("scaffold", "control-variates"), ("feddc", "drift-correction")])
+@pytest.mark.parametrize("far", [1e3, 1e20, 1e200])
+def test_a_report_far_longer_than_the_cohorts_leaves_its_client_out(name, part, far):
+    simulation = pushed(changing(1, report=far), method=METHODS.make(name))
+    honest = pushed(method=METHODS.make(name), cohort=lambda seed, round, n: torch.tensor([0, 2, 3, 4]))
+    record, _ = simulation.advance(), honest.advance()
+    reason = f"its report {part}/change is over 50 times as long as the cohort's median"
+    assert record.outcome.excluded == {1: reason}
+    assert torch.equal(simulation.server.state[part]["c"], honest.server.state[part]["c"])
+    assert torch.equal(simulation.server.model, honest.server.model)
+
+
+def test_a_number_that_a_client_reports_has_no_length():
+    """A loss of one client may well be a thousand times another's."""
+    part = Part("tells", finish=lambda client, reply: type(reply)(reply.update, {"x": client.lr}, reply.state))
+    assert pushed(changing(2, report=1e9), method=fedavg().adding(local=part)).advance().outcome.excluded == {}
+
+
+def stepping(place, steps):
+    """An adversary that is one client, which reports a number of steps."""
+
+    def adversary(round, cohort):
+        told = cohort.steps.clone()
+        told[place] = steps
+        return Cohort(cohort.ids, cohort.updates, cohort.examples, told, cohort.reports)
+
+    return adversary
+
+
+@pytest.mark.parametrize("steps", [1, 7, 50, 51, 999])
+def test_fednova_goes_by_the_steps_that_the_server_asked_for(steps):
+    """One step was asked for. What is reported changes nothing, and an absurd number leaves its client out."""
+    simulation = pushed(stepping(1, steps), method=fednova())
+    record = simulation.advance()
+    reason = "it reports over 50 times as many steps as it was asked for"
+    assert record.outcome.excluded == ({1: reason} if steps > 50 else {})
+    expected = mean_without(1) if steps > 50 else mean_without()
+    assert float(simulation.server.model) == pytest.approx(expected, abs=1e-13)
+    assert set(record.outcome.notes["normaliser"].values()) == {1.0}
 
 
 def test_a_report_that_is_not_finite_leaves_its_client_out():
@@ -398,7 +445,7 @@ def test_one_that_moves_among_clients_at_rest_is_heard():
     updates[2] = 1.0
     ones = torch.ones(5, dtype=torch.float64)
     cohort = Cohort((0, 1, 2, 3, 4), updates, ones, ones)
-    assert admit(cohort, Limits()) == (cohort, {}, dict.fromkeys(range(5), 1))
+    assert admit(cohort, Limits(), Local()) == (cohort, {}, dict.fromkeys(range(5), 1))
 
 
 @pytest.mark.parametrize(("losses", "mean"), [([1.7e308, 1.7e308], math.inf), ([math.inf, -math.inf], math.nan)])

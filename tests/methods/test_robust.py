@@ -240,7 +240,7 @@ def test_the_geometric_median_is_within_a_millionth_of_the_best(data):
     if data.draw(st.booleans()):
         d = np.vstack([d, d[-1:], d[-1:]])  # some points coincide
     a = np.random.default_rng(len(d)).integers(1, 6, len(d)).astype(float)
-    z, weights = combined(rfa(), d, a)
+    z, weights = combined(rfa(weights="data"), d, a)
     best = best_objective(d, a)
     assert objective(z, d, a) <= best + 1e-6 * best + 1e-12 * np.abs(d).max()
     assert sum(weights.values()) == pytest.approx(1.0, abs=1e-12)
@@ -250,7 +250,21 @@ def test_the_geometric_median_is_within_a_millionth_of_the_best(data):
 def test_the_geometric_median_of_a_line_is_its_median():
     """A peer's rule stops after three steps and says 3.79 where 4 is right."""
     assert combined(rfa(), [[0.0], [1.0], [4.0], [9.0], [100.0]])[0] == pytest.approx([4.0], abs=1e-6)
-    assert combined(rfa(), [[1.0, 0.0], [4.0, 0.0], [5.0, 0.0]], [1, 1, 3])[0] == pytest.approx([5.0, 0.0], abs=1e-6)
+    points = [[1.0, 0.0], [4.0, 0.0], [5.0, 0.0]]
+    assert combined(rfa(weights="data"), points, [1, 1, 3])[0] == pytest.approx([5.0, 0.0], abs=1e-6)
+    assert combined(rfa(), points, [1, 1, 3])[0] == pytest.approx([4.0, 0.0], abs=1e-6)
+
+
+@pytest.mark.parametrize("claim", [1.0, 1e9])
+@pytest.mark.parametrize(
+    "method", [rfa(), median(), trimmed_mean(), krum(), multi_krum(), bulyan()], ids=lambda m: m.name
+)
+def test_a_claim_does_not_move_a_robust_rule(method, claim):
+    rng = np.random.default_rng(3)
+    d = np.vstack([rng.standard_normal((19, D)), 50 * np.ones((1, D))])
+    z, _ = combined(method, d, [1.0] * 19 + [claim])
+    assert z == pytest.approx(combined(method, d)[0], abs=1e-12)
+    assert np.abs(z).max() < 5
 
 
 def test_a_triangle_has_its_fermat_point():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from statistics import median_low
+from statistics import median_high
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.local import Local
 from counterpoise.method import Cohort
 
 __all__ = ["BROKEN", "Limits", "admit", "finite"]
@@ -23,10 +24,12 @@ BROKEN = "its update holds NaN or infinity"
 class Limits:
     """Bounds on a client's reply."""
 
-    norm_ratio: float = 1000.0
-    """How many times the median of the cohort an update's norm, or its number of steps, may be; infinity turns this off.
+    norm_ratio: float = 50.0
+    """How many times the cohort's median the norm of an update, or of a report as large as the model, may be, and how
+    many times the number asked for the steps that a client reports; infinity turns this off.
 
-    The median of norms is over clients that moved, so that a cohort at rest does not exclude one that is not."""
+    The median is the upper one, over the clients that moved: of two clients neither is a majority, and a cohort at rest
+    does not exclude one that is not. docs/adversaries.md says why 50."""
     max_examples: int = 2**53
     """The largest data count a client may claim; by default the largest that can be counted exactly."""
 
@@ -47,34 +50,44 @@ def finite(values: Tensor) -> Tensor:
     return low.isfinite() & high.isfinite()
 
 
-def admit(cohort: Cohort, limits: Limits) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
-    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold."""
+def admit(cohort: Cohort, limits: Limits, local: Local) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
+    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold.
+
+    `local` is how clients were asked to train.
+    """
     if not len(cohort):
         return cohort, {}, {}
-    reports = {
-        f"its report {part}/{name} is not finite": ~finite(values)
-        for part, named in cohort.reports.items()
-        for name, values in named.items()
-    }
-    seen = (cohort.examples, cohort.steps, torch.linalg.vector_norm(cohort.updates, dim=1), *reports.values())
+    reports = {f"its report {part}/{name}": v for part, named in cohort.reports.items() for name, v in named.items()}
+    long = {"its update": cohort.updates} | {k: v for k, v in reports.items() if v.shape == cohort.updates.shape}
+    short = {what: values for what, values in reports.items() if what not in long}
+    seen = (
+        cohort.examples,
+        cohort.steps,
+        *(torch.linalg.vector_norm(values, dim=1) for values in long.values()),
+        *(~finite(values) for values in short.values()),
+    )
     # One wait for a GPU.
-    claims, steps, norms, *unreadable = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
-    broken = np.zeros(len(cohort), bool)
-    if not np.isfinite(norms).all():  # infinite also where only the squares are: far too long, then
-        broken = (~finite(cohort.updates)).cpu().numpy()
-    longest = limits.norm_ratio * _middle(norms[(norms > 0) & ~broken], 0.0)
-    most = limits.norm_ratio * _middle(steps[steps > 0], 1.0)
+    claims, steps, *rows = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
+    norms = dict(zip(long, rows, strict=False))
+    broken = {what: _broken(norms[what], values) for what, values in long.items()}
+    broken |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
+    asked = local.asked(cohort.ids, torch.from_numpy(np.where(np.isfinite(claims), claims, 1.0))).numpy()
     bad = {
-        BROKEN: broken,
+        BROKEN: broken.pop("its update"),
         "the data count it claims is not a number": ~np.isfinite(claims),
         "it claims no data": claims <= 0,
         "the data count it claims is not whole": ~_whole(claims),
         "the number of steps it reports is not a positive whole number": ~_whole(steps) | (steps <= 0),
-        f"it reports over {limits.norm_ratio:g} times as many steps as the cohort's median": steps > most,
+        f"it reports over {limits.norm_ratio:g} times as many steps as it was asked for": steps
+        > limits.norm_ratio * asked,
         f"it claims more than the {limits.max_examples} samples allowed": claims
         > float(min(limits.max_examples, sys.float_info.max)),
-        **dict(zip(reports, unreadable, strict=True)),
-        f"its update is over {limits.norm_ratio:g} times as long as the cohort's median": norms > longest,
+        **{f"{what} is not finite": rows for what, rows in broken.items()},
+        **{
+            f"{what} is over {limits.norm_ratio:g} times as long as the cohort's median": lengths
+            > limits.norm_ratio * _middle(lengths)
+            for what, lengths in norms.items()
+        },
     }
     reasons: dict[int, str] = {}
     for reason, rows in bad.items():
@@ -92,5 +105,15 @@ def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return whole
 
 
-def _middle(values: npt.NDArray[np.float64], otherwise: float) -> float:
-    return median_low(values.tolist()) if len(values) else otherwise
+def _broken(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.bool_]:
+    """Which rows hold what is not finite. A norm is infinite also where only the squares are: that is far too long."""
+    if np.isfinite(norms).all():
+        return np.zeros(len(norms), bool)
+    rows: npt.NDArray[np.bool_] = (~finite(values)).cpu().numpy()
+    return rows
+
+
+def _middle(norms: npt.NDArray[np.float64]) -> float:
+    """The upper median of those that are finite and not zero."""
+    moved = norms[np.isfinite(norms) & (norms > 0)].tolist()
+    return median_high(moved) if moved else 0.0

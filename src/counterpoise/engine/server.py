@@ -86,7 +86,7 @@ class Server:
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         left_out = dict(excluded or {})
-        cohort, refused, claims = admit(cohort, self.limits)
+        cohort, refused, claims = admit(cohort, self.limits, world.local)
         streak = self.streak.after(claims, refused)
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)

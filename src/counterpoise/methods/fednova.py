@@ -48,8 +48,9 @@ def fednova(
 def normalised_mean(mu: float) -> Part:
     """``tau sum_i p_i d_i / |a_i|_1`` (eq. 6).
 
-    ``|a_i|_1`` follows from the steps and the optimiser (sec. 4): K for plain SGD,
-    ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
+    ``|a_i|_1`` follows from the optimiser and the steps (sec. 4), which are those that the server asked for: a client
+    that could name its own would scale the whole round, or itself. One that stopped early counts as if it had not.
+    ``|a_i|_1`` is K for plain SGD, ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
     """
 
     def reaches(world: World, steps: Tensor) -> Tensor:
@@ -62,7 +63,8 @@ def normalised_mean(mu: float) -> Part:
     def apply(round: Round) -> Round:
         assert round.weights is not None
         shares = round.weights / round.weights.sum()
-        reach = reaches(round.world, round.cohort.steps.to(shares.dtype))
+        asked = round.world.local.asked(round.cohort.ids, round.cohort.examples)
+        reach = reaches(round.world, asked.to(shares.dtype))
         factors = (shares * reach).sum() * shares / reach
         combined = factors.to(round.model.dtype) @ round.cohort.updates
         return round.noting(normaliser=reach).but(weights=factors, combined=combined)

@@ -6,7 +6,7 @@ Processing 70, 2022, eq. 4-6 and Algorithm 2 (the smoothed Weiszfeld algorithm).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round
 from counterpoise.methods.registry import METHODS
-from counterpoise.parts import by_data, server_step, square_distances
+from counterpoise.parts import by_data, server_step, square_distances, uniform
 from counterpoise.registry import Option, Paper
 
 __all__ = ["geometric_median", "rfa"]
@@ -22,17 +22,25 @@ __all__ = ["geometric_median", "rfa"]
 PAPER = Paper("Robust Aggregation for Federated Learning", "Pillutla, Kakade, Harchaoui", 2022, "arXiv:1912.13445")
 
 
+Weights = Literal["uniform", "data"]
+
+
 @METHODS.register("rfa", group="robustness", paper=PAPER)
 def rfa(
     tolerance: Annotated[float, Option("how far the objective may be over the best, as a share of it", above=0)] = 1e-6,
     iterations: Annotated[int, Option("the most iterations", low=1)] = 10_000,
+    weights: Annotated[
+        Weights, Option("clients count alike, or by the data they claim as in the paper: one claim can then take over")
+    ] = "uniform",
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
-    """The geometric median of the updates, weighted by data.
+    """The geometric median of the updates.
 
-    ``w <- w + lr argmin_z sum_i (n_i/n) |z - d_i|`` (eq. 4). Bears up to half of the weight being arbitrary.
+    ``w <- w + lr argmin_z sum_i p_i |z - d_i|`` (eq. 4), with ``p_i = 1/|S|``, or ``n_i/n`` as in the paper. Bears up to
+    half of the weight being arbitrary: half of the clients, or half of the data they claim.
     """
-    return Method("rfa", weigh=(by_data(),), combine=(median_point(tolerance, iterations),), update=(server_step(lr),))
+    weigh = uniform() if weights == "uniform" else by_data()
+    return Method("rfa", weigh=(weigh,), combine=(median_point(tolerance, iterations),), update=(server_step(lr),))
 
 
 def median_point(tolerance: float, iterations: int) -> Part:

@@ -92,7 +92,7 @@ class EvaluationConfig(_Table):
 
 
 class LimitsConfig(_Table):
-    norm_ratio: float = 1000.0
+    norm_ratio: float = 50.0
     max_examples: int = 2**53
 
 
