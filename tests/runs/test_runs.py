@@ -23,6 +23,7 @@ from counterpoise.methods import METHODS
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.collection import read_run
 from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.folder import Folder
 
 
 def federation(**settings: Any) -> cp.Federation:
@@ -356,6 +357,19 @@ def test_a_run_kept_as_finished_that_trained_nothing_reads_as_failed(tmp_path: P
     index = tmp_path / "run/checkpoint/checkpoint.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"status": "finished"}))
     assert read_run(tmp_path / "run").status == "failed"
+
+
+def test_a_run_kept_before_its_method_had_an_option_goes_on_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    weighted = {"method": METHODS.make("rfa", weights="data"), "federation": federation()}
+    cp.simulate(**weighted, out=path, on_round=lambda record: record.round == 1, **SETTINGS)
+    text = (path / "config.toml").read_text()
+    assert text.count('weights = "data"\n') == 1
+    (path / "config.toml").write_text(text.replace('weights = "data"\n', ""))
+    index = path / "checkpoint/checkpoint.json"
+    bound = {"run": Folder.open(path).checkpoint.fingerprint}
+    index.write_text(json.dumps(json.loads(index.read_text()) | bound))
+    assert torch.equal(weights(cp.resume(path)), weights(cp.simulate(**weighted, **SETTINGS)))
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

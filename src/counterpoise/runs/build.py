@@ -27,7 +27,7 @@ from counterpoise.registry import Registry, flatten
 from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.setup import Model, Setup
 
-__all__ = ["check_same", "describe", "setup"]
+__all__ = ["check_same", "describe", "setup", "whole"]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -132,9 +132,26 @@ def _give(name: str) -> CounterpoiseError:
 # ---------------------------------------------------------------- objects to configuration
 
 
+_BEFORE: dict[str, dict[str, Any]] = {"rfa": {"weights": "data"}}
+"""What a method did before it had an option, where that is not the option's default."""
+
+
+def whole(kept: Config) -> Config:
+    """A kept configuration with the options that its method has got since the run was made.
+
+    The folder itself keeps the one it has, which its checkpoint is bound to.
+    """
+    name = kept.method["name"]
+    if name == OWN:
+        return kept
+    was = _BEFORE.get(str(name).rpartition(":")[2], {})
+    now = _make(METHODS, {**was, **kept.method}).spec.plain()
+    return kept.model_copy(update={"method": {**now, **kept.method}})
+
+
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to go on with objects that are not those the run was made with."""
-    before, now = flatten(kept.plain()), flatten(made.plain())
+    before, now = flatten(whole(kept).plain()), flatten(made.plain())
     # The engine's last: much of it follows from the rest.
     for key in sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key)):
         if key != "rounds" and before.get(key) != now.get(key):

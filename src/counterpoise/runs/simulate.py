@@ -149,13 +149,13 @@ def resume(
     loss, and so on; as far as it has a fingerprint it is checked. The model is, bit for bit, that of
     a run which was never stopped.
     """
-    from counterpoise.runs.build import check_same, describe, setup
+    from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder
 
     loggers = resolve(log)
     kept = Folder.open(Path(folder))
     made = setup(
-        kept.config,
+        whole(kept.config),
         method=method,
         federation=federation,
         model=model,
