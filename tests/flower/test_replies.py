@@ -118,7 +118,7 @@ MALFORMED = {
     ),
     "very long": (
         records(arrays((1e9, 0.0, 0.0))),
-        "its update is over 1000 times as long as the cohort's median",
+        "its update is over 50 times as long as the cohort's median",
     ),
     "no array": (records(arrays() | {"update": raw(b"nonsense")}), "update is not an array in NumPy's format"),
     "cut short": (
