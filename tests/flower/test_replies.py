@@ -207,7 +207,7 @@ def test_a_reply_counts_for_the_message_it_answers_whoever_it_says_it_is_from(vi
 def test_claims_that_are_all_zero_skip_the_round():
     nothing = [reply(records(arrays(examples=0)), node) for node in range(100, 104)]
     outcome, model = received(nothing)
-    assert outcome.skipped == "no client could be heard"
+    assert outcome.skipped == "no reply could be used: 4 of 4 because it claims no data"
     assert set(outcome.excluded.values()) == {"it claims no data"}
     assert model.tolist() == [0.0, 0.0, 0.0]
 
