@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -24,12 +24,25 @@ class Layout:
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    output: int | None = None
+    """The number of the layer nearest to the model's output, if a trial has shown it."""
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
         """The layout of a module; a tied parameter is counted once, frozen ones not at all."""
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         return cls(tuple(n for n, _ in trainable), tuple(tuple(p.shape) for _, p in trainable))
+
+    def ending(self, name: str | None) -> Layout:
+        """This layout with the layer of a parameter as the one nearest to the output."""
+        return self if name is None else replace(self, output=self._numbers[self.names.index(name)])
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        """The number of each parameter's layer."""
+        owners = [name.rpartition(".")[0] for name in self.names]
+        order = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
+        return [order[owner] for owner in owners]
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -43,9 +56,12 @@ class Layout:
     @cached_property
     def layers(self) -> Tensor:
         """For each of the D places, the number of its layer: the module that owns the parameter."""
-        owners = [name.rpartition(".")[0] for name in self.names]
-        numbers = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
-        return torch.repeat_interleave(torch.tensor([numbers[o] for o in owners]), torch.tensor(self.sizes))
+        return torch.repeat_interleave(torch.tensor(self._numbers), torch.tensor(self.sizes))
+
+    @cached_property
+    def last(self) -> Tensor:
+        """For each of the D places, whether it is in the last layer: the one nearest to the output, or else registered last."""
+        return self.layers == (self.layers.max() if self.output is None else self.output)
 
     def flatten(self, tensors: Iterable[Tensor]) -> Tensor:
         return torch.cat([tensor.reshape(-1) for tensor in tensors])

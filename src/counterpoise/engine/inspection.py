@@ -33,6 +33,8 @@ class Traits:
     """It draws random numbers that `Keyed` replaces."""
     unkeyed: bool
     """It draws others too: these repeat for a fixed backend and chunk only."""
+    output: str | None = None
+    """The trainable parameter nearest to the output; None if no path leads there."""
 
 
 def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
@@ -77,7 +79,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output of shape "
                     f"{tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
                 )
-    return Traits(keyed, unkeyed)
+    return Traits(keyed, unkeyed, _nearest(trial, inputs))
 
 
 def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
@@ -96,6 +98,25 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
                 "Replace the module that keeps it by one without state."
             )
     return mode.calls > 0, unkeyed
+
+
+def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
+    """The name of the trainable parameter fewest operations away from the output, whatever the order of registration.
+
+    A module that the model does not use has no path to the output. Of several equally near, the one registered last.
+    """
+    names = {id(p): name for name, p in trial.named_parameters() if p.requires_grad}
+    with torch.enable_grad():
+        node = trial(inputs).grad_fn
+    level, seen = [node], {node}
+    while level:
+        found = [names.get(id(getattr(at, "variable", None))) for at in level]
+        if any(found):
+            return max((name for name in found if name), key=[*names.values()].index)
+        ahead = [onward for at in level if at is not None for onward, _ in at.next_functions]
+        level = [onward for onward in dict.fromkeys(ahead) if onward is not None and onward not in seen]
+        seen.update(level)
+    return None
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:

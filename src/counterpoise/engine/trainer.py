@@ -98,6 +98,7 @@ class Trainer:
                 raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
         scores = {"loss": loss, **metrics}
         self.traits = inspect_model(model, federation, scores)
+        self.layout = self.layout.ending(self.traits.output)
         self.program = Program(method, local, loss, by_autograd)
         sizes, steps = _work(federation, local)
         batch = max(1, min(local.batch, int(sizes.max())))
