@@ -159,6 +159,7 @@ class Cohort:
 
 
 Action = Literal["accepted", "corrected", "warned", "excluded"]
+"""A claim stands; another count takes its place; it is found false and nothing changes; its client is left out."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ class Verdict:
     """The count that the evidence speaks for; None where there is none."""
     low: float | None
     high: float | None
-    """The interval of counts that would look the same: ``low < n <= high``."""
+    """The interval of counts that would look the same to the evidence that decided: ``low < n <= high``."""
     z: float | None
     """How far the claim lies above what the evidence speaks for, in standard deviations."""
     action: Action
@@ -238,6 +239,8 @@ class Round:
     """Named numbers of the round as a whole, for the run's record (the iterations a rule took)."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     """What a trust part decided of each client's claim, for the run's record."""
+    by_counts: bool = True
+    """Whether some part of the method says that its turn depends on the counts that clients claim."""
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""
@@ -295,6 +298,8 @@ class Part:
     """What of the server state is sent to every client."""
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
+    by_counts: bool = False
+    """Whether ``apply`` depends on `Cohort.examples`. Where no part does, a verdict on a count corrects nothing and says so."""
 
     check: Callable[[World], None] | None = None
     """Raise an error, before the first round, where the part cannot do its work."""

@@ -91,7 +91,8 @@ class Server:
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
         left_out |= refused
-        outcome = self._take(Round(cohort, self.model, world), claims, left_out)
+        weighed = any(part.by_counts for part in self.method.parts)
+        outcome = self._take(Round(cohort, self.model, world, by_counts=weighed), claims, left_out)
         self.streak = streak
         return outcome
 

@@ -170,7 +170,14 @@ def consensus(gamma: float, alpha: float, window: int, score: Score, reliability
         if reliability == "validation":
             _ = world.probe_targets  # raises where there is no probe set
 
-    return Part("consensus", reads=("direction",), client_record=client_record, apply=apply, check=check)
+    return Part(
+        "consensus",
+        reads=("direction",),
+        client_record=client_record,
+        apply=apply,
+        by_counts=score != "author",
+        check=check,
+    )
 
 
 def recent_variance(values: Tensor, seen: Tensor) -> Tensor:
@@ -198,4 +205,5 @@ def direction(beta: float, eta: float, momentum: Momentum, sent: bool) -> Part:
         server_state=lambda start: {"v": torch.zeros_like(start)},
         broadcast=(lambda state: {"v": state["v"]}) if sent else None,  # only the regulariser reads it there
         apply=apply,
+        by_counts=momentum == "data",
     )

@@ -117,5 +117,6 @@ def control_variates(option: Variate, weights: Weights) -> Part:
         finish=finish,
         broadcast=lambda state: {"c": state["c"]},
         apply=by_heads if heads else by_counts,
+        by_counts=not heads,
         check=check,
     )

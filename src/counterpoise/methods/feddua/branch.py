@@ -46,20 +46,29 @@ def factor(phi: Tensor, own: Tensor, batch: int) -> Tensor:
 
 
 def learn(
-    phi: Tensor, own: Tensor, rho: Tensor, n: Tensor, batch: int, rate: float, steps: int, learnable: bool
+    phi: Tensor,
+    own: Tensor,
+    rho: Tensor,
+    n: Tensor,
+    batch: int,
+    rate: float,
+    steps: int,
+    learnable: bool,
+    printed: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Steps of eq. 9-11 on the branch, and on the embedding where it is `learnable`; returns both.
+    """Steps of eq. 9-11 on the branch, and on the embedding if it is `learnable`; returns both.
 
-    Eq. 8 is taken relative to n, ``1/2 (rho / (alpha n) - 1)^2``: the printed one times 1 / n^2, a rate for each client
-    without which no rate fits counts of 10 and of 10,000. Steps are at most 1 long before the rate.
+    Unless eq. 8 is to be as `printed`, it is taken relative to n: ``1/2 (rho / (alpha n) - 1)^2``, the printed one over n^2.
+    Its slope does not grow with the count, so that one rate fits counts of 10 and of 10,000. A step is at most 1 long
+    before the rate either way: the printed slope is so steep that all its steps are, until a factor fits.
     """
     inner, bias, outer, last = LAYOUT.unflatten(phi)
-    goal = rho * batch / n
+    goal, size = rho * batch / n, n.square() if printed else torch.ones_like(n)
     for _ in range(steps):
         hidden = torch.tanh(inner @ own + bias)
         ratio = goal * torch.exp(-(outer @ hidden + last))  # rho / (alpha n)
         ratio = ratio.clamp(max=_FURTHEST)
-        by_output = (ratio - 1) * -ratio  # eq. 9 over n^2, by log alpha: alpha is an exponential
+        by_output = size * (ratio - 1) * -ratio  # eq. 9 by log alpha, as alpha is an exponential; or that over n^2
         back = by_output * outer * (1 - hidden.square())
         by_own = back @ inner if learnable else own.new_zeros(1)
         # The slope's squared length, by its products: cheaper than to lay it out.

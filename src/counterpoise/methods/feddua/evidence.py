@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -10,21 +9,18 @@ from torch import Tensor
 
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Tensors, World
+from counterpoise.methods.feddua.prior import Prior, expected
 from counterpoise.parts.geometry import cosines
-from counterpoise.parts.robust import line, regression, spread
+from counterpoise.parts.robust import regression, spread
 
 __all__ = [
     "Points",
     "Stream",
     "consistency",
     "displacement",
-    "expected",
     "factors",
-    "linear",
     "measure",
-    "prior_line",
     "report",
-    "solved",
 ]
 
 _FAR = 2.3
@@ -37,9 +33,6 @@ learned."""
 _TURNED = 0.3
 """The same of reports under momentum 1, and less in proportion: rho then depends on how gradients turn, most of all where
 steps are few and nearly cancel. With .2, digits had honest clients excluded; claims of three times are 3.7 of .3."""
-
-_PARTS = 16
-"""Parts of an interval that are looked at together: a bisection takes four times as many turns."""
 
 
 class Points(NamedTuple):
@@ -78,7 +71,7 @@ def measure(cohort: Cohort, world: World, reports: Tensors, by_branch: bool, hea
     What cannot be (a gradient of 0 that moved a model) is kept as a very small number, or a lie would be no evidence.
     """
     local, updates = world.local, cohort.updates
-    ends = (world.layout.layers == world.layout.layers.max()).to(updates.device)
+    ends = world.layout.last.to(updates.device)
     lengths, last = (torch.linalg.vector_norm(some, dim=1, dtype=torch.float64) for some in (updates, updates[:, ends]))
     # The mean of directions: a mean of updates would be the longest one's.
     middle = (heard.to(lengths) / lengths.clamp(min=1e-30)).to(updates) @ updates
@@ -101,45 +94,11 @@ def factors(reports: Tensors) -> Tensor:
     return _log(reports["alphas"].double()).mean(1)
 
 
-def expected(n: Tensor, local: Local) -> Tensor:
-    """log alpha at a count if all gradients were equal: ``|a|_1 / (E n)``, |a|_1 the reach of E ceil(n / B) steps.
-
-    For plain SGD it is ``ceil(n / B) / n``; momentum makes the first steps shorter. What is left for the fit is small.
-    """
-    steps = local.passes * torch.ceil(n.exp() / local.batch - 1e-9)
-    return (_reach(steps, local) / local.passes).log() - n
-
-
-def prior_line(points: Points, local: Local) -> tuple[Tensor, Tensor]:
-    """``log alpha = expected + a + b log n`` of the majority; for SGD b within .3."""
-    known = points.alpha.isfinite()
-    most = 0.3 if linear(local) else 0.9
-    return line(points.n[known], (points.alpha - expected(points.n, local))[known], -most, most)
-
-
-def solved(rho: Tensor, prior: tuple[Tensor, Tensor], local: Local) -> Tensor:
-    """log n of which the prior expects this rho, by ever smaller intervals. A count takes ``n / B + 1/2`` steps on the average."""
-    a, b = prior
-    low, wide = torch.zeros_like(rho), 60.0
-    grid = torch.linspace(0, 1, _PARTS + 1, dtype=rho.dtype)[1:]
-    for _ in range(14):
-        x = low[:, None] + wide * grid
-        steps = local.passes * (x.exp() / local.batch + 0.5)
-        # Below a batch the steps do not tell counts apart, and a falling line must not seem to.
-        found = (_reach(steps, local) / local.passes).log() + a + b * x.clamp(min=math.log(local.batch))
-        wide /= _PARTS
-        low = low + wide * (found < rho[:, None]).sum(1).clamp(max=_PARTS - 1)
-    return torch.where(rho.isfinite(), low + wide, torch.nan)
-
-
-def report(
-    pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], local: Local, witnesses: Tensor | None = None
-) -> Stream:
+def report(pooled: Points, mine: Points, prior: Prior, local: Local, witnesses: Tensor | None = None) -> Stream:
     """The factor against the prior's. `witnesses` are errors known to be honest, beside those of the clients."""
-    a, b = prior
 
     def error(points: Points) -> Tensor:
-        return expected(points.n, local) + a + b * points.n - points.alpha
+        return expected(points.n, local) + prior(points.n) - points.alpha
 
     errors = error(pooled) if witnesses is None else torch.cat([error(pooled), witnesses])
     return Stream(error(mine), spread(_known(errors)), _floor(mine, local, _turning(local)))
@@ -169,15 +128,6 @@ def displacement(pooled: Points, mine: Points, local: Local) -> Stream:
     c = regression(features(pooled)[there].clamp(-_FAR, _FAR), pooled.size[there].clamp(-_FAR, _FAR), usual)
     errors = pooled.size - features(pooled) @ c
     return Stream(mine.size - features(mine) @ c, spread(errors[there]), _floor(mine, local))
-
-
-def linear(local: Local) -> bool:
-    """Whether a step is linear in the gradients, so that the length of an update tells the number of steps."""
-    return local.optimizer.reach is not None
-
-
-def _reach(steps: Tensor, local: Local) -> Tensor:
-    return steps if local.optimizer.reach is None else local.optimizer.reach(steps)
 
 
 def _floor(points: Points, local: Local, least: float = _LEAST) -> Tensor:

@@ -5,13 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["BRANCH_STEPS", "LADDER", "REMEMBERED", "Embedding", "Estimate", "Evidence", "Factor", "Options", "Prior"]
+__all__ = [
+    "BRANCH_STEPS",
+    "LADDER",
+    "REMEMBERED",
+    "Embedding",
+    "Estimate",
+    "Evidence",
+    "Factor",
+    "Loss",
+    "Options",
+    "Prior",
+]
 
 Factor = Literal["branch", "direct"]
-Prior = Literal["proxy", "cohort"]
+Prior = Literal["proxy", "network", "cohort"]
 Evidence = Literal["report", "displacement", "both"]
 Estimate = Literal["prior", "report"]
 Embedding = Literal["fixed", "learnable"]
+Loss = Literal["relative", "printed"]
 
 REMEMBERED = 128
 """Points of recent rounds that the fits use beside the cohort's own."""
@@ -34,6 +46,7 @@ class Options:
     patience: int
     embedding: Embedding
     rate: float
+    loss: Loss = "relative"
 
     @property
     def branch(self) -> bool:
@@ -42,7 +55,7 @@ class Options:
     @property
     def rehearses(self) -> bool:
         """Whether the server trains on its proxy set."""
-        return self.prior == "proxy" and "report" in self.kinds
+        return self.prior != "cohort" and "report" in self.kinds
 
     @property
     def witnessed(self) -> bool:

@@ -21,7 +21,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Method, Part, Reply, Step, World
 from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.evidence import Points, linear
+from counterpoise.methods.feddua.evidence import Points
 from counterpoise.methods.feddua.options import (
     BRANCH_STEPS,
     LADDER,
@@ -30,9 +30,11 @@ from counterpoise.methods.feddua.options import (
     Estimate,
     Evidence,
     Factor,
+    Loss,
     Options,
     Prior,
 )
+from counterpoise.methods.feddua.prior import NETWORK, linear
 from counterpoise.methods.feddua.verdicts import judged
 from counterpoise.methods.registry import METHODS
 from counterpoise.registry import Option, Paper
@@ -54,7 +56,9 @@ def feddua(
     ] = "branch",
     prior: Annotated[
         Prior,
-        Option("where honest factors are known from: the server's training on its proxy set, or the cohort's majority"),
+        Option(
+            "where honest factors are known from: the server's training on its proxy set, fitted by a line or by a small network, or the cohort's majority"
+        ),
     ] = "cohort",
     evidence: Annotated[
         Evidence, Option("what a claim is held against: the client's report, the update it sent, or both")
@@ -68,28 +72,37 @@ def feddua(
     embedding: Annotated[Embedding, Option("whether the branch's embedding of a client is learned with it")] = "fixed",
     branch_rate: Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)] = 0.1,
     paper: Annotated[
-        bool, Option("the paper's own combination: branch, proxy, report, estimate by report, no memory")
+        bool,
+        Option(
+            "the paper's own combination: branch with the printed loss, network, report, estimate by report, no memory"
+        ),
     ] = False,
+    branch_loss: Annotated[Loss, Option("eq. 8 relative to the count, or as printed")] = "relative",
 ) -> Method:
     """Checks the data counts that clients claim, in front of any method; alone, of fedavg.
 
     ``alpha_i = |w_i - w| / (eta |g_bar_i| n_i)`` (eq. 12) is held against what it is for honest clients of that size. A
-    claim outside is replaced by an estimate, its client warned and, if it goes on, excluded.
+    claim above it is replaced by an estimate, its client warned and, if it goes on, excluded until it has claimed what
+    fits ten times in a row.
     """
     assert isinstance(method, Method)  # the registry has made one of a name
     if paper:
         for what, asked, usual, printed in (
             ("factor", factor, "branch", "branch"),
-            ("prior", prior, "cohort", "proxy"),
+            ("prior", prior, "cohort", "network"),
             ("evidence", evidence, "both", "report"),
             ("estimate", estimate, "prior", "report"),
+            ("branch_loss", branch_loss, "relative", "printed"),
         ):
             if asked not in (usual, printed):
                 raise CounterpoiseError(
                     f"feddua: paper means {what} {printed!r}, not {asked!r}; leave one of the two out."
                 )
-        factor, prior, evidence, memory, estimate = "branch", "proxy", "report", False, "report"
-    options = Options(factor, prior, evidence, memory, estimate, threshold, patience, embedding, branch_rate)
+        factor, prior, evidence, memory, estimate = "branch", "network", "report", False, "report"
+        branch_loss = "printed"
+    options = Options(
+        factor, prior, evidence, memory, estimate, threshold, patience, embedding, branch_rate, branch_loss
+    )
     around = sum(part.name.startswith("counts") for part in method.trust)
     return method.adding(f"feddua:{method.name}", trust=counts(options, f"counts-{around + 1}" if around else "counts"))
 
@@ -128,7 +141,8 @@ def counts(options: Options, name: str = "counts") -> Part:
         alpha = rho / n
         if options.branch:
             phi, own, batch = memo["branch"], memo["embedding"], client.local.batch
-            phi, own = branch.learn(phi, own, rho, n, batch, options.rate, BRANCH_STEPS, learnable)
+            printed = options.loss == "printed"
+            phi, own = branch.learn(phi, own, rho, n, batch, options.rate, BRANCH_STEPS, learnable, printed)
             memo |= {"branch": phi, "embedding": own}
             alpha = branch.factor(phi, own, batch)
         here = torch.arange(client.local.passes, device=w.device) == memo["pass"]
@@ -152,6 +166,8 @@ def counts(options: Options, name: str = "counts") -> Part:
             "ids": start.new_full((REMEMBERED,), -1, dtype=torch.int64),
             "line": start.new_full((2,), torch.inf, dtype=torch.float64),
         }
+        if options.rehearses and options.prior == "network":
+            state["network"] = start.new_full((NETWORK.size,), torch.inf, dtype=torch.float64)
         if options.witnessed:
             state["witnesses"] = start.new_full((LADDER,), torch.inf, dtype=torch.float64)
         return state | ({"branch": branch.first_branch(start)} if options.branch else {})
@@ -169,7 +185,7 @@ def counts(options: Options, name: str = "counts") -> Part:
             )
         if options.rehearses and world.proxy_size < 2 * world.local.batch:
             raise CounterpoiseError(
-                f"feddua with prior='proxy' needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
+                f"feddua with prior={options.prior!r} needs a proxy set of at least {2 * world.local.batch} samples (two batches) on "
                 f"the server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
                 "1000), or choose prior='cohort' without paper."
             )

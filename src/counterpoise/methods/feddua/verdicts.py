@@ -4,95 +4,71 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from counterpoise.method import Action, Round, Tensors, Verdict, World
+from counterpoise.local import Local
+from counterpoise.method import Round, Tensors, World
 from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.evidence import (
-    Points,
-    Stream,
-    consistency,
-    displacement,
-    factors,
-    linear,
-    measure,
-    prior_line,
-    report,
-    solved,
-)
+from counterpoise.methods.feddua.evidence import Points, Stream, consistency, displacement, factors, measure, report
 from counterpoise.methods.feddua.options import BRANCH_STEPS, LADDER, REMEMBERED, Options
-from counterpoise.methods.feddua.sequential import weigh_up
+from counterpoise.methods.feddua.prior import Line, Network, Prior, fit_line, fit_network, linear, solved
+from counterpoise.methods.feddua.record import FEWEST, Counts, Finding, verdicts
+from counterpoise.methods.feddua.sequential import Weighed, forgiven, weigh_up
 
 __all__ = ["averaged", "believed", "judged", "rehearsed"]
 
-_FEWEST = 5
-"""Clients that must have been seen before a claim is judged."""
 _REHEARSE_EVERY = 10
 """Rounds after which the server trains on its proxy set again."""
+
+
+class _Known(NamedTuple):
+    """What claims are held against."""
+
+    pooled: Points
+    """Points of recent rounds and this one's, but of those excluded."""
+    drifts: Tensor
+    many: bool
+    """Whether enough clients were seen to be a measure of one another."""
 
 
 def judged(round: Round, options: Options, name: str) -> Round:
     """The round with verdicts, with the counts that follow from them, without those excluded."""
     cohort, world, device = round.cohort, round.world, round.cohort.updates.device
     state, records, reports = (_on("cpu", tensors) for tensors in (round.state, round.records, round.reports))
-    local, columns = world.local, len(Points._fields)
-    barred = (records["warnings"] > options.patience) & linear(local)
-    # What is known: the points of recent rounds and this one's, but of those already excluded.
-    ids = torch.tensor(cohort.ids)
-    kept = state["ids"] >= 0
-    recent = state["recent"][kept]
+    local, ids = world.local, torch.tensor(cohort.ids)
+    barred = _excluded(records["warnings"], options, local)
     mine = measure(cohort, world, reports, options.branch, ~barred)
-    pooled = Points(
-        *(torch.cat([old, new[~barred]]) for old, new in zip(recent[:, :columns].unbind(1), mine, strict=True))
-    )
-    many = len(set(state["ids"][kept].tolist()) | set(ids[~barred].tolist())) >= _FEWEST
-    enough = many or options.witnessed
-    if options.rehearses:
-        if world.round % _REHEARSE_EVERY == 1 or not bool(state["line"].isfinite().all()):
-            line, errors = rehearsed(world, options, name)
-            state |= {"line": torch.stack(line)} | ({"witnesses": errors} if options.witnessed else {})
-        prior = counting = (state["line"][0], state["line"][1])
-    else:
-        prior = prior_line(pooled, local)
-        # A count follows from rho, whatever the branch has made of it.
-        counting = prior_line(pooled._replace(alpha=pooled.rho - pooled.n), local) if options.branch else prior
+    known = _known(state, mine, ids, barred)
+    if options.rehearses and (world.round % _REHEARSE_EVERY == 1 or not _rehearsed(state)):
+        state |= rehearsed(world, options, name)
+    prior, counting = _priors(state, known.pooled, options, local)
+    weighed = _weighed(mine, known, prior, state.get("witnesses"), records, options, local)
+    there = weighed.error.isfinite()
+    told = solved(mine.rho, counting, local)
+    finding = _found(weighed, mine, told, known.many, options, local)
 
-    # What speaks against each claim.
-    streams = [_stream(kind, pooled, mine, prior, state.get("witnesses"), world) for kind in options.kinds]
-    error, floor = torch.stack([s.error for s in streams], dim=1), torch.stack([s.floor for s in streams], dim=1)
-    total = torch.stack([s.spread for s in streams])
-    there = error.isfinite()
-    rounds = records["rounds"] + there if options.memory else torch.ones_like(records["rounds"])
-    weighed = weigh_up(error, total, floor, rounds, records["sums"], recent[:, columns:], options.threshold)
     # Too few clients are no measure of one another; the server's own training is one for reports.
-    usable = torch.tensor([many or kind == "report" for kind in options.kinds])
-    scores = torch.where(usable, weighed.z, 0)
-    # An overclaim that one kind of evidence shows stands, or a report forged past the claim would hide the others.
-    over = (scores > options.threshold).any(1, keepdim=True)
-    which = torch.where(over, scores, scores.abs()).argmax(1, keepdim=True)
-    z = scores.gather(1, which)[:, 0]
-    rejected = (z.abs() > options.threshold) & enough & ~barred
+    enough = known.many or options.witnessed
+    over = (finding.z > options.threshold) & (mine.n > 0) & enough
+    under = (finding.z < -options.threshold) & enough
+    fits = there.any(1) & ~over & ~under
+    records["warnings"] = forgiven(records["warnings"], over, fits & enough, options.patience)
+    records |= {"rounds": records["rounds"] + weighed.kept, "sums": weighed.sums} if options.memory else {}
+    excluded = _excluded(records["warnings"], options, local)
+    good = ~over & ~under & ~excluded
 
-    # What count it speaks for: this round's, or where only the rounds together tell, the average's.
-    told = mine.rho - factors(reports) if options.estimate == "report" else solved(mine.rho, counting, local)
-    by_update = torch.tensor([kind == "displacement" for kind in options.kinds])[which[:, 0]]
-    now = torch.where(by_update | ~told.isfinite(), mine.n - error.gather(1, which)[:, 0], told)
-    always = mine.n - weighed.average.gather(1, which)[:, 0]
-    blind = (z > options.threshold) & (now >= mine.n)
-    if options.estimate == "report":
-        blind &= by_update  # line 13 as printed believes the factor in question
-    estimated = torch.where(blind, always, now).exp().clamp(min=1)
     claimed = cohort.examples.cpu().double()
+    estimated, raising = finding.estimated, options.estimate == "report"
+    if raising:  # line 13 as printed, with the very factor in question
+        printed = (mine.rho - factors(reports)).exp().clamp(min=1)
+        estimated = torch.where(finding.by_update | ~printed.isfinite(), estimated, printed)
     verified = claimed
     if enough and linear(local):
-        verified = believed(claimed, estimated, z, rejected, there.any(1) & ~barred, options.estimate == "report")
-
-    records |= {"warnings": records["warnings"] + rejected}
-    records |= {"rounds": rounds, "sums": weighed.sums} if options.memory else {}
-    excluded = (records["warnings"] > options.patience) & linear(local)
-    good = ~rejected & ~excluded
+        heard = ~excluded
+        verified = believed(claimed, estimated, finding.z, (over | under) & heard, there.any(1) & heard, raising)
     if options.branch:
         state["branch"] = averaged(state["branch"], reports["branch"], verified * good, options, local.passes)
     rows = torch.cat([torch.stack(mine, dim=1), weighed.drift], dim=1)[good]
@@ -100,29 +76,108 @@ def judged(round: Round, options: Options, name: str) -> Round:
     state["recent"] = torch.cat([state["recent"], rows])[-REMEMBERED:]
     state["ids"] = torch.cat([state["ids"], ids[good]])[-REMEMBERED:]
 
-    wide = torch.where(by_update, 2 * torch.maximum(total, floor).gather(1, which)[:, 0], torch.nan)
-    table = torch.stack([claimed, verified, estimated, z, wide, records["warnings"]], dim=1).tolist()
-    verdicts: dict[int, Verdict] = {}
-    for client, row, was_rejected, is_excluded in zip(
-        cohort.ids, table, rejected.tolist(), excluded.tolist(), strict=True
-    ):
-        changed = row[0] != row[1]
-        action: Action = "corrected" if changed else "warned" if was_rejected else "accepted"
-        claim, _, guess, score, half, warnings = row
-        verdicts[client] = _verdict(
-            claim, guess, score, half, warnings, local.batch, "excluded" if is_excluded else action, enough
-        )
+    ours = verdicts(
+        cohort.ids,
+        finding._replace(over=over, under=under, excluded=excluded),
+        Counts(claimed, verified, estimated, records["warnings"]),
+        patience=options.patience,
+        enough=enough,
+        by_counts=round.by_counts,
+    )
     return round.noting(alpha=mine.alpha.exp().to(device)).but(
         cohort=replace(cohort, examples=verified.to(cohort.examples)),
         state=_on(device, state),
         records=_on(device, records),
-        verdicts=verdicts | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
-        excluded={client: verdict.reason for client, verdict in verdicts.items() if verdict.action == "excluded"},
+        verdicts=ours | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
+        excluded={client: verdict.reason for client, verdict in ours.items() if verdict.action == "excluded"},
     )
 
 
 def _on(device: torch.device | str, tensors: Tensors) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _excluded(warnings: Tensor, options: Options, local: Local) -> Tensor:
+    return (warnings.ceil() > options.patience) & linear(local)
+
+
+def _known(state: Tensors, mine: Points, ids: Tensor, barred: Tensor) -> _Known:
+    kept, columns = state["ids"] >= 0, len(Points._fields)
+    recent = state["recent"][kept]
+    old = recent[:, :columns].unbind(1)
+    pooled = Points(*(torch.cat([before, now[~barred]]) for before, now in zip(old, mine, strict=True)))
+    seen = set(state["ids"][kept].tolist()) | set(ids[~barred].tolist())
+    return _Known(pooled, recent[:, columns:], len(seen) >= FEWEST)
+
+
+# ---------------------------------------------------------------- what speaks against each claim
+
+
+def _rehearsed(state: Tensors) -> bool:
+    return all(bool(state[name].isfinite().all()) for name in ("line", "network") if name in state)
+
+
+def _priors(state: Tensors, pooled: Points, options: Options, local: Local) -> tuple[Prior, Prior]:
+    """What factors are held against, and what counts are solved from."""
+    if options.rehearses:
+        ours: Prior = Line(*state["line"].unbind())
+        if options.prior == "network":
+            ours = Network(state["network"])
+        return ours, ours
+    prior = fit_line(pooled.n, pooled.alpha, local)
+    # A count follows from rho, whatever the branch has made of it.
+    return prior, fit_line(pooled.n, pooled.rho - pooled.n, local) if options.branch else prior
+
+
+def _weighed(
+    mine: Points,
+    known: _Known,
+    prior: Prior,
+    witnesses: Tensor | None,
+    records: Tensors,
+    options: Options,
+    local: Local,
+) -> Weighed:
+    def stream(kind: str) -> Stream:
+        if kind == "report":
+            return report(known.pooled, mine, prior, local, witnesses)
+        return (consistency if kind == "consistency" else displacement)(known.pooled, mine, local)
+
+    streams = [stream(kind) for kind in options.kinds]
+    error, floor = torch.stack([s.error for s in streams], dim=1), torch.stack([s.floor for s in streams], dim=1)
+    total = torch.stack([s.spread for s in streams])
+    rounds = records["rounds"] + 1 if options.memory else torch.ones_like(records["rounds"])
+    return weigh_up(error, total, floor, rounds, records["sums"], known.drifts, options.threshold)
+
+
+def _found(weighed: Weighed, mine: Points, told: Tensor, many: bool, options: Options, local: Local) -> Finding:
+    """The kind of evidence that decides about each client's claim, and the counts that it speaks for.
+
+    An over-claim that one kind shows stands, or a report forged past the claim would hide the others.
+    """
+    usable = torch.tensor([many or kind == "report" for kind in options.kinds])
+    scores = torch.where(usable, weighed.z, 0)
+    over = (scores > options.threshold).any(1, keepdim=True)
+    which = torch.where(over, scores, scores.abs()).argmax(1, keepdim=True)
+    z, error, scale, by_memory = (
+        t.gather(1, which)[:, 0] for t in (scores, weighed.error, weighed.scale, weighed.by_memory)
+    )
+    by_update = torch.tensor([kind == "displacement" for kind in options.kinds])[which[:, 0]]
+    # The counts that evidence of this size lets stand, and no others.
+    own, wide = mine.n - error, options.threshold * scale
+    low, high = (own - wide).exp(), (own + wide).exp()
+    # A report tells steps, so counts of as many steps look the same. It does not where the factor speaks and not rho.
+    steps = torch.ceil(told.exp() / local.batch - 1e-9).clamp(min=1)
+    least, most, claim = (steps - 1) * local.batch, steps * local.batch, mine.n.exp()
+    beside = torch.where(z > options.threshold, claim > most + 1e-6, (z >= -options.threshold) | (claim < least + 1e-6))
+    by_steps = ~by_update & ~by_memory & told.isfinite() & beside
+    estimated = torch.where(by_steps, told, own).exp().clamp(min=1)
+    low, high = torch.where(by_steps, least, low), torch.where(by_steps, most, high)
+    none = torch.zeros_like(by_memory)
+    return Finding(z, estimated, low, high.clamp(min=1), by_update, by_memory, none, none, none)
+
+
+# ---------------------------------------------------------------- what follows
 
 
 def believed(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, known: Tensor, raising: bool) -> Tensor:
@@ -151,54 +206,22 @@ def averaged(phi: Tensor, sent: Tensor, counts: Tensor, options: Options, passes
     return phi + mean
 
 
-def rehearsed(world: World, options: Options, name: str) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """The prior's line from the server's own training at a ladder of sizes, from the present model (section IV-B).
+def rehearsed(world: World, options: Options, name: str) -> dict[str, Tensor]:
+    """The prior from the server's own training at a ladder of sizes, from the present model (section IV-B).
 
     And how far each of them lies off it: they are honest, however few the clients are.
     """
-    batch, most = world.local.batch, world.proxy_size
+    batch, most, local = world.local.batch, world.proxy_size, world.local
     sizes = torch.logspace(math.log10(batch), math.log10(most), LADDER).round().long().clamp(1, most).tolist()
     cohort = world.rehearse(sizes)
     everyone = torch.ones(len(cohort), dtype=torch.bool)
     points = measure(cohort, world, _on("cpu", cohort.reports[name]), options.branch, everyone)
-    line = prior_line(points, world.local)
-    errors = report(points, points, line, world.local).error
-    return line, torch.where(errors.isfinite(), errors, torch.inf)
-
-
-def _stream(
-    kind: str, pooled: Points, mine: Points, prior: tuple[Tensor, Tensor], witnesses: Tensor | None, world: World
-) -> Stream:
-    if kind == "report":
-        return report(pooled, mine, prior, world.local, witnesses)
-    return (consistency if kind == "consistency" else displacement)(pooled, mine, world.local)
-
-
-def _verdict(
-    claimed: float,
-    estimated: float,
-    z: float,
-    wide: float,
-    warnings: float,
-    batch: int,
-    action: Action,
-    enough: bool,
-) -> Verdict:
-    """The row of the record; `wide` is the half interval in log n of a count seen in the update, NaN for a reported one."""
-    reason, by_update = "", not math.isnan(wide)
-    if not enough:
-        reason = f"fewer than {_FEWEST} clients have been seen"
-    elif action == "excluded":
-        reason = f"it was warned {warnings:.0f} times of its claims"
-    elif not math.isfinite(estimated):
-        reason = "it did not move"
-    elif action != "accepted":
-        what = "the update it sent" if by_update else "what it reports of its training"
-        reason = f"it claims {claimed:g} samples; {what} speaks for {estimated:.3g}"
-    if not math.isfinite(estimated):
-        return Verdict(claimed, None, None, None, None, action, reason)
-    steps = max(math.ceil(round(estimated, 6) / batch), 1)
-    low, high = float((steps - 1) * batch), float(steps * batch)
-    if by_update:
-        low, high = estimated * math.exp(-wide), estimated * math.exp(wide)
-    return Verdict(claimed, estimated, low, high, z if enough else None, action, reason)
+    prior: Prior = (line := fit_line(points.n, points.alpha, local))
+    found = {"line": torch.stack(line)}
+    if options.prior == "network":
+        prior = network = fit_network(points.n, points.alpha, local, world.key)
+        found["network"] = network.weights
+    if options.witnessed:
+        errors = report(points, points, prior, local).error
+        found["witnesses"] = torch.where(errors.isfinite(), errors, torch.inf)
+    return found
