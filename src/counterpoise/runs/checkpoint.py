@@ -90,9 +90,9 @@ class Checkpoint:
         state = self._read(self._state(int(index["round"])), index["state"], device)
         server = simulation.server
         fresh = {"model": server.model} | {f"{p}/{n}": t for p, named in server.state.items() for n, t in named.items()}
-        # The version that wrote it may have kept more of a part, or less: what is new begins as in a new run.
-        state = {"model": state["model"]} | {name: state.get(name, own) for name, own in fresh.items()}
-        if any((t.shape, t.dtype) != (state[name].shape, state[name].dtype) for name, t in fresh.items()):
+        # An earlier version's method may have kept more than today's does, or less of what is infinite until it is known.
+        state = {name: own for name, own in fresh.items() if not bool(own.isfinite().any())} | state
+        if any(k not in state or (t.shape, t.dtype) != (state[k].shape, state[k].dtype) for k, t in fresh.items()):
             raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
         server.model = state["model"]
         server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
