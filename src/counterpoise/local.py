@@ -172,7 +172,8 @@ class Local:
     """Local training: `epochs` passes over a client's data, or `steps` batches if given.
 
     `steps` is one number for all clients or one per client. `augment(inputs, keys)` changes a stack
-    of samples ``[S, ...]`` given one int64 key per sample (see `counterpoise.augment`).
+    of samples ``[S, ...]`` given one int64 key per sample (see `counterpoise.augment`). `memory` is how many GiB a
+    client has for what a method does beside training: one number for all clients or one per client. None leaves it to the method.
     """
 
     epochs: int = 1
@@ -181,6 +182,7 @@ class Local:
     schedule: Schedule = field(default_factory=constant)
     steps: int | Sequence[int] | None = None
     augment: Augment | None = None
+    memory: float | Sequence[float] | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -192,6 +194,14 @@ class Local:
             if not steps or any(type(k) is not int or not 1 <= k <= _MOST for k in steps):
                 raise CounterpoiseError(
                     f"local: steps must be a whole number from 1 to {_MOST}, or one such number per client."
+                )
+        if self.memory is not None:
+            held = self.memory if isinstance(self.memory, Sequence) else [self.memory]
+            if not held or any(
+                isinstance(gib, bool) or not isinstance(gib, int | float) or not gib > 0 for gib in held
+            ):
+                raise CounterpoiseError(
+                    f"local: memory must be a number of GiB above 0, or one such number per client, not {self.memory!r}."
                 )
         if not isinstance(self.optimizer, Optimizer):
             raise CounterpoiseError("local: optimizer must be made by cp.sgd(...) or cp.adam(...).")

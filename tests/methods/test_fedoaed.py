@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -674,6 +675,36 @@ def test_auto_is_dense_where_the_budget_allows_it_and_subspace_elsewhere() -> No
     assert not torch.equal(made["dense"], made["subspace"])
     for budget, kind in ((needed, "dense"), (needed * (1 - 1e-9), "subspace")):
         assert torch.equal(updates(fedoaed("auto", budget=budget, **OPTIONS), engine)[0], made[kind])
+
+
+@both
+def test_auto_goes_by_each_clients_own_memory(backend) -> None:
+    """Two have room for the dense autoencoder, whatever the budget says of others."""
+    engine, size = {"backend": backend}, len(flat(small()))
+    needed = dense_bytes(size, OPTIONS["hidden"], OPTIONS["latent"], torch.float64) / 2**30
+    memory = [needed if client in (0, 3) else needed / 2 for client in range(len(SIZES))]
+    made = {kind: updates(fedoaed(kind, budget=1, **OPTIONS), engine)[0] for kind in ("dense", "subspace")}
+    method = fedoaed("auto", budget=needed / 2, **OPTIONS)
+    (mixed,) = updates(method, engine, local=replace(LOCAL, memory=memory))
+    for client, update in enumerate(mixed):
+        kind, other = ("dense", "subspace") if client in (0, 3) else ("subspace", "dense")
+        assert_close(update, made[kind][client], update, 1e-12)
+        if not torch.equal(made[kind][client], made[other][client]):
+            assert (update - made[other][client]).norm() > 1e-6 * update.norm()
+    assert not torch.equal(made["dense"][0], made["subspace"][0])
+    for all_alike, kind in ((needed, "dense"), (needed / 2, "subspace")):
+        (found,) = updates(method, engine, local=replace(LOCAL, memory=all_alike))
+        assert torch.equal(found, made[kind])
+
+
+def test_memory_is_one_positive_number_or_one_per_client() -> None:
+    for bad in (0, -1.0, [], [1.0, 0.0], "2"):
+        with pytest.raises(CounterpoiseError, match="local: memory must be a number of GiB above 0"):
+            Local(memory=bad)
+    with pytest.raises(CounterpoiseError, match=f"local: memory gives 2 numbers for {len(SIZES)} clients"):
+        updates(fedoaed("auto"), {}, local=replace(LOCAL, memory=[1.0, 2.0]))
+    with pytest.raises(CounterpoiseError, match=r"more than the 0\.001 GiB"):
+        fedoaed("dense").part("denoiser").check(FixedWorld(61_706, local=Local(memory=[4.0, 0.001])))
 
 
 def test_dense_is_refused_where_it_cannot_fit_with_what_it_needs_and_the_other_choice() -> None:

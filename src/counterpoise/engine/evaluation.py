@@ -192,7 +192,7 @@ def _training_rows(train: Assignment, seed: int) -> Tensor:
         places = sample(total, _MOST_TRAINED, seed, purpose("training samples measured")).sort().values
     owners = torch.searchsorted(ends, places, right=True)
     found = []
-    for some in torch.split(owners.unique(), 256):
+    for some in torch.split(torch.unique(owners), 256):
         rows, first = train.rows(some), ends[some] - train.sizes(some)
         mine = torch.isin(owners, some)
         row = torch.searchsorted(some, owners[mine])

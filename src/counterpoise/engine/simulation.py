@@ -150,10 +150,11 @@ class Simulation(Trainer):
     ) -> None:
         local = local or Local()
         check_seed(seed)
-        if isinstance(local.steps, Sequence) and len(local.steps) != federation.clients:
-            raise CounterpoiseError(
-                f"local: steps gives {len(local.steps)} numbers for {federation.clients} clients; give one for each."
-            )
+        for name, given in (("steps", local.steps), ("memory", local.memory)):
+            if isinstance(given, Sequence) and len(given) != federation.clients:
+                raise CounterpoiseError(
+                    f"local: {name} gives {len(given)} numbers for {federation.clients} clients; give one for each."
+                )
         self.adversaries: list[tuple[Adversary | Meddler, Tensor]] = []
         for one in each_adversary(adversary):
             who = one.who(seed, federation.clients) if isinstance(one, Adversary) else torch.empty(0)

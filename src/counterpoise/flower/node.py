@@ -66,7 +66,7 @@ def client_app(
             federation,
             build_model(model, federation, seed),
             cohort=1,
-            local=local or Local(),
+            local=_own(local or Local(), context, _whole(config["client"])),
             loss=loss,
             metrics=metrics,
             seed=seed,
@@ -127,6 +127,13 @@ def client_app(
 def _reply(message: Message, metrics: dict[str, Any], arrays: ArrayRecord | None = None) -> Message:
     records: dict[str, Any] = {METRICS: MetricRecord(metrics)} | ({} if arrays is None else {ARRAYS: arrays})
     return Message(RecordDict(records), reply_to=message)
+
+
+def _own(local: Local, context: Context, client: int) -> Local:
+    """Local settings with this node's own memory: what its configuration says, or its place in the list for all."""
+    memory = local.memory[client] if isinstance(local.memory, Sequence) else local.memory
+    given = context.node_config.get("memory-gib", memory)
+    return replace(local, memory=None if given is None else float(given))
 
 
 def _whole(value: object) -> int:

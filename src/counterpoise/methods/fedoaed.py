@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
-from counterpoise.local import Optimizer, adam
+from counterpoise.local import Local, Optimizer, adam
 from counterpoise.method import Client, Method, Part, Reply, World
 from counterpoise.methods.fedavg import fedavg
 from counterpoise.methods.registry import METHODS
@@ -48,7 +49,7 @@ def fedoaed(
         Denoiser,
         Option(
             "an autoencoder in the span of the snapshots, Algorithm 4 on all parameters, a projection without training, "
-            "or whichever of the first two the budget allows"
+            "or whichever of the first two each client's own memory allows"
         ),
     ] = "subspace",
     mix: Annotated[float, Option("lambda, share of the denoised update in what is sent", low=0, high=1)] = 0.3,
@@ -60,7 +61,8 @@ def fedoaed(
     rank: Annotated[int, Option("directions that the projection keeps", low=1)] = 2,
     rate: Annotated[float, Option("learning rate of the autoencoder's Adam", above=0)] = 0.003,
     budget: Annotated[
-        float, Option("GiB that dense may take on a client, and from which auto avoids it", above=0)
+        float,
+        Option("GiB that dense may take on a client whose own memory (local.memory) is not given", above=0),
     ] = 2.0,
 ) -> Method:
     """FedAvg of updates that each client has smoothed by an autoencoder of its own way.
@@ -101,32 +103,52 @@ def denoised(
         assert client.traced is not None
         if len(client.trace) < minimum or mix == 0:
             return reply
-        kind = denoiser
-        if kind == "auto":
-            fits = dense_bytes(len(reply.update), hidden, latent, reply.update.dtype) <= budget * 2**30
-            kind = "dense" if fits else "subspace"
-        rounding = rounded_square(client.start, client.steps)
-        # Trace and update are w^(k) - w, the paper's deltas have the other sign. In coordinates of their own span the
-        # two are the same; to the dense autoencoder they are not.
-        if kind == "projection":
-            clean = projection(client.trace, reply.update, rank, rounding)
-        elif kind == "subspace":
-            clean = subspace(client.trace, reply.update, client.traced, client.key, setting, rounding)
-        else:
-            clean = -dense(-client.trace, -reply.update, client.traced, client.key, setting)
+        needed = dense_bytes(len(reply.update), hidden, latent, reply.update.dtype)
+        room = [gib * 2**30 >= needed for gib in memories(client.local, budget)]
+        if denoiser != "auto":
+            clean = by(denoiser, client, reply)
+        elif all(room) or not any(room):
+            clean = by("dense" if all(room) else "subspace", client, reply)
+        else:  # clients train together, and each keeps its own choice; a node has one memory, and computes one
+            fits = _table(tuple(room), reply.update.device)[client.index.clamp(min=0)]
+            clean = torch.where(fits, by("dense", client, reply), by("subspace", client, reply))
         mixed = (1 - mix) * reply.update + mix * clean
         return replace(reply, update=torch.where(client.traced >= minimum, mixed, reply.update))
 
+    def by(kind: Denoiser, client: Client, reply: Reply) -> Tensor:
+        assert client.trace is not None
+        assert client.traced is not None
+        rounding = rounded_square(client.start, client.steps)
+        if kind == "projection":
+            return projection(client.trace, reply.update, rank, rounding)
+        if kind == "subspace":
+            return subspace(client.trace, reply.update, client.traced, client.key, setting, rounding)
+        # Trace and update are w^(k) - w, the paper's deltas have the other sign. In coordinates of their own span the
+        # two are the same; to the dense autoencoder they are not.
+        return -dense(-client.trace, -reply.update, client.traced, client.key, setting)
+
     def check(world: World) -> None:
-        needed = dense_bytes(world.layout.size, hidden, latent)
-        if denoiser == "dense" and needed > budget * 2**30:
+        needed, least = dense_bytes(world.layout.size, hidden, latent), min(memories(world.local, budget))
+        if denoiser == "dense" and needed > least * 2**30:
             raise CounterpoiseError(
                 f"method fedoaed: the dense autoencoder of a model of {world.layout.size:,} parameters has "
                 f"{layers(world.layout.size, hidden, latent).size:,} weights and takes at least {needed / 2**30:.1f} GiB on each "
-                f"client, more than the {budget:g} GiB of its budget. Choose denoiser='subspace', or a higher budget."
+                f"client, more than the {least:g} GiB of its budget. Choose denoiser='subspace', or a higher budget."
             )
 
     return Part("denoiser", trace_every=every, finish=finish, check=check)
+
+
+def memories(local: Local, budget: float) -> Sequence[float]:
+    """GiB that clients have: one number for all of them, or one each."""
+    given = budget if local.memory is None else local.memory
+    return given if isinstance(given, Sequence) else [given]
+
+
+@lru_cache
+def _table(values: tuple[bool, ...], device: torch.device) -> Tensor:
+    """Made once: a graph's recording cannot copy from the host."""
+    return torch.tensor(values, device=device)
 
 
 # ---------------------------------------------------------------- the autoencoder

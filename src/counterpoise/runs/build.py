@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
 
@@ -46,6 +46,11 @@ def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, An
             inner = next((r for made, r in _INNER.items() if made in (kind, *get_args(kind))), None)
             options[key] = value if inner is None else _make(inner, value)
     return entry.check(f"{registry.kind} {name}", options)
+
+
+def _listed(given: Any) -> Any:
+    """One value, or one per client as a list."""
+    return list(given) if isinstance(given, Sequence) else given
 
 
 def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
@@ -106,6 +111,7 @@ def setup(config: Config, **own: Any) -> Setup:
             own.get("schedule") or _make(SCHEDULES, local.schedule),
             local.steps,
             augment,
+            local.memory,
         ),
         seed=config.seed,
         engine=Engine(**dict(config.engine)),
@@ -176,9 +182,8 @@ def describe(made: Setup, simulation: Simulation) -> Config:
     local: dict[str, Any] = {
         "epochs": made.local.epochs,
         "batch": made.local.batch,
-        "steps": made.local.steps
-        if made.local.steps is None or isinstance(made.local.steps, int)
-        else list(made.local.steps),
+        "steps": _listed(made.local.steps),
+        "memory": _listed(made.local.memory),
     }
     optimizer, schedule = made.local.optimizer, made.local.schedule
     if optimizer.spec.options.get("lr") == optimizer.lr:

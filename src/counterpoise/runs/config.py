@@ -64,6 +64,7 @@ class LocalConfig(_Table):
     epochs: int = 1
     batch: int = 32
     steps: int | list[int] | None = None
+    memory: float | list[float] | None = None
     optimizer: Choice = {"name": "sgd", "lr": 0.1}
     schedule: Choice = {"name": "constant"}
     augment: Choice | None = None
