@@ -36,8 +36,8 @@ class SimulatedWorld:
         probe = self._simulation.federation.probe
         if probe is None:
             raise CounterpoiseError(
-                "This method needs a probe set on the server; load the federation with probe=1 (samples per class), "
-                "in a configuration data.probe = 1."
+                "This method needs a probe set on the server; load the federation with probe=1 (samples per class) "
+                "or probe='noise' or 'means' (made without samples), in a configuration data.probe = 1."
             )
         return probe
 

@@ -32,7 +32,7 @@ def load(
     *,
     partition: Partition,
     heldout: float = 0.2,
-    probe: int = 0,
+    probe: int | str = 0,
     proxy: int = 0,
     seed: int = 0,
     scaling: str | None = None,

@@ -17,6 +17,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.features import Skew, skewed
 from counterpoise.federation.partition import Partition
+from counterpoise.federation.probes import made_probe
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import raw_bytes
 from counterpoise.randomness import counter, purpose
@@ -39,12 +40,14 @@ class Federation:
     """A part of each client's data that it does not train on, for its own accuracy."""
     test: Samples | None = None
     probe: Samples | None = None
-    """A few samples per class on the server (FedA4)."""
+    """A few inputs per class on the server (FedA4): samples, or made without any (`counterpoise.federation.probes`)."""
     proxy: Samples | None = None
     """Public samples on which the server can train (FedDua)."""
     classes: int | None = None
     source: dict[str, Any] | None = field(default=None, compare=False)
     """How to load it again, if it came from `counterpoise.load`."""
+    reported: bool = field(default=False, compare=False)
+    """Whether the probe set was made from what clients report."""
 
     @property
     def clients(self) -> int:
@@ -110,6 +113,11 @@ class Federation:
             raise CounterpoiseError(
                 "The server of a deployment needs samples of its own to try the model on: a test, probe or proxy set."
             )
+        if self.reported:
+            raise CounterpoiseError(
+                "A probe set of class means is made from what clients report, and a deployment has no message for that. "
+                "Give its server a probe set of samples (probe=1) or of noise (probe='noise')."
+            )
         nobody = torch.zeros(self.clients + 1, dtype=torch.int64)
         return replace(
             self,
@@ -128,7 +136,7 @@ class Federation:
         partition: Partition | Array | Sequence[Array],
         test: tuple[Array, Array] | None = None,
         heldout: float = 0.2,
-        probe: int = 0,
+        probe: int | str = 0,
         proxy: int = 0,
         seed: int = 0,
         scale: Tensor | float = 1.0 / 255,
@@ -141,7 +149,8 @@ class Federation:
         `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample,
         or one array of rows per client, which may be a table of them. `heldout` is the fraction of each client's data kept for
         its own accuracy; `probe` samples per class and `proxy` samples go to the server before the
-        rest is dealt. Byte inputs become ``inputs * scale + shift`` in a batch. `identities` says whose
+        rest is dealt. A `probe` of ``"noise"`` or of ``"means"``, the class means that clients report, takes none
+        of the samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities` says whose
         each sample is, for ``cp.natural()``; `features` is how clients see pictures differently
         (``cp.rotation(45)``).
 
@@ -163,18 +172,21 @@ class Federation:
                     f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, the clients' {tuple(base.inputs.shape[1:])}."
                 )
         classes = _classes(base.targets, None if tests is None else tests.targets)
-        kept, probes, proxies = _reserve(base.targets, classes, probe, proxy, seed)
+        taken = 0 if isinstance(probe, str) else probe
+        kept, probes, proxies = _reserve(base.targets, classes, taken, proxy, seed)
         held = _assign(partition, base.targets, kept, seed, identities)
         train, out = held.split(heldout, seed)
         seen = base if features is None else replace(base, inputs=skewed(base.inputs, held, features, seed))
+        held_out = base.rows(probes) if taken else None
         return cls(
             seen,
             train,
             out,
             tests,
-            base.rows(probes) if probe else None,
+            made_probe(probe, seen, train, classes, seed) if isinstance(probe, str) else held_out,
             base.rows(proxies) if proxy else None,
             classes,
+            reported=probe == "means",
         )
 
     @classmethod

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -49,7 +49,7 @@ class DataConfig(_Table):
     name: str
     partition: Choice | None = None
     heldout: float = 0.2
-    probe: int = Field(0, ge=0)
+    probe: Annotated[int, Field(ge=0)] | Literal["noise", "means"] = 0
     proxy: int = Field(0, ge=0)
     seed: int | None = Field(None, ge=0)
     """Of the partition; by default the run's."""
