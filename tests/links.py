@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ from flwr.app.metadata import Metadata
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
 from flwr.common.serde import message_to_proto
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PushMessagesRequest
-from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, PullObjectRequest, PushObjectRequest
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest, PushObjectRequest
 from flwr.proto.node_pb2 import Node as NodeProto
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
@@ -83,6 +84,14 @@ def saying(message, content, **words) -> Message:
     names = ("run_id", "src_node_id", "dst_node_id", "reply_to_message_id", "group_id", "created_at", "ttl")
     said = {name: getattr(message.metadata, name) for name in (*names, "message_type")} | {"message_id": ""} | words
     return make_message(metadata=Metadata(**said), content=content)
+
+
+def spoiled(objects):
+    """One object of a known kind whose body is nonsense."""
+    body = b"\xff\xff\xff"
+    made = f"Message  {len(body)}".encode() + b"\0" + body
+    id = hashlib.sha256(made).hexdigest()
+    return ObjectTree(object_id=id), {id: made}
 
 
 class Link:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import ssl
 import stat
@@ -17,7 +19,8 @@ from helpers import blobs, small
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key
-from counterpoise.flower.local import Deployment, _descendants, environment
+from counterpoise.flower.keeper import descendants
+from counterpoise.flower.local import _KEEPER, LINK, Deployment, _Kept, environment
 from counterpoise.flower.project import new_project
 from counterpoise.local import Local
 
@@ -154,7 +157,7 @@ def test_children_are_found_where_there_is_no_ps(monkeypatch):
     child = subprocess.Popen(["sleep", "100"], start_new_session=True)
     try:
         monkeypatch.setenv("PATH", "")
-        assert child.pid in _descendants(os.getpid())
+        assert child.pid in descendants(os.getpid())
     finally:
         child.kill()
         child.wait()
@@ -166,22 +169,114 @@ def test_a_process_is_ended_with_all_that_it_started(tmp_path, how):
     new_project(tmp_path / "site")
     deployment = Deployment(tmp_path / "site", 1)
     deployment.logs.mkdir(parents=True)
-    told = tmp_path / "child"
-    code = (
-        "import subprocess, sys, time; c = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
-        f"open({str(told)!r}, 'w').write(str(c.pid) + ' '); time.sleep(1000)"
-    )
-    deployment._start("site-0", sys.executable, "-c", code)
+    deployment._start("site-0", sys.executable, "-c", parent(tmp_path / "pids"))
     process = deployment.processes["site-0"]
-    while not told.exists() or not told.read_text().endswith(" "):
-        assert process.poll() is None
-        time.sleep(0.05)
+    pids = told(tmp_path / "pids", process)
     deployment.end() if how == "end" else deployment.kill("site-0")
     assert process.poll() is not None
-    for _ in range(200):
-        state = subprocess.run(["ps", "-o", "stat=", "-p", told.read_text().strip()], capture_output=True, text=True)
-        if state.stdout.strip()[:1] in ("", "Z"):  # gone, or waiting for an init to notice
-            break
+    assert_gone(pids)
+
+
+def parent(note):
+    """A program with a child in a session of its own; it notes its own number and the child's."""
+    return (
+        "import os, subprocess, time; c = subprocess.Popen(['sleep', '1000'], start_new_session=True); "
+        f"open({str(note)!r}, 'w').write(f'{{os.getpid()}} {{c.pid}} '); time.sleep(1000)"
+    )
+
+
+def told(note, process):
+    """The numbers that a program noted."""
+    while not note.exists() or not note.read_text().endswith(" "):
+        assert process.poll() is None
         time.sleep(0.05)
-    else:
-        pytest.fail("the child lives on")
+    return [int(pid) for pid in note.read_text().split()]
+
+
+def assert_gone(pids):
+    for _ in range(400):
+        states = [subprocess.run(["ps", "-o", "stat=", "-p", str(p)], capture_output=True, text=True) for p in pids]
+        if all(state.stdout.strip()[:1] in ("", "Z") for state in states):  # gone, or waiting for an init to notice
+            return
+        time.sleep(0.05)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 9)
+    pytest.fail("a process lives on")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere orphans are nobody's")
+@pytest.mark.parametrize("victim", ["owner", "program"])
+def test_what_was_started_ends_with_its_owner_or_with_its_program(tmp_path, victim):
+    """Killed so that it can do nothing about it; the child sits in a session of its own."""
+    command = [sys.executable, "-I", str(_KEEPER), sys.executable, "-c", parent(tmp_path / "pids")]
+    code = f"import subprocess, time; k = subprocess.Popen({command!r}, stdin=subprocess.PIPE); time.sleep(1000)"
+    owner = subprocess.Popen([sys.executable, "-c", code])
+    try:
+        pids = told(tmp_path / "pids", owner)
+        os.kill(owner.pid if victim == "owner" else pids[0], 9)
+        assert_gone(pids)
+    finally:
+        owner.kill()
+        owner.wait()
+
+
+def test_what_a_deployment_writes_is_its_owners_alone(tmp_path):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.logs.mkdir(parents=True)
+    before = os.umask(0o022)
+    try:
+        deployment._start(LINK, sys.executable, "-c", "print('said'); open('state.db', 'w'); open('state.db-wal', 'w')")
+        assert deployment.processes[LINK].wait() == 0
+    finally:
+        os.umask(before)
+        deployment.end()
+    files = [deployment.work / "state.db", deployment.work / "state.db-wal", deployment.logs / "superlink.log"]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 3
+    assert deployment.last(LINK) == "said"
+
+
+def test_a_superlink_that_ended_is_told_in_a_sentence(tmp_path):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.logs.mkdir(parents=True)
+    deployment._start(LINK, sys.executable, "-c", "raise SystemExit(3)")
+    deployment.processes[LINK].wait()
+    deployment.status = lambda run: pytest.fail("nobody is there to be asked")
+    with pytest.raises(
+        CounterpoiseError, match=r"^The SuperLink ended, with status 3; .* The same command starts it again"
+    ):
+        next(deployment.rounds(1, tmp_path / "run", 2))
+    deployment.end()
+
+
+def test_an_answer_without_the_run_is_told_in_a_sentence(tmp_path):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.flwr = lambda *words: (
+        '{"success": false, "error-message": "Connection to the SuperLink is unavailable."}'
+    )
+    with pytest.raises(
+        CounterpoiseError, match=r"^The SuperLink does not know run 7: Connection to the SuperLink is un"
+    ):
+        deployment.status(7)
+    with pytest.raises(
+        CounterpoiseError, match=r"^The SuperLink did not take the run: Connection to the SuperLink is un"
+    ):
+        deployment.submit({})
+
+
+def test_a_look_at_the_record_reads_what_is_new(tmp_path, monkeypatch):
+    finished(tmp_path / "run")
+    kept, read = _Kept(tmp_path / "run"), []
+    loads = json.loads
+    monkeypatch.setattr("counterpoise.flower.local.json.loads", lambda text: (read.append(text), loads(text))[1])
+    assert [record.round for record in kept.new()] == [1, 2]
+    assert (kept.round, kept.status) == (2, "finished")
+    count = len(read)
+    assert kept.new() == []
+    assert len(read) == count  # nothing has changed, and nothing was opened
+    (tmp_path / "run" / "checkpoint" / "checkpoint.json").touch()
+    assert kept.new() == []
+    assert not any(b'"round"' in text for text in read[count:] if isinstance(text, bytes))

@@ -232,7 +232,7 @@ def test_tensors_pass_as_they_are():
     assert all(torch.equal(back[name], t) and back[name].dtype == t.dtype for name, t in tensors.items())
 
 
-def test_an_evaluation_that_makes_no_sense_is_left_out():
+def test_an_evaluation_that_makes_no_sense_is_left_out(caplog):
     def found(metrics, node):
         return reply(RecordDict({"metrics": MetricRecord(metrics)}), node)
 
@@ -242,9 +242,14 @@ def test_an_evaluation_that_makes_no_sense_is_left_out():
         found({"round": ROUND - 1, "accuracy": 0.1}, 101),
         found({"round": ROUND, "accuracy": float("nan")}, 103),
     ]
-    assert measured(replies, ASKED, ROUND, {"accuracy"}) == {"accuracy": {0: 0.25, 2: 0.5}}
+    ranges = {"accuracy": (0.0, 1.0), "own": (-np.inf, np.inf)}
+    assert measured(replies, ASKED, ROUND, ranges) == {"accuracy": {0: 0.25, 2: 0.5}}
     broken = reply(RecordDict({"accuracy": MetricRecord({"round": ROUND})}), 100)
-    assert measured([broken], ASKED, ROUND, {"accuracy"}) == {}
+    assert measured([broken], ASKED, ROUND, ranges) == {}
+    odd = [{"accuracy": 50.0, "own": 50.0}, {"accuracy": -0.1}, {"own": float("inf")}, {"accuracy": 1.0, "own": -3.0}]
+    replies = [found({"round": ROUND} | values, 100 + client) for client, values in enumerate(odd)]
+    assert measured(replies, ASKED, ROUND, ranges) == {"accuracy": {3: 1.0}, "own": {0: 50.0, 3: -3.0}}
+    assert "round 5: accuracy of client 0 is left out: 50.0" in caplog.messages
 
 
 # ---------------------------------------------------------------- thousands of malformed replies

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord, RecordDict
-from flwr.proto.message_pb2 import ObjectTree
-from links import Link, saying
+from links import Link, saying, spoiled
 
 from counterpoise.flower.replies import CONFIG, answers
 from counterpoise.flower.wire import exchange, with_secret
@@ -113,14 +111,6 @@ def test_equal_messages_have_ids_of_their_own(round, monkeypatch):
     assert one.metadata.created_at == other.metadata.created_at
     assert one.object_id != other.object_id
     assert len(one.content[CONFIG]["secret"]) == 32  # 128 bits
-
-
-def spoiled(objects):
-    """One object of a known kind whose body is nonsense."""
-    body = b"\xff\xff\xff"
-    made = f"Message  {len(body)}".encode() + b"\0" + body
-    id = hashlib.sha256(made).hexdigest()
-    return ObjectTree(object_id=id), {id: made}
 
 
 def test_a_reply_that_cannot_be_read_costs_nobody_elses(round, caplog):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The usual loss of a classifier, one value per sample."""
     return F.cross_entropy(outputs, targets, reduction="none")
+
+
+_RANGES: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entropy: (0.0, inf)}
+"""The least and the most that a metric can be."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,10 @@ class Evaluator:
         self._trained = _training_rows(federation.train, seed) if self.setting.train_every else None
 
     @property
-    def names(self) -> set[str]:
-        """What the metrics of a client may be called, personal models' too."""
-        return {*self._metrics, *(f"personal_{name}" for name in self._metrics)}
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """What the metrics of a client may be called, personal models' too, and the least and the most that they can be."""
+        known = {name: _RANGES.get(metric, (-inf, inf)) for name, metric in self._metrics.items()}
+        return known | {f"personal_{name}": range for name, range in known.items()}
 
     def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:
         """Metrics on the test set, and of each client, as far as this round is due for them."""

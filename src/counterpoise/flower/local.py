@@ -1,7 +1,8 @@
 """A whole deployment on one machine: SuperLink with TLS and node keys, SuperNodes, each a process on loopback.
 
 Everything it makes lies in ``.deployment`` within the app's folder: certificates, keys, the SuperLink's database, logs.
-Leaving the context ends every process it started.
+Leaving the context ends every process it started, and so does the end of this process, however it comes: each program
+runs under a keeper that sees it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-import signal
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,13 +19,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import IO, Any, cast
 
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
+from counterpoise.flower.keeper import end_descendants
 from counterpoise.runs.checkpoint import read_index
-from counterpoise.runs.folder import Folder
+from counterpoise.runs.kept import record
 
 __all__ = ["Deployment", "environment"]
 
@@ -34,6 +36,7 @@ _SECONDS_BETWEEN_LOOKS = 0.5
 _SECONDS_BETWEEN_QUESTIONS = 15.0
 _COMPLETED = "finished:completed"
 LINK = "superlink"
+_KEEPER = Path(__file__).with_name("keeper.py")
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -117,47 +120,51 @@ class Deployment:
 
     def kill(self, name: str) -> None:
         """Kill a process and its children at once, as a crash of its machine would."""
-        process = self.processes.pop(name)
-        children = _descendants(process.pid)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        _end(children)
+        keeper = self.processes.pop(name)
+        end_descendants(keeper.pid)
+        self._let_go(keeper)
 
     def end(self) -> None:
         """End every process: politely, then not."""
-        children = [child for process in self.processes.values() for child in _descendants(process.pid)]
+        for keeper in self.processes.values():
+            cast(IO[bytes], keeper.stdin).close()  # which it takes for our end
+        for name in list(self.processes):
+            self._let_go(self.processes[name])
+            del self.processes[name]
+
+    def _let_go(self, keeper: subprocess.Popen[bytes]) -> None:
+        """Wait for a keeper to end what it keeps; do it in its place if it does not, or if a second Ctrl-C comes."""
         try:
-            for process in self.processes.values():
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGTERM)
-            deadline = time.monotonic() + _SECONDS_TO_END
-            for process in self.processes.values():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
-        finally:  # also where a second Ctrl-C ends the waiting
-            for name in list(self.processes):
-                self.kill(name)
-            _end(children)
+            keeper.wait(3 * _SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            cast(IO[bytes], keeper.stdin).close()
+            end_descendants(keeper.pid)
+            keeper.kill()
+            keeper.wait()
 
     def _start(self, name: str, program: str, *flags: str, **options: object) -> None:
         command = [program, *flags, *(word for key, value in options.items() for word in (f"--{key}", str(value)))]
-        # A session of its own: Ctrl-C reaches us alone, and its children can be ended with it.
-        with open(self.logs / f"{name}.log", "ab") as log:
-            try:
-                self.processes[name] = subprocess.Popen(
-                    command,
-                    cwd=self.work,
-                    env=self.environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
-            except FileNotFoundError:
-                raise CounterpoiseError(
-                    f"{program} is not installed beside this Python. Install it with: pip install 'counterpoise[flower]'"
-                ) from None
+        if shutil.which(program, path=self.environment["PATH"]) is None:
+            raise CounterpoiseError(
+                f"{program} is not installed beside this Python. Install it with: pip install 'counterpoise[flower]'"
+            )
+        log = os.open(self.logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            # A session of its own: Ctrl-C reaches us alone.
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-I", str(_KEEPER), *command],
+                cwd=self.work,
+                env=self.environment,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                umask=0o077,
+            )
+        finally:
+            os.close(log)
 
     def _until(self, ready: Callable[[], bool], name: str) -> None:
         since = time.monotonic()
@@ -186,6 +193,7 @@ class Deployment:
             text=True,
         )
         if done.returncode:
+            self._check_link()
             said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
             raise CounterpoiseError(f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}")
         return done.stdout
@@ -201,12 +209,19 @@ class Deployment:
         """Submit the app as a run; returns the run's number."""
         told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
         said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", told)
-        return int(_json(said)["run-id"])
+        if "run-id" not in (answer := _json(said)):
+            raise CounterpoiseError(f"The SuperLink did not take the run: {answer.get('error-message', said[-300:])}")
+        return int(answer["run-id"])
 
     def status(self, run: int) -> str:
         """What the SuperLink makes of a run, such as ``running`` or ``finished:failed``."""
-        runs = _json(self.flwr("list", "dep", "--run-id", str(run), "--format", "json"))["runs"]
-        return str(runs[0]["status"])
+        said = _json(self.flwr("list", "dep", "--run-id", str(run), "--format", "json"))
+        if not said.get("runs"):
+            self._check_link()
+            raise CounterpoiseError(
+                f"The SuperLink does not know run {run}: {said.get('error-message', 'it lists none')}"
+            )
+        return str(said["runs"][0]["status"])
 
     def log(self, run: int) -> str:
         """What the run's server said."""
@@ -214,23 +229,77 @@ class Deployment:
 
     def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
         """The rounds of a run as they come, from the folder it is kept in, until it has ended; those before it too."""
-        seen, asked, ended = 0, time.monotonic(), ""
+        kept, seen, asked, ended = _Kept(out), 0, time.monotonic(), ""
         while True:
-            index = read_index(out / "checkpoint") if (out / "checkpoint" / "checkpoint.json").exists() else None
-            for record in [] if index is None else Folder.open(out).records():
-                if seen < record.round <= index["round"]:  # type: ignore[index]
-                    seen, asked = record.round, time.monotonic()
-                    yield record
-            done = index is not None and index["status"] == "finished" and index["round"] >= last
+            for found in kept.new():
+                if seen < found.round:
+                    seen, asked = found.round, time.monotonic()
+                    yield found
+            done = kept.status == "finished" and kept.round >= last
             if done and ended == _COMPLETED:
                 return
             if ended:
                 raise CounterpoiseError(_why(ended, self.log(run)))
+            self._check_link()
             # A folder may be done since before: this run of it is not, until the SuperLink says so.
             if done or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
                 asked, status = time.monotonic(), self.status(run)
                 ended = status if status.startswith("finished") else ""  # and look once more at what it left
             time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _check_link(self) -> None:
+        link = self.processes.get(LINK)
+        if link is not None and link.poll() is not None:
+            raise CounterpoiseError(
+                f"The SuperLink ended, with status {link.returncode}; its log is {self.logs / LINK}.log. Everything is taken "
+                "down. The same command starts it again and goes on from the last round."
+            )
+
+
+class _Kept:
+    """What a run keeps in its folder, read as it grows: a look costs what is new, and nothing if nothing is."""
+
+    def __init__(self, out: Path) -> None:
+        self.out, self.status, self.round = out, "", 0
+        self._metrics, self._clients = _Tail(out / "metrics.jsonl"), _Tail(out / "clients.jsonl")
+        self._seen: tuple[int, ...] = ()
+
+    def new(self) -> list[RoundRecord]:
+        """The rounds that the checkpoint has come to count since the last look."""
+        index = self.out / "checkpoint" / "checkpoint.json"
+        if not index.exists() or (now := _version(index)) == self._seen:
+            return []
+        found = read_index(index.parent)
+        self._seen, self.status, self.round = now, str(found["status"]), int(found["round"])
+        metrics, clients = self._metrics.read(), self._clients.read()
+        here = sorted(number for number in metrics.keys() & clients.keys() if number <= self.round)
+        return [record(metrics.pop(number), clients.pop(number), str(self.out)) for number in here]
+
+
+class _Tail:
+    """The lines that a run's file has gained, by their rounds; who uses one takes it out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.place, self.file = path, 0, 0
+        self.waiting: dict[int, Any] = {}
+
+    def read(self) -> dict[int, Any]:
+        with open(self.path, "rb") as file:
+            state = os.fstat(file.fileno())
+            if state.st_ino != self.file or state.st_size < self.place:  # written anew, or cut back to a checkpoint
+                self.place, self.file = 0, state.st_ino
+            first = self.place == 0
+            file.seek(self.place)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self.place += len(whole)
+        self.waiting |= {line["round"]: line for line in map(json.loads, whole.splitlines()[first:])}
+        return self.waiting
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    state = path.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
 
 
 def _why(ended: str, said: str) -> str:
@@ -241,37 +310,6 @@ def _why(ended: str, said: str) -> str:
         if told
         else f"The run ended as {ended}. What its server said last:\n" + "\n".join(said.splitlines()[-15:])
     )
-
-
-def _parents() -> list[tuple[int, int]]:
-    """Every process and its parent. Small images have no `ps`, other systems no `/proc`."""
-    if not Path("/proc/self/stat").exists():
-        listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        return [(int(pid), int(parent)) for pid, parent in map(str.split, listed.splitlines())]
-    found = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # gone meanwhile
-            # "12 (a name) S 1 ...": the name may hold anything
-            found.append((int(path.parent.name), int(path.read_text(errors="replace").rpartition(")")[2].split()[1])))
-    return found
-
-
-def _descendants(pid: int) -> list[int]:
-    """All that a process started, and these in turn: Flower puts some of them into sessions of their own."""
-    pairs = _parents()
-    found, todo = [], [pid]
-    while todo:
-        above = todo.pop()
-        below = [child for child, parent in pairs if parent == above]
-        found += below
-        todo += below
-    return found
-
-
-def _end(processes: list[int]) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
 
 
 def free_port() -> int:

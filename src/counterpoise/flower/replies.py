@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from flwr.app import ArrayRecord, Message, MetricRecord
@@ -73,9 +73,12 @@ def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like:
 
 
 def measured(
-    replies: Iterable[Message], asked: Mapping[str, int], round: int, names: Set[str]
+    replies: Iterable[Message], asked: Mapping[str, int], round: int, names: Mapping[str, tuple[float, float]]
 ) -> dict[str, dict[int, float]]:
-    """Replies to a round's evaluation: by metric, what each client found; of other names than these nothing is kept."""
+    """Replies to a round's evaluation: by metric, what each client found.
+
+    `names` gives the range of each metric; a value outside it is left out, and so are metrics of other names.
+    """
     found: dict[str, dict[int, float]] = {}
     for client, reply in _one_each(replies, asked, {}):
         try:
@@ -84,8 +87,13 @@ def measured(
             log.warning("round %d: the evaluation of client %d is left out: %s", round, client, error)
             continue
         for name, value in metrics.items() if metrics.get("round") == round else ():
-            if name in names and isinstance(value, float) and math.isfinite(value):
+            if name not in names:
+                continue
+            low, high = names[name]
+            if isinstance(value, float) and math.isfinite(value) and low <= value <= high:
                 found.setdefault(name, {})[client] = value
+            else:
+                log.warning("round %d: %s of client %d is left out: %s", round, name, client, shown(str(value)))
     return {name: dict(sorted(values.items())) for name, values in sorted(found.items())}
 
 

@@ -264,7 +264,7 @@ class Strategy(strategy.Strategy):
         """What the nodes found, each on its own held-out data; with it the round is kept."""
         if self._record is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
-        each = measured(replies, self._asked(), self._record.round, self.simulation.evaluator.names)
+        each = measured(replies, self._asked(), self._record.round, self.simulation.evaluator.ranges)
         record, self._record = replace(self._record, clients=each), None
         self.run.rounds.append(record)
         if self.folder is not None:
