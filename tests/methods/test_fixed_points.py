@@ -534,3 +534,15 @@ def test_for_fednova_steps_are_no_weight(mu, optimizer, backend):
 def test_fednovas_proximal_form_is_for_plain_sgd():
     with pytest.raises(CounterpoiseError, match="proximal form is for plain sgd"):
         trained(fednova(mu=0.1), sgd(0.1, momentum=0.9), 1)
+
+
+ALIKE = [avg, scaffold, feddyn, feddc, adabest, mifa, fedvarp, clusterfedvarp, qffl]
+
+
+@pytest.mark.parametrize("make", ALIKE)
+def test_whose_papers_count_clients_alike_do_so(make):
+    """Three times the same data is the same loss, and weighs no more."""
+    one, other = (points(descend(make(), H, M, [3, 5], counts=counts, start=2.0), 3) for counts in ([1, 1], [1, 3]))
+    assert one == pytest.approx(other, abs=1e-13)
+    plain = points(descend(fedavg(), H, M, [3, 5], counts=[1, 3], start=2.0), 1)
+    assert abs(plain[0] - other[0]) > 1e-3
