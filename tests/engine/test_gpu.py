@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Part, Reply, Step
+from counterpoise.methods import METHODS
 
 pytestmark = pytest.mark.gpu
 
@@ -68,6 +69,21 @@ def network(shape: tuple[int, ...], classes: int) -> nn.Module:
     )
 
 
+def recurrent(shape: tuple[int, ...], classes: int) -> nn.Module:
+    """The rows of a picture as a sequence; dropout between its layers."""
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.LSTM(8, 6, 2, batch_first=True, dropout=0.25)
+            self.head = nn.Linear(6, classes)
+
+        def forward(self, pictures: Tensor) -> Tensor:
+            return self.head(self.layers(pictures.squeeze(1))[0][:, -1])  # type: ignore[no-any-return]
+
+    return Rows()
+
+
 OPTIMIZERS = {"momentum": cp.sgd(0.05, momentum=0.9, weight_decay=1e-4), "adam": cp.adam(1e-2)}
 
 
@@ -91,6 +107,31 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
         if device == "cuda":
             assert simulation.engine.backend == "batched"
             assert simulation.backend._recorded
+    assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("backend", ["auto", "per-client"])
+@pytest.mark.parametrize("model", [network, recurrent])
+@pytest.mark.parametrize("method", ["fedavg", "scaffold"])
+def test_either_backend_trains_on_the_gpu_as_the_cpu_does(
+    backend: str, model: Callable[..., nn.Module], method: str
+) -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12))
+    models = {}
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        simulation = Simulation(
+            METHODS.make(method),
+            federation,
+            model(federation.shape, 10),
+            cohort=4,
+            local=cp.Local(batch=10, optimizer=cp.sgd(0.05)),
+            engine=cp.Engine(backend=backend, device=device, dtype="float64"),
+        )
+        for _ in range(2):
+            simulation.advance()
+        models[device] = simulation.server.model.cpu()
+    assert simulation.engine.backend == ("batched" if backend == "auto" else backend)
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from counterpoise.engine.batches import augment_keys, plan
 from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
 from counterpoise.engine.devices import put, ready
-from counterpoise.engine.trees import cat, select
+from counterpoise.engine.trees import cat, on, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
@@ -158,6 +158,8 @@ class Batches:
         return self.rows[at][:count], self.share[at][:count], self.keys[at], augment
 
     def gather(self, picked: Picked) -> Batch:
+        if self.device != self.job.device:  # planned on the CPU, for samples on a GPU
+            picked = on(self.job.device, picked)
         return gather(self.job.samples, self.local, self.dtype, *picked)
 
     def script(self, ragged: bool) -> Script:

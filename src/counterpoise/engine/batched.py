@@ -251,6 +251,7 @@ class Batched:
         lowered: bool = False,
         half: bool = False,
         replays: bool = False,
+        graphs: bool = True,
     ) -> None:
         self.program = program
         self.chunk = chunk
@@ -260,7 +261,7 @@ class Batched:
         how = {"stacked": True, "lowered": lowered, "half": half}
         self.network = Network(module, layout, keyed, train=True, **how)
         self._evaluate = Network(module, layout, keyed, train=False, **how)
-        self.records = next(module.parameters()).is_cuda
+        self.records = graphs and next(module.parameters()).is_cuda
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self.replays = Replays(_OFTEN, replays)
 
@@ -330,7 +331,7 @@ class Batched:
         """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
         fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
         if not self.records:
-            return (Replayed if self.replays.of(job.samples) else Chunk)(self, job.samples, fixed)
+            return (Replayed if self.replays.of(job.samples) else Chunk)(self, job.samples, on(job.device, fixed))
         key = _key(job, piece)
         chunk = self._recorded.pop(key, None)
         if chunk is not None and chunk.fits(piece):

@@ -70,8 +70,9 @@ def unbatched(program: Program, module: nn.Module, federation: Federation, keyed
 
     A mistake that has nothing to do with it is told when it is made again.
     """
-    module, batch = copy.deepcopy(module).cpu(), min(program.local.batch, _TRIED)
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    device, batch = next(module.parameters()).device, min(program.local.batch, _TRIED)
+    # On the device that will train: what a CPU refuses, a GPU may take.
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             _try_together(program, module, federation, keyed, batch)
@@ -131,7 +132,7 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
     job = _trial(program, module, federation, batch)
     program = replace(_shortened(program, batch), differentiate=by_functions)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
-    backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype)
+    backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype, graphs=False)
     backend.train(job)
     backend.outputs(start.expand(2, -1), inputs[0])
     backend.own_outputs(start.expand(2, -1), inputs)
@@ -164,4 +165,4 @@ def _trial(program: Program, module: nn.Module, federation: Federation, batch: i
     }
     shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
     two, rows = torch.arange(2), (torch.arange(batch + 1) % len(samples)).expand(2, -1)
-    return Job(shared, samples.to("cpu"), rows, two + batch, two + 1, two, two, kept)
+    return Job(shared, samples.to(start.device), rows, two + batch, two + 1, two, two, kept)
