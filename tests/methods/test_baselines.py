@@ -17,6 +17,7 @@ from helpers import (
     H,
     M,
     Point,
+    Spy,
     assert_close,
     blobs,
     data_of,
@@ -357,12 +358,42 @@ def test_what_is_done_to_an_upload_does_not_change_what_a_client_keeps(make):
     """`Reply.trained` is what training did: a client that sends half of it still knows where it stood."""
     half = Part("half", finish=lambda client, reply: Reply(0.5 * reply.update))
     kept = []
-    for method in (make(), make().adding(upload=half)):
-        simulation = descend(method, [1.0, 10.0], [4.0, -1.0], [3, 3], start=2.0)
+    method = make()
+    for changed in (method, method.adding(upload=half), method.replacing(local=(half, *method.local))):
+        simulation = descend(changed, [1.0, 10.0], [4.0, -1.0], [3, 3], start=2.0)
         points(simulation, 1)
         (store,) = simulation.client_state.values()
         kept.append([float(v.sum()) for i in store for v in store[i].values()])
-    assert kept[0] == kept[1]
+    assert kept[0] == kept[1] == kept[2]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_q_ffl_hears_the_loss_over_all_of_a_clients_data(backend):
+    """Batches of four samples and a rest, which counts by what it holds; at the server's model."""
+    federation, spy = blobs([2, 9, 5]), Spy()
+    settings = {"local": Local(batch=4), "adversary": spy, "engine": double(backend=backend)}
+    Simulation(qffl(), federation, small(), **settings).advance()
+    expected = [float(F.cross_entropy(small()(x), y).detach()) for x, y in (data_of(federation, i) for i in range(3))]
+    assert spy.cohorts[0].reports["fair-mean"]["loss"].tolist() == pytest.approx(expected, abs=1e-13)
+
+
+def test_q_ffls_step_is_algorithm_2_on_whole_vectors():
+    rng, q, eta = np.random.default_rng(4), 1.5, Local().lr(1)
+    d, losses = rng.standard_normal((3, D)), rng.random(3)
+    built = server(qffl(q), D)
+    told = {"fair-mean": {"loss": torch.tensor(losses)}}
+    built.receive(cohort(range(3), d, reports=told), FixedWorld(D))
+    g = d / eta
+    h = q * losses ** (q - 1) * (g**2).sum(1) + losses**q / eta
+    assert built.model.numpy() == pytest.approx((losses**q) @ g / h.sum(), abs=1e-8)
+
+
+def test_a_client_without_a_loss_does_not_divide_q_ffl_by_zero():
+    """The first client rests at its optimum; 1e-10 is added to a loss, so that the square root of it divides."""
+    w, q, eta = 2.0, 0.5, 0.02
+    losses, d = np.array([0.0, 2.0]) + 1e-10, np.array([0.0, eta * 2.0])
+    expected = w + (losses**q * d / eta).sum() / (q * losses ** (q - 1) * (d / eta) ** 2 + losses**q / eta).sum()
+    assert points(descend(qffl(q), [1.0, 1.0], [2.0, 4.0], 1, start=w), 1)[0] == pytest.approx(expected, abs=1e-12)
 
 
 def test_personal_models_are_evaluated_beside_the_servers():
