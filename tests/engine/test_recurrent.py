@@ -147,6 +147,22 @@ def test_dropout_between_layers_is_keyed_by_client(kind):
     assert (ends[0] - plain).norm() > 1e-2 * (plain - flat(model)).norm()
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_weights_of_a_stack_are_not_moved_together(backend, monkeypatch):
+    """As torch does for cuDNN on a GPU: those of a stack lie nowhere."""
+
+    def moved(layer):
+        raise RuntimeError("Cannot access data pointer of Tensor that doesn't have storage")
+
+    simulation = trained(fedavg(), fresh(Recurrent()), backend)
+    monkeypatch.setattr(nn.RNNBase, "flatten_parameters", moved)
+    if backend == "batched":
+        simulation.backend.outputs(simulation.start.expand(2, -1), drawn(2, 5, 3))
+    else:  # one client's do
+        with pytest.raises(RuntimeError, match="data pointer"):
+            run(simulation, 1)
+
+
 # ---------------------------------------------------------------- what cannot be stacked
 
 

@@ -358,7 +358,7 @@ class Batched:
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._evaluate(model, inputs, alone=True)
+            return self._evaluate(model, inputs, alone=not self.records)
 
 
 def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:

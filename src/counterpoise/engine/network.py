@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from counterpoise.engine.convolution import Lowered
 from counterpoise.engine.keyed import Keyed
-from counterpoise.engine.recurrent import Unrolled, drops, recurs
+from counterpoise.engine.recurrent import Unrolled, drops, recurs, unflattened
 from counterpoise.flat import Layout
 
 __all__ = ["Network"]
@@ -40,6 +40,8 @@ class Network:
         self.layout = layout
         self.keyed, self.lowered, self.half = keyed, lowered, half
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))
+        if self.unrolled:
+            unflattened(self.module)
         if half:
             self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}

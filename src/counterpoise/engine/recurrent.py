@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Unrolled", "drops", "recurs"]
+__all__ = ["Unrolled", "drops", "recurs", "unflattened"]
 
 State = tuple[Tensor, ...]
 """The hidden state, and of an LSTM the cell's after it."""
@@ -33,6 +33,13 @@ def recurs(module: nn.Module) -> bool:
 def drops(module: nn.Module) -> bool:
     """Whether a model has recurrent layers with dropout between them."""
     return any(isinstance(child, nn.RNNBase) and child.dropout > 0 for child in module.modules())
+
+
+def unflattened(module: nn.Module) -> None:
+    """Let recurrent layers leave their weights where they are: torch would move them together for cuDNN, and a stack's lie nowhere."""
+    for child in module.modules():
+        if isinstance(child, nn.RNNBase):
+            child.flatten_parameters = lambda: None  # type: ignore[method-assign]
 
 
 class Unrolled(TorchFunctionMode):
