@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from functools import partial
 from itertools import count
@@ -207,6 +208,18 @@ def test_absent_clients_have_their_part_in_mifas_step():
     assert list(outcome.weights.values()) == pytest.approx([1 / 8] * 5)
     heard = cohort.updates.mean(0) * 5 / 8
     assert sum(outcome.notes["contribution"].values()) == pytest.approx(float(heard @ step / (step @ step)), abs=1e-10)
+
+
+@pytest.mark.parametrize(
+    "name", [e.name for e in cp.methods.METHODS if "lr" in inspect.signature(e.factory).parameters]
+)
+def test_half_the_servers_learning_rate_is_half_of_the_first_step(name):
+    steps = []
+    for lr in (1.0, 0.5):
+        settings = {"local": Local(batch=4, optimizer=sgd(0.1)), "engine": double()}
+        simulation = Simulation(cp.methods.METHODS.make(name, lr=lr), blobs([5] * 8), small(), **settings)
+        steps.append(run(simulation, 1) - flat(small()))
+    assert_close(steps[0], 2 * steps[1], steps[0], 1e-12)
 
 
 # ---------------------------------------------------------------- MOON
