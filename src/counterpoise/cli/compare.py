@@ -22,9 +22,12 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
 from counterpoise.runs.arms import compared, swept
 from counterpoise.runs.collection import of_plan
-from counterpoise.runs.conduct import conduct, held, open_pieces, workers_at_once
+from counterpoise.runs.conduct import News, conduct, held, open_pieces, workers_at_once
 from counterpoise.runs.config import split
-from counterpoise.runs.plan import COMPARISON, Plan, read_plan, write_plan
+from counterpoise.runs.contents import COMPARISON, of_comparison
+from counterpoise.runs.files import check_plain, is_partial
+from counterpoise.runs.locks import LOCK
+from counterpoise.runs.plan import Plan, read_plan, write_plan
 from counterpoise.runs.standing import Stand, as_plain, reached, stand, verdict
 
 __all__ = ["carry_on", "compare", "sweep"]
@@ -102,7 +105,10 @@ def sweep(
 
 def carry_on(folder: Path, as_json: bool) -> None:
     """Go on with what a folder's plan says."""
-    _finish(folder, read_plan(folder), None, None, as_json)
+    read_plan(folder)  # before a lock is left in a folder that holds none
+    check_plain(folder)
+    with held(folder) as lock:
+        _finish(folder, read_plan(folder), lock, None, None, as_json)
 
 
 def _command() -> str:
@@ -115,13 +121,21 @@ def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
-    if (folder / COMPARISON).exists():
-        plan = read_plan(folder).extended(plan)
-    elif any(entry.name != ".lock" for entry in folder.iterdir()):
-        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
-    with held(folder):
+    _check_free(folder)
+    with held(folder) as lock:
+        _check_free(folder)  # it may have been taken meanwhile
+        if (folder / COMPARISON).exists():
+            plan = read_plan(folder).extended(plan)
         write_plan(folder, plan)
-    _finish(folder, plan, jobs, target, as_json)
+        _finish(folder, plan, lock, jobs, target, as_json)
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that holds anything but a comparison, or that holds one with links."""
+    if (folder / COMPARISON).exists():
+        check_plain(folder)
+    elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
+        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
 
 
 def _place(plan: Plan) -> Path:
@@ -138,13 +152,14 @@ def _place(plan: Plan) -> Path:
     raise AssertionError
 
 
-def _finish(folder: Path, plan: Plan, jobs: int | None, target: float | None, as_json: bool) -> None:
+def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target: float | None, as_json: bool) -> None:
     already = not open_pieces(folder, plan)
+    told: dict[str, str] = {}
     try:
-        found, report = _done(folder, plan, jobs)
+        found, report = _done(folder, plan, lock, jobs, told)
     except KeyboardInterrupt:
         _stopped(folder, plan, target, as_json)
-    failed = {group.label: group.sentence for group in found.groups if group.sentence}
+    failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
         echo("All its runs had ended already, so nothing was run.", err=as_json)
     if as_json:
@@ -155,11 +170,18 @@ def _finish(folder: Path, plan: Plan, jobs: int | None, target: float | None, as
         raise typer.Exit(1)
 
 
-def _done(folder: Path, plan: Plan, jobs: int | None) -> tuple[Stand, Path]:
+def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: dict[str, str]) -> tuple[Stand, Path]:
+    """Do what is open; `told` takes up why arms failed, also where nothing could be kept of it."""
     pieces = open_pieces(folder, plan)
     at_once = jobs or workers_at_once(pieces)
     with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
-        conduct(folder, pieces, at_once, hear)
+
+        def listen(news: News | None) -> None:
+            if news is not None and news.end == "failed":
+                told.setdefault(news.piece.label, news.sentence)
+            hear(news)
+
+        conduct(folder, pieces, at_once, listen, lock)
     from counterpoise.report import write  # plotly, which takes its time
 
     return _stand(folder, plan), write(folder)

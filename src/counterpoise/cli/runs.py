@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +20,9 @@ from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last
 from counterpoise.runs.collection import FAILURE, UNREADABLE, Kept, collect, groups, read_or_tell, read_run, run_folders
 from counterpoise.runs.plan import COMPARISON
+from counterpoise.runs.removal import check_removable, remove
 from counterpoise.runs.standing import FORMATS, as_plain, reached, stand, verdict
+from counterpoise.texts import clean
 
 __all__ = ["runs"]
 
@@ -161,26 +162,22 @@ def rm(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons or sweeps.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs, comparisons or sweeps from the disk with all their folders hold. Any other folder is left alone.
+    """Remove runs, comparisons or sweeps from the disk. A file that counterpoise did not write is left, and any other folder too.
 
     Example: `counterpoise runs rm runs/quickstart-fedavg-0`
     """
     for folder in folders:
-        if not folder.is_dir():
-            raise CounterpoiseError(f"There is no folder {folder}.")
-        if not any((folder / name).exists() for name in ("config.toml", COMPARISON)):
-            raise CounterpoiseError(f"{folder} is not the folder of a run, a comparison or a sweep; it is left alone.")
+        check_removable(folder)
     count = len(run_folders(folders))
     what = "1 run" if count == 1 else f"{count} runs"
-    if not yes and not typer.confirm(f"Remove {what} in {', '.join(map(str, folders))}?"):
+    if not yes and not typer.confirm(f"Remove {what} in {', '.join(clean(str(folder)) for folder in folders)}?"):
         echo("Nothing was removed.")
         raise typer.Exit(1)
-    for folder in folders:
-        try:
-            shutil.rmtree(folder)
-        except OSError as error:
-            raise CounterpoiseError(f"{folder} cannot be removed: {error.strerror or error}.") from None
+    left = [path for folder in folders if folder.is_dir() for path in remove(folder)]
     echo(f"removed: {what}")
+    if left:
+        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
+        echo(f"left, as counterpoise did not write them: {', '.join(map(str, left[:5]))}{more}")
 
 
 def _places(folders: Sequence[Path] | None) -> list[Path]:

@@ -103,7 +103,8 @@ class Strategy(strategy.Strategy):
     def _folder(self, path: Path) -> Folder:
         config = describe(self.setup, self.simulation)
         if not (path / "config.toml").exists():
-            folder = Folder.create(path, config)
+            with Folder.begun(path, config) as folder:
+                folder.save(self.simulation, "running")
         else:
             folder = Folder.open(path)
             check_same(folder.config, config)

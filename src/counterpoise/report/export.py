@@ -14,6 +14,7 @@ from counterpoise.report.chromium import address, browser, find
 from counterpoise.report.page import figures
 from counterpoise.report.report import charts, render
 from counterpoise.report.study import study
+from counterpoise.runs.files import replace_bytes
 
 __all__ = ["FORMATS", "export"]
 
@@ -61,7 +62,7 @@ def _draw(
                 arguments = ", ".join(map(json.dumps, (key, numbers, form)))
                 url = str(chromium.evaluate(f"counterpoise.image({arguments})"))
                 path = into / f"{name}.{form}"
-                path.write_bytes(_content(url))
+                replace_bytes(path, _content(url))
                 written.append(path)
     return written
 

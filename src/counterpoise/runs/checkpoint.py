@@ -3,7 +3,7 @@
 A checkpoint folder holds ``checkpoint.json``, the ``state-R.safetensors`` it names, and files
 ``rows-R.safetensors`` of per-client rows, ``rows-R-1.safetensors`` and so on where there are many:
 a piece at a time is in memory. A save writes only the rows touched since the last one; of two rows of a client the later counts, and a file none of whose rows counts any more is removed.
-Every file's digest is in the index, so a torn or foreign one is seen.
+Every file's digest is in the index, so a torn or foreign one is seen; so are those of the run's records up to that round.
 Replacing ``checkpoint.json`` is what makes a save happen: before it, the old checkpoint is whole.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from torch import Tensor
 from counterpoise.engine.simulation import Simulation
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, brief
-from counterpoise.runs.files import replace_file, replace_text
+from counterpoise.runs.contents import INDEX, of_checkpoint
+from counterpoise.runs.files import open_plain, replace_file, replace_text
 from counterpoise.runs.kept import Index, checked
 from counterpoise.texts import parse_json, read_text
 
@@ -44,8 +46,8 @@ class Checkpoint:
         self._digests: dict[str, str] = {}
         """For each rows file in use, what it must contain."""
 
-    def save(self, simulation: Simulation, status: str) -> None:
-        """Write the state as of the simulation's last round."""
+    def save(self, simulation: Simulation, status: str, records: Mapping[str, str] | None = None) -> None:
+        """Write the state as of the simulation's last round, with the digests of the `records` kept beside it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         round = simulation.round
         stores = _stores(simulation)
@@ -72,8 +74,9 @@ class Checkpoint:
             "status": status,
             "state": _digest(self._state(round)),
             "rows": {saved: digest for saved, digest in self._digests.items() if saved in live},
+            "records": dict(records or {}),
         }
-        replace_text(self.folder / "checkpoint.json", json.dumps(index, indent=1) + "\n")
+        replace_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
         for store in stores.values():
             store.touched.clear()
         self._newest = newest
@@ -116,9 +119,9 @@ class Checkpoint:
         """Remove what the checkpoint does not need: other states, and rows that are all superseded."""
         self._digests = {saved: self._digests[saved] for saved in set(self._newest.values())}
         needed = {self._state(round), *map(self._rows, self._digests)}
-        for path in self.folder.glob("*.safetensors*"):
-            if path not in needed:
-                path.unlink()
+        for path in self.folder.iterdir():
+            if of_checkpoint(path.name) and path.name != INDEX and path not in needed:
+                path.unlink(missing_ok=True)
 
     def _read(self, path: Path, digest: str, device: torch.device) -> dict[str, Tensor]:
         try:
@@ -139,7 +142,7 @@ class Checkpoint:
 
 def read_index(folder: Path) -> dict[str, Any]:
     """The checkpoint's own description, checked."""
-    path = folder / "checkpoint.json"
+    path = folder / INDEX
     try:
         index = parse_json(read_text(path), str(path))
     except FileNotFoundError:
@@ -175,5 +178,5 @@ def _pieces(stores: Mapping[str, Store]) -> Iterator[dict[str, list[int]]]:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
+    with os.fdopen(open_plain(path, os.O_RDONLY), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

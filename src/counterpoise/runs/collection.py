@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import functools
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +25,14 @@ from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import has_personal, own_curve, summary
 from counterpoise.registry import flatten
+from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, METRICS
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.folder import SCHEMA
 from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
+from counterpoise.runs.ledger import digest_of
 from counterpoise.runs.plan import COMPARISON, Plan, read_plan
 from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
 
@@ -50,11 +55,11 @@ __all__ = [
     "told",
 ]
 
-FAILURE = "failure.txt"
 UNREADABLE = "unreadable"
 """The status of a run whose files cannot be read."""
 
-_CONFIG = "config.toml"
+log = logging.getLogger(__name__)
+
 _NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
 """Settings in which two runs of one thing may differ: the seed and what follows from it, and how the work was done."""
 
@@ -135,7 +140,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     for folder in map(Path, folders):
         if not folder.is_dir():
             raise CounterpoiseError(f"There is no folder {folder}.")
-        inside = (path.parent for name in (_CONFIG, FAILURE) for path in folder.rglob(name))
+        inside = (path.parent for name in (CONFIG, FAILURE) for path in folder.rglob(name))
         found |= dict.fromkeys(sorted(set(inside), key=lambda path: _natural(str(path))))
     return list(found)
 
@@ -147,7 +152,7 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
     """A run from its folder; `settings` stand in for those of one that failed before it wrote them."""
-    config = path / _CONFIG
+    config = path / CONFIG
     try:
         if settings is None or config.exists():
             settings = parse_toml(read_text(config), str(config))
@@ -155,6 +160,8 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
         settings = _planned(path)
     checked(Settings, dict(settings), str(config))
     records = list(_records(path))
+    for name in _altered(path):
+        _warn(f"{path / name} is not what was written: what is told of this run may be wrong.")
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
         status = "stopped"  # its last lines are torn, so its last round is not known
@@ -172,6 +179,20 @@ def read_or_tell(path: Path) -> Kept:
     except OSError as error:
         why = f"{path} cannot be read: {error.strerror or error}."
     return Kept(path, {}, (), UNREADABLE, why, _changed(path))
+
+
+def _altered(path: Path) -> list[str]:
+    """The ledgers whose rounds up to the checkpoint were changed after it was written."""
+    with contextlib.suppress(CounterpoiseError, OSError):
+        index = read_index(path / "checkpoint")
+        digests = {name: index.get("records", {}).get(name) for name in (METRICS, CLIENTS)}
+        return [name for name, kept in digests.items() if kept and digest_of(path / name, index["round"]) != kept]
+    return []
+
+
+@functools.cache  # a command may read a run more than once
+def _warn(sentence: str) -> None:
+    log.warning("%s", sentence)
 
 
 def _planned(path: Path) -> Mapping[str, Any]:
@@ -240,7 +261,7 @@ def _sentence(path: Path, status: str, records: Sequence[RoundRecord]) -> str:
 
 
 def _changed(path: Path) -> datetime.datetime:
-    places = (path / name for name in ("metrics.jsonl", _CONFIG, FAILURE, "."))
+    places = (path / name for name in ("metrics.jsonl", CONFIG, FAILURE, "."))
     return datetime.datetime.fromtimestamp(next(p for p in places if p.exists()).stat().st_mtime).astimezone()
 
 
@@ -302,4 +323,4 @@ def of_plan(folder: Path, plan: Plan) -> list[Group]:
 
 
 def _begun(path: Path) -> bool:
-    return (path / _CONFIG).exists() or (path / FAILURE).exists()
+    return (path / CONFIG).exists() or (path / FAILURE).exists()

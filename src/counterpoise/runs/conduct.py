@@ -13,23 +13,18 @@ import queue
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 
-from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.collection import FAILURE, status_of
-from counterpoise.runs.files import replace_text
+from counterpoise.runs.collection import status_of
+from counterpoise.runs.contents import FAILURE, LOG
+from counterpoise.runs.files import check_plain, open_plain, replace_text
+from counterpoise.runs.locks import hold
 from counterpoise.runs.plan import Piece, Plan
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["News", "conduct", "held", "open_pieces", "workers_at_once"]
 
@@ -77,35 +72,25 @@ def workers_at_once(pieces: Sequence[Piece]) -> int:
     return min(most, cores, max(len(pieces), 1))
 
 
-@contextlib.contextmanager
-def held(folder: Path) -> Iterator[int | None]:
+def held(folder: Path) -> contextlib.AbstractContextManager[int | None]:
     """Hold a comparison's folder. Workers hold it with their parent, so one that was killed is waited for."""
-    if fcntl is None:
-        yield None
-        return
-    with open(folder / ".lock", "wb") as file:
-        until = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > until:
-                    raise CounterpoiseError(f"Another process is at work in {folder}.") from None
-                time.sleep(0.1)
-        yield file.fileno()
+    return hold(folder, f"Another process is at work in {folder}: the folder is in use.", _PATIENCE)
 
 
-def conduct(folder: Path, pieces: Sequence[Piece], at_once: int, tell: Callable[[News | None], object]) -> None:
+def conduct(
+    folder: Path, pieces: Sequence[Piece], at_once: int, tell: Callable[[News | None], object], lock: int | None
+) -> None:
     """Do pieces; `tell` hears every round and end, and None now and then so that a clock can move.
 
-    An interruption lets the workers keep checkpoints before it goes on to the caller.
+    `lock` is that of the folder, which the workers hold too. An interruption lets them keep checkpoints before it goes
+    on to the caller.
     """
+    check_plain(folder)
     waiting = list(reversed(pieces))
     crew: list[_Worker] = []
     heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
     peak = _LEAST
-    with held(folder) as lock, open(folder / "workers.log", "ab") as log:
+    with os.fdopen(open_plain(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         try:
             while waiting or any(worker.piece for worker in crew):
                 idle = next((worker for worker in crew if not worker.piece), None)
@@ -202,8 +187,9 @@ def _free_memory() -> int | None:
 def _died(folder: Path, piece: Piece, worker: _Worker) -> News:
     sentence = (
         f"Its process ended with status {worker.wait()} in the middle of the run, perhaps for want of memory; "
-        f"see {folder / 'workers.log'}. The same command tries again."
+        f"see {folder / LOG}. The same command tries again."
     )
+    check_plain(folder)
     place = folder / piece.place
     place.mkdir(parents=True, exist_ok=True)
     replace_text(place / FAILURE, sentence + "\n")

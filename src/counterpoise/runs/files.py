@@ -1,24 +1,113 @@
-"""Writing that survives a kill and a full disk: a file is either the old one or the new one."""
+"""Reading and writing what a run keeps, so that it survives a kill, a full disk and a folder made by somebody else.
+
+A file that is replaced is either the old one or the new one. Nothing is read or written through a symbolic link, and
+nothing waits for a pipe: a kept file is an ordinary file, or an error names it.
+"""
 
 from __future__ import annotations
 
-import json
+import contextlib
+import errno
 import os
-from collections.abc import Callable, Iterator
+import re
+import secrets
+import stat
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.texts import Malformed, parse_json
-from counterpoise.texts import read_lines as read_text_lines
 
-__all__ = ["Unwritten", "append_line", "push", "read_lines", "replace_file", "replace_text"]
+__all__ = [
+    "Unsafe",
+    "Unwritten",
+    "append_bytes",
+    "check_plain",
+    "is_partial",
+    "open_plain",
+    "push",
+    "replace_bytes",
+    "replace_file",
+    "replace_text",
+]
 
 
 class Unwritten(CounterpoiseError):
     """The disk is full or forbidden. What was kept before is whole."""
+
+
+class Unsafe(CounterpoiseError):
+    """A link, a pipe or a device lies where a run keeps its files. Nothing was touched."""
+
+
+_PARTIAL = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.partial")
+"""A file that was being written when its process was killed; earlier versions added no number."""
+
+
+def is_partial(name: str, of: Callable[[str], bool]) -> bool:
+    """Whether a file's name is what a kill leaves of a file whose name fulfils `of`."""
+    found = _PARTIAL.fullmatch(name)
+    return found is not None and of(found[1])
+
+
+def check_plain(folder: Path) -> None:
+    """Refuse a folder that holds anything but ordinary files and folders. The folder itself may be a link."""
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise _unsafe(Path(entry.path), entry.stat(follow_symlinks=False).st_mode, folder)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # never there, or gone meanwhile
+        except OSError as error:
+            raise CounterpoiseError(f"{folder} cannot be looked through: {_why(error)}.") from None
+
+
+def _unsafe(path: Path, mode: int, folder: Path | None = None) -> Unsafe:
+    kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
+    inside = f"{folder} is left alone: " if folder else ""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
+    return Unsafe(
+        f"{inside}{shown} is {kind}, and counterpoise makes none there. Remove it, or put the file or folder itself in "
+        "its place."
+    )
+
+
+def open_plain(path: Path, flags: int) -> int:
+    """A file descriptor of an ordinary file: never through a link, and without waiting for the other end of a pipe.
+
+    A file to be written may have no second name (a hard link), as what it shares its content with would change too.
+    """
+    try:
+        file = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError:
+        mode = _mode(path)
+        if mode is None or stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+            raise
+        raise _unsafe(path, mode) from None
+    found = os.fstat(file)
+    if stat.S_ISREG(found.st_mode) and (found.st_nlink == 1 or not flags & os.O_APPEND):
+        return file
+    os.close(file)
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(found.st_mode):
+        raise _unsafe(path, found.st_mode)
+    raise Unsafe(
+        f"{path} has a second name (a hard link), and what is added to it would change both. Make it a copy of its own."
+    )
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return None
 
 
 def _why(error: Exception) -> str:
@@ -26,54 +115,44 @@ def _why(error: Exception) -> str:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the file, push it to the disk, then move it into place."""
-    partial = path.with_name(path.name + ".partial")
+    """Write beside the file under a name that nobody can foresee, push it to the disk, then move it into place."""
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
+        os.close(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         write(partial)
-        with open(partial, "rb+") as file:
-            os.fsync(file.fileno())
+        push(partial)
         os.replace(partial, path)
     except (OSError, SafetensorError) as error:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise Unwritten(f"{path} could not be written: {_why(error)}. What was there before is untouched.") from error
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replace a text file."""
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Replace a file."""
 
     def write(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
+        with os.fdopen(open_plain(partial, os.O_WRONLY), "wb") as file:
+            file.write(content)
 
     replace_file(path, write)
 
 
-def append_line(path: Path, value: Any) -> None:
-    """One line of JSON at the end of a file."""
+def replace_text(path: Path, text: str) -> None:
+    """Replace a text file."""
+    replace_bytes(path, text.encode())
+
+
+def append_bytes(path: Path, content: bytes) -> None:
+    """Add to the end of a file that is there."""
     try:
-        with open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(value, separators=(",", ":"), allow_nan=False) + "\n")
+        with os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
+            file.write(content)
     except OSError as error:
         raise Unwritten(f"{path} could not be written: {_why(error)}.") from error
 
 
 def push(path: Path) -> None:
-    """Push what was appended to the disk."""
-    with open(path, "rb+") as file:
+    """Push what was written to the disk."""
+    with os.fdopen(open_plain(path, os.O_RDWR), "rb") as file:
         os.fsync(file.fileno())
-
-
-def read_lines(path: Path) -> Iterator[Any]:
-    """The lines of a file; a torn one at the end is passed over."""
-    torn = 0
-    try:
-        for number, line in enumerate(read_text_lines(path), 1):
-            if torn:
-                raise CounterpoiseError(f"{path}: line {torn} is not JSON.")
-            try:
-                value = parse_json(line, f"{path}: line {number}")
-            except Malformed:
-                torn = number
-            else:
-                yield value
-    except FileNotFoundError:
-        raise CounterpoiseError(f"{path} is missing.") from None

@@ -1,6 +1,6 @@
 """A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl``, ``federation.json`` and the checkpoint.
 
-Both ``.jsonl`` files begin with a line that holds their schema and then have one line a round.
+Both ``.jsonl`` files are ledgers: a line that holds their schema, then one line a round.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,21 +19,24 @@ import tomli_w
 
 from counterpoise.engine.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.checkpoint import Checkpoint
+from counterpoise.runs.checkpoint import Checkpoint, read_index
 from counterpoise.runs.config import Config, parse
-from counterpoise.runs.files import append_line, push, read_lines, replace_text
-from counterpoise.runs.holdings import HOLDINGS
+from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
+from counterpoise.runs.files import check_plain, is_partial, replace_text
 from counterpoise.runs.kept import record
+from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
+from counterpoise.runs.locks import LOCK, Busy, hold, in_use
 from counterpoise.texts import parse_toml, read_text
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system
-    fcntl = None  # type: ignore[assignment]
+__all__ = ["SCHEMA", "Folder", "busy"]
 
-__all__ = ["SCHEMA", "Folder"]
+_LATEST_FIRST_SAVE = 5.0
+"""Seconds after which runs of earlier versions had a checkpoint."""
 
-SCHEMA = 1
+
+def busy(path: Path) -> str:
+    """What is told to whoever wants a folder that another process holds."""
+    return f"Another process is running the run in {path}: the folder is in use. Wait until it ends, or stop it."
 
 
 class Folder:
@@ -41,47 +45,58 @@ class Folder:
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
         self.checkpoint = Checkpoint(path / "checkpoint", _fingerprint(config))
+        self.metrics, self.clients = Ledger(path / METRICS), Ledger(path / CLIENTS)
         self.written = 0
         """The last round that both files hold."""
 
     @classmethod
-    def create(cls, path: Path, config: Config) -> Folder:
-        """A new folder for a run; one that already holds a run is left alone."""
-        if (path / "config.toml").exists():
-            raise CounterpoiseError(
-                f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
-            )
-        if path.is_dir() and any(path.iterdir()):
-            raise CounterpoiseError(f"The folder {path} is not empty. Choose another one for the run.")
+    @contextlib.contextmanager
+    def begun(cls, path: Path, config: Config) -> Iterator[Folder]:
+        """A new folder for a run, held while the block runs; one that already holds something is left alone."""
+        if in_use(path):
+            raise Busy(busy(path))
+        _check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CounterpoiseError(f"The folder {path} cannot be made: {error.strerror or error}.") from error
-        folder = cls(path, config)
-        for file in (folder.metrics, folder.clients):
-            _rewrite(file, ())
-        folder.write_config()
-        return folder
+        with hold(path, busy(path)):
+            _check_free(path)  # it may have been taken meanwhile
+            folder = cls(path, config)
+            folder._clean()
+            for ledger in (folder.metrics, folder.clients):
+                ledger.begin()
+            folder.write_config()
+            yield folder
+
+    @classmethod
+    def create(cls, path: Path, config: Config) -> Folder:
+        """As `begun`, for a caller that does not go on to run it."""
+        with cls.begun(path, config) as folder:
+            return folder
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """The folder of an earlier run."""
+        """The folder of an earlier run. One that holds a link, a pipe or a device is refused."""
+        check_plain(path)
         try:
-            values = parse_toml(read_text(path / "config.toml"), str(path / "config.toml"))
+            values = parse_toml(read_text(path / CONFIG), str(path / CONFIG))
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"{path} holds no run: there is no config.toml in it.") from None
-        return cls(path, parse(values, str(path / "config.toml")))
+        return cls(path, parse(values, str(path / CONFIG)))
 
     @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
+    def _ledgers(self) -> dict[str, Ledger]:
+        return {METRICS: self.metrics, CLIENTS: self.clients}
 
-    @property
-    def clients(self) -> Path:
-        return self.path / "clients.jsonl"
+    def _clean(self) -> None:
+        """Remove what a kill left of files that were being written."""
+        for path in self.path.iterdir():
+            if is_partial(path.name, of_run):
+                path.unlink(missing_ok=True)
 
     def write_config(self) -> None:
-        replace_text(self.path / "config.toml", tomli_w.dumps(self.config.plain()))
+        replace_text(self.path / CONFIG, tomli_w.dumps(self.config.plain()))
 
     def write_holdings(self, found: Mapping[str, Any]) -> None:
         """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
@@ -93,52 +108,66 @@ class Folder:
         self.write_config()
 
     def append(self, record: RoundRecord) -> None:
-        append_line(self.metrics, _metrics_line(record))
-        append_line(self.clients, _clients_line(record))
+        self.metrics.append(_metrics_line(record))
+        self.clients.append(_clients_line(record))
         self.written = record.round
 
     def save(self, simulation: Simulation, status: str) -> None:
         """Write a checkpoint, after pushing the lines it counts on to the disk."""
-        push(self.metrics)
-        push(self.clients)
-        self.checkpoint.save(simulation, status)
+        for ledger in self._ledgers.values():
+            ledger.push()
+        self.checkpoint.save(simulation, status, {name: ledger.digest for name, ledger in self._ledgers.items()})
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> contextlib.AbstractContextManager[int | None]:
         """Hold the folder for one process at a time, where the system can."""
-        if fcntl is None:
-            yield
-            return
-        with open(self.metrics.with_name(".lock"), "wb") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise CounterpoiseError(f"Another process is running the run in {self.path}.") from None
-            yield
+        return hold(self.path, busy(self.path))
 
     def restore(self, simulation: Simulation, writes: bool = True) -> tuple[list[RoundRecord], str]:
         """Bring a simulation, and if this process `writes` both files, back to the checkpoint; later lines are dropped.
 
         A run that was killed before its first checkpoint goes back to its beginning.
         """
-        status = "running"
-        if (self.checkpoint.folder / "checkpoint.json").exists():
+        records = list(self.records())
+        status, saved = "running", (self.checkpoint.folder / INDEX).exists()
+        if saved:
+            index = read_index(self.checkpoint.folder)
+            for name, ledger in self._ledgers.items():
+                if name in index.get("records", {}):
+                    ledger.check(index["round"], index["records"][name])
             status = self.checkpoint.load(simulation)["status"]
-        records = [record for record in self.records() if record.round <= simulation.round]
+        else:
+            self._check_never_saved(records)
+        records = [record for record in records if record.round <= simulation.round]
         if [record.round for record in records] != list(range(1, simulation.round + 1)):
             raise CounterpoiseError(
                 f"{self.path} has lost rounds that its checkpoint counts; its metrics.jsonl or clients.jsonl is not whole."
             )
-        if writes:
-            _rewrite(self.metrics, map(_metrics_line, records))
-            _rewrite(self.clients, map(_clients_line, records))
         simulation.recall(records)
         self.written = simulation.round
+        if writes:
+            self._clean()
+            for ledger in self._ledgers.values():
+                ledger.cut(simulation.round) if saved else ledger.begin()
+            if not saved:
+                self.save(simulation, status)
         return records, status
+
+    def _check_never_saved(self, records: Sequence[RoundRecord]) -> None:
+        """Refuse a run without a checkpoint that must have had one, as going on would drop its history."""
+        rounds = max(sum(1 for _ in ledger.rounds()) for ledger in self._ledgers.values())
+        seconds = sum(record.seconds for record in records[:-1])
+        left = {path.name for path in self.checkpoint.folder.glob("*.safetensors") if of_checkpoint(path.name)}
+        later = left - {"state-0.safetensors"}
+        if later or (rounds and (self.metrics.saved_first or seconds > _LATEST_FIRST_SAVE)):
+            raise CounterpoiseError(
+                f"{self.path} has lost its checkpoint: its record goes to round {rounds}, and "
+                f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run anew in another "
+                "folder."
+            )
 
     def records(self) -> Iterator[RoundRecord]:
         """Every round that both files hold whole."""
-        for metrics, clients in zip(_body(self.metrics), _body(self.clients), strict=False):
+        for metrics, clients in zip(self.metrics.rounds(), self.clients.rounds(), strict=False):
             yield record(metrics, clients, str(self.path))
 
 
@@ -148,21 +177,22 @@ def _fingerprint(config: Config) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _body(path: Path) -> Iterator[Any]:
-    lines = read_lines(path)
-    header: Any = next(lines, None)
-    if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+def _check_free(path: Path) -> None:
+    """Refuse a folder with anything in it but what a kill leaves of a run whose folder was being made."""
+    if os.path.lexists(path / CONFIG):
         raise CounterpoiseError(
-            f"{path} does not begin with schema {SCHEMA}; it was not written by this version of counterpoise."
+            f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
         )
-    yield from lines
+    if path.is_dir() and not all(map(_never_begun, path.iterdir())):
+        raise CounterpoiseError(f"The folder {path} is not empty. Choose another one for the run.")
 
 
-def _rewrite(path: Path, lines: Iterable[Any]) -> None:
-    text = "".join(
-        json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n" for line in ({"schema": SCHEMA}, *lines)
-    )
-    replace_text(path, text)
+def _never_begun(path: Path) -> bool:
+    if path.is_symlink() or not path.is_file():
+        return False
+    if path.name in (METRICS, CLIENTS):
+        return is_empty(path)
+    return path.name == LOCK or is_partial(path.name, of_run)
 
 
 def _metrics_line(record: RoundRecord) -> dict[str, Any]:

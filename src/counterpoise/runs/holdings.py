@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.contents import HOLDINGS
 from counterpoise.runs.kept import Holdings, checked
 from counterpoise.texts import parse_json, read_text
 
 __all__ = ["HOLDINGS", "holdings", "true_counts"]
-
-HOLDINGS = "federation.json"
 
 
 def holdings(folder: Path) -> Mapping[str, Any] | None:

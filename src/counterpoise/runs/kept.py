@@ -10,15 +10,16 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from counterpoise.engine.server import Outcome
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Action, Verdict
+from counterpoise.runs.contents import of_comparison
 from counterpoise.runs.setup import MOST_ROUNDS
 
-__all__ = ["STATUSES", "Holdings", "Index", "Settings", "checked", "record"]
+__all__ = ["STATUSES", "Holdings", "Index", "Planned", "Settings", "checked", "record"]
 
 STATUSES = ("running", "stopped", "finished", "diverged", "failed")
 
@@ -88,6 +89,8 @@ class Index(_Form):
     status: Literal["running", "stopped", "finished", "diverged", "failed"]
     state: str
     rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
+    records: dict[str, str] = {}
+    """Digests of the ledgers up to this round; earlier versions kept none."""
 
 
 class Holdings(_Form):
@@ -113,6 +116,46 @@ class Settings(_Form):
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 0
+
+
+def _distinct(values: list[Any]) -> list[Any]:
+    if len({*values}) < len(values):
+        raise ValueError("one is there twice")
+    return values
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("it holds a control character")
+    return text
+
+
+class _Arm(_Form):
+    label: Annotated[str, Field(min_length=1), AfterValidator(_printable)]
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)]
+    """A plain folder's name: it can lead nowhere else."""
+    settings: Annotated[dict[str, Any], Field(min_length=1)]
+
+
+class Planned(_Form):
+    """``compare.toml``. Folders are made by its slugs and seeds."""
+
+    kind: Literal["compare", "sweep"]
+    source: str
+    command: str
+    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1), AfterValidator(_distinct)]
+    baseline: str
+    arms: Annotated[list[_Arm], Field(min_length=1)]
+    config: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> Self:
+        """No two arms share a label or a folder, no folder has the name of a file, and the baseline is one of them."""
+        labels = _distinct([arm.label for arm in self.arms])
+        _distinct([arm.slug for arm in self.arms])
+        if any(of_comparison(arm.slug) for arm in self.arms) or self.baseline not in (*labels, ""):
+            raise ValueError("arms")
+        return self
 
 
 Form = TypeVar("Form", bound=BaseModel)

@@ -6,6 +6,7 @@ the same deal of data, cohorts, batches and initial weights in every arm.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ import tomli_w
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import assign, parse
+from counterpoise.runs.contents import COMPARISON
 from counterpoise.runs.files import replace_text
+from counterpoise.runs.kept import Planned, checked
 from counterpoise.texts import parse_toml, read_text
 
 __all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
-COMPARISON = "compare.toml"
 SCHEMA = 1
 
 
@@ -139,28 +141,35 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan that a folder keeps."""
+    """The plan that a folder keeps, checked whole: nobody knows who wrote it, and folders are made and filled by it."""
     path = folder / COMPARISON
     try:
         values = parse_toml(read_text(path), str(path))
-        if values["schema"] > SCHEMA:
-            raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
-        arms = tuple(Arm(arm["label"], arm["slug"], arm["settings"]) for arm in values["arms"])
-        if any(re.fullmatch(r"[a-z0-9._-]*[a-z0-9][a-z0-9._-]*", arm.slug) is None for arm in arms):
-            raise ValueError("an arm's slug is not a plain name")
-        parse(values["config"], str(path))
-        return Plan(
-            values["kind"],
-            values["source"],
-            values["command"],
-            tuple(values["seeds"]),
-            arms,
-            values["baseline"],
-            values["config"],
-        )
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise CounterpoiseError(f"{folder} holds no comparison: there is no {COMPARISON} in it.") from None
-    except CounterpoiseError:
-        raise
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CounterpoiseError(f"{path} cannot be read: {error}.") from None
+    schema = values.get("schema")
+    if type(schema) is int and schema > SCHEMA:
+        raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
+    found = checked(Planned, values, str(path))
+    plan = Plan(
+        found.kind,
+        found.source,
+        found.command,
+        tuple(found.seeds),
+        tuple(Arm(arm.label, arm.slug, arm.settings) for arm in found.arms),
+        found.baseline,
+        found.config,
+    )
+    for arm in plan.arms:
+        for piece in plan.pieces(arm):
+            _check_piece(piece, f"{path}, {arm.label}")
+    return plan
+
+
+def _check_piece(piece: Piece, where: str) -> None:
+    if parse(piece.values, where).seed != piece.seed:
+        raise CounterpoiseError(f"{where}: seed cannot be a setting of an arm.")
+    try:
+        json.dumps(piece.values)  # as it goes to a worker
+    except TypeError:
+        raise CounterpoiseError(f"{where}: a setting cannot be a date or a time.") from None

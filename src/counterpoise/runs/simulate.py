@@ -102,27 +102,28 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, path)
         return _go(simulation, run, made.rounds, on_round, None, loggers)
-    folder = _create(made, simulation, run, out)
-    with folder.locked():
+    with _begun(made, simulation, run, out) as folder:
+        folder.save(simulation, "running")
         return _go(simulation, run, made.rounds, on_round, folder, loggers)
 
 
-def _create(made: Setup, simulation: Simulation, run: Run, path: Path) -> Folder:
+@contextlib.contextmanager
+def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterator[Folder]:
     from counterpoise.federation.overview import holdings
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder
 
-    folder = Folder.create(path, describe(made, simulation))
-    folder.write_holdings(holdings(made.federation))
-    run.settings, run.folder = folder.config.plain(), path
-    return folder
+    with Folder.begun(path, describe(made, simulation)) as folder:
+        folder.write_holdings(holdings(made.federation))
+        run.settings, run.folder = folder.config.plain(), path
+        yield folder
 
 
 def _keep(made: Setup, simulation: Simulation, run: Run, path: Path) -> None:
-    folder = _create(made, simulation, run, path)
-    for record in run.rounds:
-        folder.append(record)
-    folder.save(simulation, run.status)
+    with _begun(made, simulation, run, path) as folder:
+        for record in run.rounds:
+            folder.append(record)
+        folder.save(simulation, run.status)
     run.keep = None
 
 
@@ -172,6 +173,7 @@ def resume(
     run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
+        kept = Folder.open(kept.path)  # another process may have changed it before it was ours
         run.rounds, run.status = kept.restore(simulation, writes)
         if run.status == "diverged":
             raise CounterpoiseError(

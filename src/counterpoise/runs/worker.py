@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import queue
-import shutil
 import signal
 import sys
 import threading
@@ -23,23 +22,34 @@ from typing import Any, TextIO
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.runs.build import setup
-from counterpoise.runs.collection import FAILURE, told
+from counterpoise.runs.collection import told
 from counterpoise.runs.config import parse
-from counterpoise.runs.files import replace_text
+from counterpoise.runs.contents import CONFIG, FAILURE
+from counterpoise.runs.files import Unsafe, check_plain, replace_text
+from counterpoise.runs.folder import busy
+from counterpoise.runs.locks import Busy, in_use
 from counterpoise.runs.simulate import resume, run_setup
 
 __all__ = ["do", "main"]
 
 
 def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord], object] | None = None) -> str:
-    """Begin or go on with a run; returns why it failed, in one sentence that is also kept, or nothing."""
-    (folder / FAILURE).unlink(missing_ok=True)
+    """Begin or go on with a run; returns why it failed, in one sentence that is also kept, or nothing.
+
+    Nothing is kept in a folder that another process has or that holds links: it is not ours to write to.
+    """
     try:
-        if (folder / "config.toml").exists():
+        check_plain(folder)
+        if in_use(folder):
+            raise Busy(busy(folder))
+        config = parse(values, str(folder))
+        (folder / FAILURE).unlink(missing_ok=True)
+        if (folder / CONFIG).exists():
             resume(folder, on_round=on_round)
         else:
-            shutil.rmtree(folder, ignore_errors=True)  # one that was killed while it was made
-            run_setup(setup(parse(values, str(folder))), on_round, folder)
+            run_setup(setup(config), on_round, folder)
+    except (Unsafe, Busy) as error:
+        return str(error)
     except CounterpoiseError as error:
         return _failed(folder, str(error))
     except Exception as error:  # whatever it is, the others go on

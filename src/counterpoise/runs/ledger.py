@@ -1,0 +1,138 @@
+"""A file of one JSON line a round, after a first line with its schema, and the digest of all that was written to it.
+
+A checkpoint keeps the digest of the lines it counts on, so that a changed digit is noticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.files import append_bytes, open_plain, push, replace_bytes, replace_file
+from counterpoise.texts import Malformed, parse_json, read_lines
+
+__all__ = ["SCHEMA", "Ledger", "digest_of", "is_empty"]
+
+SCHEMA = 1
+
+
+def _encoded(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+
+
+_HEADER = {"schema": SCHEMA, "checkpoint": 0}
+"""Before the first round there is a checkpoint of round 0: a ledger with rounds and no checkpoint has lost it."""
+_EMPTY = (b"", _encoded({"schema": SCHEMA}), _encoded(_HEADER))
+
+
+def is_empty(path: Path) -> bool:
+    """Whether there is no round in a file that a run began, so that nothing is lost with it."""
+    with _opened(path) as file:
+        return file.read(100) in _EMPTY
+
+
+class Ledger:
+    """One such file. Its digest is kept up to date line by line, so that a save need not read it again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._digest = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """Of all that this process has read from and added to the file."""
+        return self._digest.hexdigest()
+
+    def begin(self) -> None:
+        """Make the file, without a round."""
+        content = _encoded(_HEADER)
+        replace_bytes(self.path, content)
+        self._digest = hashlib.sha256(content)
+
+    def append(self, line: Any) -> None:
+        """Add a round."""
+        content = _encoded(line)
+        append_bytes(self.path, content)
+        self._digest.update(content)
+
+    def push(self) -> None:
+        """Push what was added to the disk."""
+        push(self.path)
+
+    def cut(self, rounds: int) -> None:
+        """Drop what comes after the first `rounds` rounds."""
+        digest = hashlib.sha256()
+
+        def write(partial: Path) -> None:
+            with os.fdopen(open_plain(partial, os.O_WRONLY), "wb") as file:
+                for line in _first(self.path, rounds):
+                    file.write(line)
+                    digest.update(line)
+
+        replace_file(self.path, write)
+        self._digest = digest
+
+    def check(self, rounds: int, digest: str) -> None:
+        """Refuse a file whose first `rounds` rounds are not those that were written."""
+        if digest_of(self.path, rounds) != digest:
+            raise CounterpoiseError(
+                f"{self.path} is not what was written: something in its rounds 1 to {rounds} was changed or is missing. "
+                "Put back a copy of it, or start the run anew in another folder."
+            )
+
+    @property
+    def saved_first(self) -> bool:
+        """Whether there was a checkpoint before its first round: earlier versions wrote the first after five seconds."""
+        return "checkpoint" in self._header(self._lines())
+
+    def rounds(self) -> Iterator[Any]:
+        """Every round; a torn one at the end is passed over."""
+        lines = self._lines()
+        self._header(lines)
+        yield from lines
+
+    def _header(self, lines: Iterator[Any]) -> dict[str, Any]:
+        header = next(lines, None)
+        if not isinstance(header, dict) or header.get("schema") != SCHEMA:
+            raise CounterpoiseError(
+                f"{self.path} does not begin with schema {SCHEMA}; it was not written by this version of counterpoise."
+            )
+        return header
+
+    def _lines(self) -> Iterator[Any]:
+        torn = 0
+        try:
+            for number, line in enumerate(read_lines(self.path), 1):
+                if torn:
+                    raise CounterpoiseError(f"{self.path}: line {torn} is not JSON.")
+                try:
+                    value = parse_json(line, f"{self.path}: line {number}")
+                except Malformed:
+                    torn = number
+                else:
+                    yield value
+        except FileNotFoundError:
+            raise CounterpoiseError(f"{self.path} is missing.") from None
+
+
+def digest_of(path: Path, rounds: int) -> str:
+    """The digest of a file's first line and its first `rounds` rounds."""
+    digest = hashlib.sha256()
+    for line in _first(path, rounds):
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def _first(path: Path, rounds: int) -> Iterator[bytes]:
+    with _opened(path) as file:
+        yield from itertools.islice(file, rounds + 1)
+
+
+def _opened(path: Path) -> BinaryIO:
+    return os.fdopen(open_plain(path, os.O_RDONLY), "rb")
