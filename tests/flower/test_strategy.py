@@ -121,11 +121,12 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
 def test_a_run_is_one_processs_at_a_time(tmp_path):
     gone("fedavg", 2, out=tmp_path / "run")
     folder = Folder.open(tmp_path / "run")
-    folder.metrics.write_text(folder.metrics.read_text() + '{"round":3}\n')  # as its owner does before a checkpoint
-    held = folder.metrics.read_text()
+    record = folder.metrics.path
+    record.write_text(record.read_text() + '{"round":3}\n')  # as its owner does before a checkpoint
+    held = record.read_text()
     with folder.locked(), pytest.raises(CounterpoiseError, match="Another process is running the run"):
         strategy("fedavg", 4, out=tmp_path / "run")
-    assert folder.metrics.read_text() == held
+    assert record.read_text() == held
     late = strategy("fedavg", 4, out=tmp_path / "run")
     gone("fedavg", 3, out=tmp_path / "run")
     with pytest.raises(CounterpoiseError, match="Another process has gone on with the run"):

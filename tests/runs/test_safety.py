@@ -432,3 +432,16 @@ def test_a_folder_that_cannot_hold_links_is_looked_through_at_any_depth(tmp_path
     (tmp_path / "a" / "b" / "odd\x1bname").symlink_to(tmp_path)
     with pytest.raises(Unsafe, match=r"odd\\x1bname is a symbolic link"):
         check_plain(tmp_path)
+
+
+@pytest.mark.parametrize("place", [".deployment", ".deployment/logs", ".deployment/logs/superlink.log"])
+def test_a_deployment_writes_through_no_link(place: str, tmp_path: Path, victim: Path) -> None:
+    from counterpoise.flower.local import Deployment
+
+    (victim / "state.db").write_text(PRECIOUS)
+    (tmp_path / "app" / place).parent.mkdir(parents=True)
+    (tmp_path / "app" / "pyproject.toml").touch()
+    (tmp_path / "app" / place).symlink_to(victim)
+    with pytest.raises(Unsafe, match=f"{place} is a symbolic link"):
+        Deployment(tmp_path / "app", 1).__enter__()
+    assert sorted(path.name for path in victim.iterdir()) == ["file", "state.db"]

@@ -26,6 +26,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
 from counterpoise.flower.keeper import end_descendants
 from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.files import check_no_link, check_plain
 from counterpoise.runs.kept import record
 
 __all__ = ["Deployment", "environment"]
@@ -69,6 +70,8 @@ class Deployment:
         self.port = 0
 
     def __enter__(self) -> Deployment:
+        check_no_link(self.work, self.work / "home", self.certificates, self.keys, self.logs)
+        check_plain(self.logs)
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
         # A new SuperLink each time: an old one's database believes in nodes that are gone. The run is in its own folder.

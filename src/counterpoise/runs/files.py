@@ -23,6 +23,7 @@ __all__ = [
     "Unsafe",
     "Unwritten",
     "append_bytes",
+    "check_no_link",
     "check_plain",
     "is_partial",
     "open_plain",
@@ -66,6 +67,13 @@ def check_plain(folder: Path) -> None:
             continue  # never there, or gone meanwhile
         except OSError as error:
             raise CounterpoiseError(f"{folder} cannot be looked through: {_why(error)}.") from None
+
+
+def check_no_link(*paths: Path) -> None:
+    """Refuse any of these that is a symbolic link."""
+    for path in paths:
+        if path.is_symlink():
+            raise _unsafe(path, stat.S_IFLNK)
 
 
 def _unsafe(path: Path, mode: int, folder: Path | None = None) -> Unsafe:
