@@ -541,6 +541,7 @@ def test_ten_claims_in_a_row_that_fit_forgive_a_warning(patience) -> None:
     assert math.ceil(after(full, "f" * 9)) == full
     assert after(full, "f" * 10) == full - 1
     assert after(full, "f" * 9 + "o" + "f" * 9) > patience
+    assert after(0.0, "oo" + "f" * 5 + "o") == min(3, full)  # what was served of the second is lost
     assert after(full, "fffffuuuuufffff") == full - 1  # one that fits neither way, or shows nothing, does not count
     assert after(full, "f" * 10 * (patience + 2)) == 0
 
