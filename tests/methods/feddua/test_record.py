@@ -76,10 +76,10 @@ def test_no_claim_is_rejected_inside_the_interval_on_record(
             if estimate == "prior":
                 assert low <= verdict.estimated * (1 + 1e-9)
                 assert verdict.estimated <= max(high, 1) * (1 + 1e-9)
-            if (
-                "together" in verdict.reason or "the update" in verdict.reason
-            ):  # such an interval is exactly what stands
+            if evidence == "displacement" and claimed > 1:  # such an interval holds exactly what stands
                 assert inside == (abs(z) <= threshold)
+            if "together" in verdict.reason and estimate == "prior" and verdict.estimated > 1:
+                assert verdict.estimated == pytest.approx(math.sqrt(low * high))
 
 
 def test_the_reason_names_the_rounds_together_where_they_decide() -> None:
