@@ -94,8 +94,8 @@ def forgiven(warnings: Tensor, over: Tensor, fits: Tensor, patience: int) -> Ten
     A claim that is too large (`over`) adds one, at most to one more than `patience`, and whatever was served of the last
     one is lost. A claim that fits its evidence takes a tenth away: ten in a row forgive a warning.
 
-    >>> forgiven(torch.tensor([0.0, 1.4, 4.0, 4.0, 0.0]), torch.tensor([True, True, True, False, False]),
-    ...          torch.tensor([False, False, False, True, True]), patience=3).tolist()
+    >>> warnings = torch.tensor([0, 1.4, 4, 4, 0], dtype=torch.float64)
+    >>> forgiven(warnings, torch.arange(5) < 3, torch.arange(5) >= 3, patience=3).tolist()
     [1.0, 3.0, 4.0, 3.9, 0.0]
     """
     more = (warnings.ceil() + 1).clamp(max=patience + 1)
