@@ -191,7 +191,9 @@ class Worker:
         """The exit code, None when time ran out, and the output of some tests on the copy."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        arguments = ["-x", "-q", "-p", "no:cacheprovider", *tests]
+        # The mutated module may have imported a plugin of pytest already (anyio, by way of Flower); that is no failure.
+        quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *tests]
         print(
             json.dumps([str(self.home), module, arguments, str(self.output), seconds]),
             file=self.process.stdin,
