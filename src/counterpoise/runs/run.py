@@ -15,7 +15,6 @@ from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, has_personal, own_curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
-from counterpoise.runs.holdings import true_counts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,7 +141,12 @@ class Run:
     def summary(self, target: float | None = None) -> dict[str, Any]:
         """The run in a few plain values; `target` is an accuracy to tell the rounds and bytes to."""
         left_out = sum(len(r.outcome.excluded) for r in self.rounds)
-        measures = measured(self.rounds, target=target, counts=true_counts(self.folder))
+        counts = None
+        if self.folder is not None:
+            from counterpoise.runs.holdings import true_counts  # needs pydantic, as everything that keeps a run does
+
+            counts = true_counts(self.folder)
+        measures = measured(self.rounds, target=target, counts=counts)
         return {
             "method": self.method,
             "seed": self.seed,
