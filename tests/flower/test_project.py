@@ -280,3 +280,15 @@ def test_a_look_at_the_record_reads_what_is_new(tmp_path, monkeypatch):
     (tmp_path / "run" / "checkpoint" / "checkpoint.json").touch()
     assert kept.new() == []
     assert not any(b'"round"' in text for text in read[count:] if isinstance(text, bytes))
+
+
+@pytest.mark.parametrize("place", [".deployment", ".deployment/logs", ".deployment/logs/superlink.log"])
+def test_a_deployment_writes_through_no_link(place, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "state.db").write_text("precious")
+    (tmp_path / "app" / place).parent.mkdir(parents=True)
+    (tmp_path / "app" / "pyproject.toml").touch()
+    (tmp_path / "app" / place).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CounterpoiseError, match=f"{place} is a symbolic link"):
+        Deployment(tmp_path / "app", 1).__enter__()
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["state.db"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shutil
 import sys
-import threading
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -311,21 +311,20 @@ def test_a_comparison_in_use_is_not_removed(cli, tmp_path: Path) -> None:
     assert not (tmp_path / "c").exists()
 
 
-def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path) -> None:
-    seen: list[bool] = []
+def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, removals = fcntl.flock, iter([True])
 
-    def wait() -> None:
-        with hold(tmp_path, "never", patience=20):
-            seen.append(in_use(tmp_path))
+    def removed(file: int, how: int) -> None:
+        """Another process removes the folder's files between our opening the lock and our taking it."""
+        if next(removals, False):
+            (tmp_path / ".lock").unlink()
+        lock(file, how)
 
+    monkeypatch.setattr(fcntl, "flock", removed)
     with hold(tmp_path, ""):
-        waiting = threading.Thread(target=wait)
-        waiting.start()
+        assert in_use(tmp_path)
         with pytest.raises(Busy, match="busy"), hold(tmp_path, "busy"):
             pass
-        (tmp_path / ".lock").unlink()
-    waiting.join()
-    assert seen == [True]
     assert not in_use(tmp_path)
 
 
@@ -344,10 +343,14 @@ def test_only_what_counterpoise_wrote_is_removed(cli, tmp_path: Path) -> None:
 
 def test_a_folder_with_a_configuration_of_something_else_is_left_alone(cli, tmp_path: Path) -> None:
     (tmp_path / "site").mkdir()
-    for text in ('title = "mine"\n', 'method = "fedavg"\ndata = "digits"\n'):
+    ours = 'method = "fedavg"\ndata = "digits"\n'
+    for text, record in (('title = "mine"\n', '{"schema":1}\n'), (ours, '{"mine":1}\n'), (ours, "[1]\n")):
         (tmp_path / "site" / "config.toml").write_text(text)
+        (tmp_path / "site" / "metrics.jsonl").write_text(record)
         assert "is not the folder of a run" in cli("runs", "rm", "site", "--yes")[2]
-        assert [path.name for path in (tmp_path / "site").iterdir()] == ["config.toml"]
+        assert len([*(tmp_path / "site").iterdir()]) == 2
+    (tmp_path / "site" / "metrics.jsonl").unlink()
+    assert "is not the folder of a run" in cli("runs", "rm", "site", "--yes")[2]
 
 
 # ---------------------------------------------------------------- silent damage
@@ -432,16 +435,3 @@ def test_a_folder_that_cannot_hold_links_is_looked_through_at_any_depth(tmp_path
     (tmp_path / "a" / "b" / "odd\x1bname").symlink_to(tmp_path)
     with pytest.raises(Unsafe, match=r"odd\\x1bname is a symbolic link"):
         check_plain(tmp_path)
-
-
-@pytest.mark.parametrize("place", [".deployment", ".deployment/logs", ".deployment/logs/superlink.log"])
-def test_a_deployment_writes_through_no_link(place: str, tmp_path: Path, victim: Path) -> None:
-    from counterpoise.flower.local import Deployment
-
-    (victim / "state.db").write_text(PRECIOUS)
-    (tmp_path / "app" / place).parent.mkdir(parents=True)
-    (tmp_path / "app" / "pyproject.toml").touch()
-    (tmp_path / "app" / place).symlink_to(victim)
-    with pytest.raises(Unsafe, match=f"{place} is a symbolic link"):
-        Deployment(tmp_path / "app", 1).__enter__()
-    assert sorted(path.name for path in victim.iterdir()) == ["file", "state.db"]
