@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from types import SimpleNamespace
 
 from flwr.app import Message
@@ -38,11 +39,13 @@ class Node:
         found = self.fleet.PullMessages(PullMessagesRequest(node=self.node))
         if not found.messages_list:
             return None
-        one, run = found.messages_list[0].metadata, found.messages_list[0].metadata.run_id
-        contents = {}
-        for part in iterate_object_tree(found.message_object_trees[0]):
+        one, tree = found.messages_list[0].metadata, found.message_object_trees[0]
+        run, contents = one.run_id, {}
+        for part in iterate_object_tree(tree):
             asked = PullObjectRequest(node=self.node, run_id=run, object_id=part.object_id)
-            contents[part.object_id] = self.fleet.PullObject(asked).object_content
+            while not (found := self.fleet.PullObject(asked)).object_available:  # the server is still sending it
+                time.sleep(0.1)
+            contents[part.object_id] = found.object_content
         message = inflate_object_from_contents(one.message_id, contents)
         message.metadata.__dict__["_message_id"] = one.message_id
         self.confirm(run, one.message_id)

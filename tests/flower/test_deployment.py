@@ -5,20 +5,35 @@ Takes some minutes: `make test-deploy`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import stat
 import subprocess
+import threading
 import time
 
+import httpx
+import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives import serialization
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.proto.fleet_pb2 import ActivateNodeRequest
+from flwr.supercore.interceptors.http.runtime_version import RuntimeVersionHttpInterceptor
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from helpers import assert_close
+from links import Node, saying, spoiled
 from safetensors.torch import load_file
 
 import counterpoise as cp
 from counterpoise.engine import Engine, Simulation
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import AWAY, SILENT
 from counterpoise.flower.credentials import make_key
+from counterpoise.flower.keeper import _parents, descendants
 from counterpoise.flower.local import LINK, Deployment, free_port
 from counterpoise.flower.project import new_project
 from counterpoise.method import Cohort
@@ -75,6 +90,126 @@ def misbehave(message, context, call_next):
 server = server_app(METHOD, federation, model=cp.models.mlp, local=LOCAL, engine=ENGINE)
 client = client_app(METHOD, cp.models.mlp, data, local=LOCAL, engine=ENGINE, mods=[misbehave])
 '''
+
+
+HOSTILE_APP = """
+from flwr.app import Context
+
+import counterpoise as cp
+from counterpoise.flower import client_app, server_app
+
+LOCAL = cp.Local(epochs=1, batch=16, optimizer=cp.sgd(0.1))
+
+
+def federation(context: Context) -> cp.Federation:
+    return cp.load("digits", partition=cp.iid(clients=int(context.run_config["clients"])), proxy=300, seed=0)
+
+
+def data(context: Context) -> cp.Federation:
+    return federation(context).only(int(context.node_config["partition-id"]))
+
+
+server = server_app("fedavg", federation, model=cp.models.mlp, local=LOCAL)
+client = client_app("fedavg", cp.models.mlp, data, local=LOCAL)
+"""
+
+
+class Hostile(threading.Thread):
+    """A node with a key of its own, registered as site-2, that speaks to the SuperLink by hand."""
+
+    def __init__(self, deployment, key, victim):
+        super().__init__(daemon=True)
+        private = serialization.load_ssh_private_key(key.read_bytes(), None)
+        signs = [
+            RuntimeVersionHttpInterceptor(component_name="SuperNode"),
+            NodeAuthHttpInterceptor(private, private.public_key()),
+        ]
+        ca = (deployment.certificates / "ca.crt").read_bytes()
+        self.fleet = FleetHttpClient.from_server_address(f"127.0.0.1:{deployment.port}", False, ca, interceptors=signs)
+        activate = ActivateNodeRequest(public_key=public_key_to_bytes(private.public_key()), heartbeat_interval=300)
+        self.node = Node(self.fleet, self.fleet.ActivateNode(activate).node_id)
+        self.victim, self.stopped, self.tried = victim, threading.Event(), []
+
+    def run(self):
+        with self.fleet:
+            while not self.stopped.wait(0.3):
+                with contextlib.suppress(httpx.HTTPError):  # between runs, or refused
+                    message = self.node.pull()
+                    if message is not None:
+                        self.attack(message, message.content["config"]["round"])
+
+    def attack(self, message, number):
+        """In another's name, unasked, unreadable, under a false source, never whole."""
+        content = RecordDict(
+            {
+                "arrays": ArrayRecord({n: Array(np.full(3, 1e6)) for n in ("update", "examples", "steps")}),
+                "metrics": MetricRecord({"round": number, "accuracy": 50.0}),
+            }
+        )
+        likely = saying(message, message.content, dst_node_id=self.victim)
+        likely.metadata.__dict__["_message_id"] = likely.object_id
+        refused = [httpx.HTTPStatusError]
+        with contextlib.suppress(*refused):
+            self.node.push(Message(content, reply_to=likely))
+        with contextlib.suppress(*refused):
+            self.node.push(saying(message, content, src_node_id=1, dst_node_id=1), spoil=spoiled)
+        honest = Message(content, reply_to=message)
+        own = {"src_node_id": self.node.node.node_id}
+        how = message.metadata.message_type, number
+        if how == ("train", 1):
+            self.node.push(honest, spoil=spoiled)
+        elif how == ("train", 3):
+            self.node.push(honest, send=0)
+        else:
+            self.node.push(saying(honest, content, src_node_id=self.victim), **own)
+        self.tried.append(how)
+
+
+@pytest.mark.deploy
+def test_a_hostile_node_neither_speaks_for_another_nor_silences_it(app, tmp_path):
+    """Then the SuperLink is killed: all that was started ends, and the same again goes on."""
+    out, key = tmp_path / "run", tmp_path / "hostile"
+    (app / "app.py").write_text(HOSTILE_APP)
+    config = {"clients": 3, "rounds": 3, "seed": SEED, "out": str(out), "timeout": 45}
+    make_key(key)
+    with Deployment(app, 2) as deployment:
+        for path in deployment.work.rglob("*"):
+            if path.is_file() and "home/apps" not in str(path):
+                assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+        deployment.flwr("supernode", "register", f"{key}.pub", "dep", "--name", "site-2")
+        with contextlib.closing(sqlite3.connect(deployment.work / "state.db")) as state:
+            ((victim,),) = state.execute("select node_id from node where name = 'site-1'")
+        hostile = Hostile(deployment, key, victim % 2**64)
+        hostile.start()
+        run = deployment.submit(config)
+        lines = list(deployment.rounds(run, out, 3))
+        hostile.stopped.set()
+        hostile.join(60)
+        assert {("train", 1), ("train", 2), ("train", 3)} <= {*hostile.tried}
+        assert [line.round for line in lines] == [1, 2, 3]
+        for line in lines:
+            assert set(line.outcome.weights) == {0, 1}
+            assert set(line.outcome.excluded) == {2}
+            assert line.clients["accuracy"].keys() == {0, 1}
+        reasons = [line.outcome.excluded[2] for line in lines]
+        assert reasons[::2] == [SILENT, SILENT]
+        assert reasons[1].startswith("update has shape [3] and should have ")
+
+        run = deployment.submit(config | {"rounds": 9, "timeout": 20})
+        more = deployment.rounds(run, out, 9)
+        while next(more).round < 4:
+            pass
+        link, below = deployment.processes[LINK].pid, descendants(deployment.processes[LINK].pid)
+        (program,) = [p for p in below if p in [c for c, parent in _parents() if parent == link]]
+        assert len(below) > 1  # the run's server is one of them
+        os.kill(program, 9)
+        with pytest.raises(CounterpoiseError, match="The SuperLink ended, with status 137"):
+            list(more)
+        assert not set(below) & {pid for pid, _ in _parents()}
+    done = len(records(out))
+    with Deployment(app, 2) as deployment:
+        run = deployment.submit(config | {"rounds": done + 1})
+        assert [line.round for line in deployment.rounds(run, out, done + 1)] == list(range(1, done + 2))
 
 
 def records(out):

@@ -38,7 +38,8 @@ def main(command: list[str]) -> int:
         with contextlib.suppress(subprocess.TimeoutExpired):
             program.wait(_SECONDS_TO_END)
     end_descendants(os.getpid())
-    return program.wait()
+    status = program.wait()
+    return status if status >= 0 else 128 - status  # as a shell tells of a signal
 
 
 def end_descendants(pid: int) -> None:
