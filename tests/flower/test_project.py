@@ -283,7 +283,8 @@ def test_a_look_at_the_record_reads_what_is_new(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("place", [".deployment", ".deployment/logs", ".deployment/logs/superlink.log"])
-def test_a_deployment_writes_through_no_link(place, tmp_path):
+def test_a_deployment_writes_through_no_link(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(Deployment, "start_link", lambda self: pytest.fail("it went on"))
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "state.db").write_text("precious")
     (tmp_path / "app" / place).parent.mkdir(parents=True)
