@@ -44,11 +44,18 @@ def test_noise_takes_no_sample_and_is_the_seeds():
     assert torch.equal(fed.probe.inputs, made("noise").probe.inputs)
     assert not torch.equal(fed.probe.inputs, made("noise", seed=1).probe.inputs)
     pixels = cp.Federation.from_arrays(
-        np.zeros((4, 1, 8, 8), np.uint8), [0, 1, 0, 1], partition=[0, 0, 1, 1], probe="noise", heldout=0
+        np.full((4, 1, 8, 8), 255, np.uint8), [0, 1, 0, 1], partition=[0, 0, 1, 1], probe="noise", heldout=0
     )
     values = pixels.probe.take(torch.arange(2), torch.float64)[0]
     assert 0 <= values.min() < 0.1
     assert 0.9 < values.max() <= 1
+
+
+def test_noise_keeps_to_the_range_of_the_data():
+    fed = cp.load("digits", partition=cp.iid(clients=4), probe="noise")
+    inputs = fed.probe.take(torch.arange(10), torch.float32)[0]
+    assert float(inputs.min()) == -1.0
+    assert float(inputs.max()) == 1.0
 
 
 @pytest.mark.parametrize("probe", ["noise", "means"])

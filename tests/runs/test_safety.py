@@ -21,6 +21,7 @@ from kept import comparison, keep
 import counterpoise as cp
 from counterpoise.cli import main
 from counterpoise.runs.arms import compared
+from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import Unsafe, append_bytes, check_plain, replace_file, replace_text
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.locks import Busy, hold, in_use
@@ -339,6 +340,51 @@ def test_only_what_counterpoise_wrote_is_removed(cli, tmp_path: Path) -> None:
     assert (code, out.splitlines()[0]) == (0, "removed: 1 run")
     assert "left, as counterpoise did not write them: run/checkpoint/mine.safetensors, run/notes.txt" in out
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint", "notes.txt"]
+
+
+def test_a_link_to_a_run_is_not_removed_through(cli, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "alias").symlink_to(run)
+    before = sorted(run.rglob("*"))
+    code, _, err = cli("runs", "rm", "alias", "--yes")
+    assert code == 2
+    assert "Name the folder itself to remove it." in err
+    assert sorted(run.rglob("*")) == before
+
+
+def test_a_comparison_is_removed_without_what_was_there_before(cli, tmp_path: Path) -> None:
+    damaged(tmp_path / "compared", lambda values: None)
+    mine = tmp_path / "compared" / "fedavg" / "seed-0"
+    mine.mkdir(parents=True)
+    for name in ("config.toml", "metrics.jsonl", "report.html", "failure.txt"):
+        (mine / name).write_text(PRECIOUS)
+    failed = tmp_path / "compared" / "scaffold" / "seed-0"
+    failed.mkdir(parents=True)
+    (failed / "failure.txt").write_text("It failed.\n")
+    code, _, _ = cli("runs", "rm", "compared", "--yes")
+    assert code == 0
+    assert {path.name: path.read_text() for path in mine.iterdir()} == dict.fromkeys(
+        ("config.toml", "metrics.jsonl", "report.html", "failure.txt"), PRECIOUS
+    )
+    assert not failed.exists()
+
+
+@pytest.mark.parametrize("blocked", ["fedavg", "fedavg/seed-0", "fedavg/seed-0/failure.txt"])
+def test_a_worker_tells_of_a_place_that_it_cannot_write_to(blocked: str, tmp_path: Path) -> None:
+    place, values = tmp_path / "fedavg" / "seed-0", next(plan().pieces(plan().arms[0])).values
+    if blocked.endswith(".txt"):
+        (tmp_path / blocked).mkdir(parents=True)
+    else:
+        (tmp_path / blocked).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / blocked).write_text(PRECIOUS)
+    assert do(place, values)
+    keep_failure(place, "Its process ended.\n")
+    assert blocked.endswith(".txt") or (tmp_path / blocked).read_text() == PRECIOUS
+
+
+def test_a_worker_never_writes_its_failure_over_another_file(victim: Path) -> None:
+    (victim / "failure.txt").write_text(PRECIOUS)
+    assert do(victim, {"rounds": 3})
+    assert {path.read_text() for path in victim.iterdir()} == {PRECIOUS}
 
 
 def test_a_folder_with_a_configuration_of_something_else_is_left_alone(cli, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ _LEAST = 2
 def made_probe(kind: str, base: Samples, train: Assignment, classes: int | None, seed: int) -> Samples:
     """One input per class: noise, or the mean of the class means that clients report, by their counts.
 
-    Noise is uniform over bytes if inputs are bytes, else standard normal; its class numbers say nothing.
+    Noise is uniform over the range of the data if inputs are bytes, else standard normal; its class numbers say nothing.
     """
     if kind not in PROBES:
         raise unknown("probe", kind, PROBES, "that can be made; a whole number takes as many samples per class")
@@ -32,7 +32,8 @@ def _noise(base: Samples, classes: int, seed: int) -> Samples:
     generator = torch.Generator().manual_seed(integer(seed, purpose("probe of noise")))
     shape = (classes, *base.inputs.shape[1:])
     if base.inputs.dtype == torch.uint8:
-        inputs = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
+        brightest = int(base.inputs.max())  # not 255 for every data set
+        inputs = torch.randint(0, brightest + 1, shape, generator=generator, dtype=torch.uint8)
     else:
         inputs = torch.randn(shape, generator=generator).to(base.inputs.dtype)
     return Samples(inputs, torch.arange(classes), base.scale, base.shift)

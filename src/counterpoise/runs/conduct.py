@@ -21,8 +21,9 @@ from typing import IO, Any
 import torch
 
 from counterpoise.runs.collection import status_of
-from counterpoise.runs.contents import FAILURE, LOG
-from counterpoise.runs.files import check_plain, open_plain, replace_text
+from counterpoise.runs.contents import LOG
+from counterpoise.runs.failure import keep_failure
+from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold
 from counterpoise.runs.plan import Piece, Plan
 
@@ -190,7 +191,5 @@ def _died(folder: Path, piece: Piece, worker: _Worker) -> News:
         f"see {folder / LOG}. The same command tries again."
     )
     check_plain(folder)
-    place = folder / piece.place
-    place.mkdir(parents=True, exist_ok=True)
-    replace_text(place / FAILURE, sentence + "\n")
+    keep_failure(folder / piece.place, sentence + "\n")
     return News(piece, end="failed", sentence=sentence)

@@ -28,7 +28,7 @@ from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
 from counterpoise.runs.locks import LOCK, Busy, hold, in_use
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["SCHEMA", "Folder", "busy"]
+__all__ = ["SCHEMA", "Folder", "busy", "never_begun"]
 
 _LATEST_FIRST_SAVE = 5.0
 """Seconds after which runs of earlier versions had a checkpoint."""
@@ -183,11 +183,12 @@ def _check_free(path: Path) -> None:
         raise CounterpoiseError(
             f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
         )
-    if path.is_dir() and not all(map(_never_begun, path.iterdir())):
+    if path.is_dir() and not all(map(never_begun, path.iterdir())):
         raise CounterpoiseError(f"The folder {path} is not empty. Choose another one for the run.")
 
 
-def _never_begun(path: Path) -> bool:
+def never_begun(path: Path) -> bool:
+    """Whether a file is one that a kill leaves of a run whose folder was being made."""
     if path.is_symlink() or not path.is_file():
         return False
     if path.name in (METRICS, CLIENTS):

@@ -11,6 +11,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.contents import (
     COMPARISON,
     CONFIG,
+    FAILURE,
     METRICS,
     of_checkpoint,
     of_comparison,
@@ -18,18 +19,20 @@ from counterpoise.runs.contents import (
     of_tensorboard,
 )
 from counterpoise.runs.files import check_plain
-from counterpoise.runs.folder import busy
+from counterpoise.runs.folder import busy, never_begun
 from counterpoise.runs.locks import LOCK, Busy, hold, in_use
 from counterpoise.runs.plan import read_plan
 from counterpoise.texts import parse_json, parse_toml, read_lines, read_text
 
-__all__ = ["check_removable", "remove"]
+__all__ = ["check_removable", "is_ours", "remove"]
 
 
 def check_removable(folder: Path) -> None:
     """Refuse a folder that is not a run's or a comparison's, that holds links, or that a process is writing to."""
     if not folder.is_dir():
         raise CounterpoiseError(f"There is no folder {folder}.")
+    if folder.is_symlink():
+        raise CounterpoiseError(f"{folder} is a link to {folder.resolve()}. Name the folder itself to remove it.")
     compared = (folder / COMPARISON).exists()
     if not compared and not _is_run(folder):
         raise CounterpoiseError(f"{folder} is not the folder of a run, a comparison or a sweep; it is left alone.")
@@ -68,9 +71,15 @@ def _is_run(folder: Path) -> bool:
 
 
 def _pieces(folder: Path) -> Iterator[Path]:
+    """The runs of a comparison that are there: begun, or failed before that."""
     plan = read_plan(folder)
     places = (folder / piece.place for arm in plan.arms for piece in plan.pieces(arm))
-    return (place for place in places if place.is_dir())
+    return (place for place in places if place.is_dir() and is_ours(place))
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether a folder holds a run, or nothing but what one leaves that failed before it was begun."""
+    return _is_run(folder) or all(path.name == FAILURE or never_begun(path) for path in folder.iterdir())
 
 
 def _remove_run(folder: Path) -> None:

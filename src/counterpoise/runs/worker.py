@@ -25,9 +25,11 @@ from counterpoise.runs.build import setup
 from counterpoise.runs.collection import told
 from counterpoise.runs.config import parse
 from counterpoise.runs.contents import CONFIG, FAILURE
-from counterpoise.runs.files import Unsafe, check_plain, replace_text
+from counterpoise.runs.failure import keep_failure
+from counterpoise.runs.files import Unsafe, check_plain
 from counterpoise.runs.folder import busy
 from counterpoise.runs.locks import Busy, in_use
+from counterpoise.runs.removal import is_ours
 from counterpoise.runs.simulate import resume, run_setup
 
 __all__ = ["do", "main"]
@@ -43,7 +45,8 @@ def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord]
         if in_use(folder):
             raise Busy(busy(folder))
         config = parse(values, str(folder))
-        (folder / FAILURE).unlink(missing_ok=True)
+        if folder.is_dir() and is_ours(folder):
+            (folder / FAILURE).unlink(missing_ok=True)  # of the last try; anything else of that name is not ours
         if (folder / CONFIG).exists():
             resume(folder, on_round=on_round)
         else:
@@ -59,8 +62,7 @@ def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord]
 
 def _failed(folder: Path, sentence: str, more: str = "") -> str:
     sentence = " ".join(sentence.split())
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / FAILURE, f"{sentence}\n{more}")
+    keep_failure(folder, f"{sentence}\n{more}")
     return sentence
 
 
