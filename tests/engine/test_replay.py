@@ -473,7 +473,8 @@ def test_a_branch_on_numbers_is_not_recorded_and_trains_as_ever(at_once, replaye
 def test_draws_that_cannot_be_keyed_are_not_recorded():
     model = net(nn.Linear(6, 3), nn.RReLU())
     assert not started(model=model, record=True).engine.record
-    assert not started(model=model, backend="batched", record=True).engine.record
+    with pytest.raises(CounterpoiseError, match="cannot be trained as one batch of clients"):
+        started(model=model, backend="batched", record=True)
 
 
 # ---------------------------------------------------------------- maxima of 2 x 2

@@ -489,10 +489,10 @@ def test_a_number_of_steps_that_cannot_be_is_left_out(steps):
 def test_a_cohort_at_rest_does_not_turn_the_bound_on_norms_off():
     def lie(round, cohort):
         updates = torch.zeros_like(cohort.updates)
-        updates[1:, 0] = torch.tensor([1.0, 1e9])
+        updates[1:, 0] = torch.tensor([1.0, 1.0, 1e9])
         return replace(cohort, updates=updates)
 
-    assert list(started(adversary=lie).advance().outcome.excluded) == [2]
+    assert list(started(federation=blobs([4, 5, 6, 7]), adversary=lie).advance().outcome.excluded) == [3]
 
 
 def test_a_loss_that_broadcasts_over_the_batch_is_refused():

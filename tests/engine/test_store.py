@@ -168,5 +168,5 @@ def test_a_budget_of_nothing_spills_every_row_of_a_simulation():
 
 @pytest.mark.parametrize("bad", [-1, "much", float("nan"), True])
 def test_a_bad_budget_is_refused(bad):
-    with pytest.raises(cp.CounterpoiseError, match="store_gib must be a number at least 0"):
+    with pytest.raises(cp.CounterpoiseError, match="store_gib must be a number from 0 to"):
         cp.Engine(store_gib=bad)

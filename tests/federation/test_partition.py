@@ -284,7 +284,7 @@ def test_a_partition_from_a_file(tmp_path):
         ("a.json", '{"a": 1}', "must give one client number"),
         ("a.json", "[[0, 1], 2]", "must give one client number"),
         ("a.json", "[-1, -1, -1, -1, -1, -1]", "must give one client number"),
-        ("a.json", "nonsense", "cannot be read as a partition"),
+        ("a.json", "nonsense", "a.json is not valid JSON"),
         ("a.npy", "nonsense", "cannot be read as a partition"),
     ],
 )

@@ -525,7 +525,7 @@ def test_files_put_there_by_hand_are_held_against_the_published_md5(folder, monk
     assert dataset.arrays() == "read"
     assert caplog.text == ""
     (folder / files[1].path).write_bytes(raw + b"x")
-    told = "not the published files: train-labels-idx1-ubyte.gz (another MD5 than the published one)"
+    told = "not the published files: train-labels-idx1-ubyte.gz (another MD5)"
     assert dataset.provenance() == told
     assert dataset.arrays() == "read"
     assert f"mnist: {told}" in caplog.text

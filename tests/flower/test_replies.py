@@ -362,7 +362,7 @@ def test_a_round_goes_on_without_the_node_that_sends_another_rounds_reply():
     strategy, _ = rounds(stale)
     first, second = strategy.run.rounds
     assert first.outcome.excluded == {}
-    assert second.outcome.excluded == {2: "its reply is not for round 2"}
+    assert second.outcome.excluded == {2: "it did not reply"}  # to the message of this round
 
 
 def test_a_round_goes_on_without_nodes_that_fail_and_says_which(caplog):

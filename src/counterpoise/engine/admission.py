@@ -78,8 +78,8 @@ def admit(cohort: Cohort, limits: Limits, local: Local) -> tuple[Cohort, dict[in
         "it claims no data": claims <= 0,
         "the data count it claims is not whole": ~_whole(claims),
         "the number of steps it reports is not a positive whole number": ~_whole(steps) | (steps <= 0),
-        f"it reports over {limits.norm_ratio:g} times as many steps as it was asked for": steps
-        > limits.norm_ratio * asked,
+        f"it reports over {limits.norm_ratio:g} times as many steps as it was asked for": steps / limits.norm_ratio
+        > asked,
         f"it claims more than the {limits.max_examples} samples allowed": claims
         > float(min(limits.max_examples, sys.float_info.max)),
         **{f"{what} is not finite": rows for what, rows in broken.items()},

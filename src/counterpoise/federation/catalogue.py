@@ -66,7 +66,7 @@ class DataSet:
             return f"unchecked: {found.name} is a file of your own in place of the published ones"
         whole = [remote for remote in self.files if not remote.members]
         if other := [Path(remote.path).name for remote in whole if md5(folder / remote.path) != remote.md5]:
-            return f"{_OTHER} {', '.join(other)} (another MD5 than the published one)"
+            return f"{_OTHER} {', '.join(other)} (another MD5)"
         if len(whole) < len(self.files):
             return "unchecked: these files were unpacked from an archive, and only the archive's MD5 is published"
         return "as published: every MD5 fits"
