@@ -17,6 +17,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Simulation, batched, perclient, replay, trainer
+from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part
 from counterpoise.methods import METHODS, avg
