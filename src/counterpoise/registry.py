@@ -118,7 +118,7 @@ class Parameter:
     def check(self, value: Any, owner: str) -> Any:
         checked = _coerce(self.type, value, self.option)
         if checked is _REFUSED:
-            large = isinstance(value, numbers.Real) and abs(value) > _LARGEST and "whole" in self.kind()
+            large = isinstance(value, numbers.Real) and _beyond(value, _LARGEST) and "whole" in self.kind()
             most = f" (numbers over {_LARGEST} are taken for a mistake)" if large else ""
             raise CounterpoiseError(f"{owner}: option {self.name} must be {self.kind()}, not {brief(value)}{most}.")
         return checked
@@ -284,6 +284,10 @@ def _kind(kind: Any, option: Option) -> str:
     return " or ".join(words)
 
 
+def _beyond(value: Any, most: float) -> bool:
+    return bool(abs(value) > most)
+
+
 def _coerce(kind: Any, value: Any, option: Option) -> Any:
     # The value's own type first: where both are taken, 1 is a count and 1.0 a fraction.
     for member in sorted(_members(kind), key=lambda member: member is not type(value)):
@@ -294,7 +298,7 @@ def _coerce(kind: Any, value: Any, option: Option) -> Any:
         if member is bool and isinstance(value, bool):
             return value
         if member in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            if abs(value) > sys.float_info.max:
+            if _beyond(value, sys.float_info.max):
                 continue
             number = float(value)
             if member is int and (not number.is_integer() or abs(number) > _LARGEST):

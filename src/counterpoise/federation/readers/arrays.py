@@ -90,7 +90,7 @@ def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]
         archive = np.load(file, allow_pickle=False)
         if isinstance(archive, np.ndarray):
             return {"a single array": archive}
-        entries = archive.zip.infolist()  # type: ignore[union-attr]
+        entries = archive.zip.infolist()
         needs, most = sum(e.file_size for e in entries if e.filename.removesuffix(".npy") in wanted), _most()
         if needs > most:
             raise CounterpoiseError(
