@@ -89,8 +89,16 @@ def keep(
             )
         )
         folder.append(records[-1])
+    index = {
+        "schema": 1,
+        "run": folder.checkpoint.fingerprint,
+        "round": rounds,
+        "status": status,
+        "state": "",
+        "rows": {},
+    }
     (path / "checkpoint").mkdir(exist_ok=True)
-    (path / "checkpoint" / "checkpoint.json").write_text(json.dumps({"status": status}))
+    (path / "checkpoint" / "checkpoint.json").write_text(json.dumps(index))
     return records
 
 

@@ -26,9 +26,9 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import has_personal, own_curve, summary
 from counterpoise.registry import flatten
 from counterpoise.runs.checkpoint import read_index
-from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, METRICS
+from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
-from counterpoise.runs.folder import SCHEMA
+from counterpoise.runs.folder import SCHEMA, fingerprint
 from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
@@ -160,8 +160,8 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
         settings = _planned(path)
     checked(Settings, dict(settings), str(config))
     records = list(_records(path))
-    for name in _altered(path):
-        _warn(f"{path / name} is not what was written: what is told of this run may be wrong.")
+    for doubt in _doubts(path, bool(records)):
+        _warn(doubt)
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
         status = "stopped"  # its last lines are torn, so its last round is not known
@@ -181,13 +181,32 @@ def read_or_tell(path: Path) -> Kept:
     return Kept(path, {}, (), UNREADABLE, why, _changed(path))
 
 
-def _altered(path: Path) -> list[str]:
-    """The ledgers whose rounds up to the checkpoint were changed after it was written."""
+def _doubts(path: Path, begun: bool) -> Iterator[str]:
+    """What is wrong with a run's files, in a sentence each: its checkpoint's index, or what differs from its digests."""
+    place = path / "checkpoint" / INDEX
+    if not place.exists():
+        if begun:
+            yield f"{place} is missing: how this run ended is not known, and it cannot be resumed."
+        return
+    try:
+        index = read_index(place.parent)
+    except CounterpoiseError as error:
+        yield str(error)
+        return
+    kept = {CONFIG: index["run"], **index.get("records", {})}
+    for name in (CONFIG, METRICS, CLIENTS, HOLDINGS):
+        if name in kept and _digest(path / name, index["round"]) != kept[name]:
+            how = "is not what was written" if (path / name).exists() else "is missing"
+            yield f"{path / name} {how}: what is told of this run may be wrong."
+
+
+def _digest(path: Path, rounds: int) -> str:
+    """What an index would keep of a file; empty if it cannot be read."""
     with contextlib.suppress(CounterpoiseError, OSError):
-        index = read_index(path / "checkpoint")
-        digests = {name: index.get("records", {}).get(name) for name in (METRICS, CLIENTS)}
-        return [name for name, kept in digests.items() if kept and digest_of(path / name, index["round"]) != kept]
-    return []
+        if path.name == CONFIG:
+            return fingerprint(parse_toml(read_text(path), str(path)))
+        return digest_of(path, rounds)
+    return ""
 
 
 @functools.cache  # a command may read a run more than once

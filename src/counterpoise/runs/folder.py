@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,7 @@ from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
 from counterpoise.runs.locks import LOCK, Busy, hold, in_use
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["SCHEMA", "Folder", "busy", "never_begun"]
-
-_LATEST_FIRST_SAVE = 5.0
-"""Seconds after which runs of earlier versions had a checkpoint."""
+__all__ = ["SCHEMA", "Folder", "busy", "fingerprint", "never_begun"]
 
 
 def busy(path: Path) -> str:
@@ -44,10 +41,12 @@ class Folder:
 
     def __init__(self, path: Path, config: Config) -> None:
         self.path, self.config = path, config
-        self.checkpoint = Checkpoint(path / "checkpoint", _fingerprint(config))
+        self.checkpoint = Checkpoint(path / "checkpoint", fingerprint(config.plain()))
         self.metrics, self.clients = Ledger(path / METRICS), Ledger(path / CLIENTS)
         self.written = 0
         """The last round that both files hold."""
+        self._holdings: dict[str, str] = {}
+        """The digest of federation.json, by its name; empty if this run wrote none."""
 
     @classmethod
     @contextlib.contextmanager
@@ -100,7 +99,9 @@ class Folder:
 
     def write_holdings(self, found: Mapping[str, Any]) -> None:
         """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
-        replace_text(self.path / HOLDINGS, json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n")
+        text = json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n"
+        replace_text(self.path / HOLDINGS, text)
+        self._holdings = {HOLDINGS: hashlib.sha256(text.encode()).hexdigest()}
 
     def extend(self, rounds: int) -> None:
         """Ask for another number of rounds; everything else stays what it was."""
@@ -116,7 +117,8 @@ class Folder:
         """Write a checkpoint, after pushing the lines it counts on to the disk."""
         for ledger in self._ledgers.values():
             ledger.push()
-        self.checkpoint.save(simulation, status, {name: ledger.digest for name, ledger in self._ledgers.items()})
+        digests = {name: ledger.digest for name, ledger in self._ledgers.items()}
+        self.checkpoint.save(simulation, status, digests | self._holdings)
 
     def locked(self) -> contextlib.AbstractContextManager[int | None]:
         """Hold the folder for one process at a time, where the system can."""
@@ -134,9 +136,10 @@ class Folder:
             for name, ledger in self._ledgers.items():
                 if name in index.get("records", {}):
                     ledger.check(index["round"], index["records"][name])
+            self._holdings = {name: digest for name, digest in index.get("records", {}).items() if name == HOLDINGS}
             status = self.checkpoint.load(simulation)["status"]
         else:
-            self._check_never_saved(records)
+            self._check_never_saved()
         records = [record for record in records if record.round <= simulation.round]
         if [record.round for record in records] != list(range(1, simulation.round + 1)):
             raise CounterpoiseError(
@@ -152,13 +155,11 @@ class Folder:
                 self.save(simulation, status)
         return records, status
 
-    def _check_never_saved(self, records: Sequence[RoundRecord]) -> None:
-        """Refuse a run without a checkpoint that must have had one, as going on would drop its history."""
+    def _check_never_saved(self) -> None:
+        """Refuse a run with rounds but no checkpoint: going on would begin it again and drop them."""
         rounds = max(sum(1 for _ in ledger.rounds()) for ledger in self._ledgers.values())
-        seconds = sum(record.seconds for record in records[:-1])
         left = {path.name for path in self.checkpoint.folder.glob("*.safetensors") if of_checkpoint(path.name)}
-        later = left - {"state-0.safetensors"}
-        if later or (rounds and (self.metrics.saved_first or seconds > _LATEST_FIRST_SAVE)):
+        if rounds or left - {"state-0.safetensors"}:
             raise CounterpoiseError(
                 f"{self.path} has lost its checkpoint: its record goes to round {rounds}, and "
                 f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run anew in another "
@@ -171,9 +172,9 @@ class Folder:
             yield record(metrics, clients, str(self.path))
 
 
-def _fingerprint(config: Config) -> str:
+def fingerprint(settings: Mapping[str, Any]) -> str:
     """What a checkpoint must share with its configuration: everything but the number of rounds."""
-    identity = {key: value for key, value in config.plain().items() if key != "rounds"}
+    identity = {key: value for key, value in settings.items() if key != "rounds"}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -90,7 +90,7 @@ class Index(_Form):
     state: str
     rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
     records: dict[str, str] = {}
-    """Digests of the ledgers up to this round; earlier versions kept none."""
+    """Digests of the ledgers up to this round, and of federation.json; earlier versions kept none."""
 
 
 class Holdings(_Form):

@@ -26,9 +26,8 @@ def _encoded(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode() + b"\n"
 
 
-_HEADER = {"schema": SCHEMA, "checkpoint": 0}
-"""Before the first round there is a checkpoint of round 0: a ledger with rounds and no checkpoint has lost it."""
-_EMPTY = (b"", _encoded({"schema": SCHEMA}), _encoded(_HEADER))
+_HEADER = _encoded({"schema": SCHEMA})
+_EMPTY = (b"", _HEADER, _encoded({"schema": SCHEMA, "checkpoint": 0}))  # an earlier version wrote the last
 
 
 def is_empty(path: Path) -> bool:
@@ -51,9 +50,8 @@ class Ledger:
 
     def begin(self) -> None:
         """Make the file, without a round."""
-        content = _encoded(_HEADER)
-        replace_bytes(self.path, content)
-        self._digest = hashlib.sha256(content)
+        replace_bytes(self.path, _HEADER)
+        self._digest = hashlib.sha256(_HEADER)
 
     def append(self, line: Any) -> None:
         """Add a round."""
@@ -86,24 +84,15 @@ class Ledger:
                 "Put back a copy of it, or start the run anew in another folder."
             )
 
-    @property
-    def saved_first(self) -> bool:
-        """Whether there was a checkpoint before its first round: earlier versions wrote the first after five seconds."""
-        return "checkpoint" in self._header(self._lines())
-
     def rounds(self) -> Iterator[Any]:
         """Every round; a torn one at the end is passed over."""
         lines = self._lines()
-        self._header(lines)
-        yield from lines
-
-    def _header(self, lines: Iterator[Any]) -> dict[str, Any]:
         header = next(lines, None)
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:
             raise CounterpoiseError(
                 f"{self.path} does not begin with schema {SCHEMA}; it was not written by this version of counterpoise."
             )
-        return header
+        yield from lines
 
     def _lines(self) -> Iterator[Any]:
         torn = 0
