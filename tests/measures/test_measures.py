@@ -306,6 +306,17 @@ def test_seeds_that_do_not_differ_at_all():
     assert m.paired([0.5] * 6, [0.5] * 6) == (6, 0.0, 0.0, 0.0, 1.0, 1.0)
 
 
+def test_noise_of_floats_makes_no_difference_and_breaks_no_tie():
+    """0.3 is not 0.1 + 0.2 in floats; and six sizes of which each three tie have ranks 2 and 5, whatever the last bit."""
+    assert m.paired([0.1 + 0.2] * 6, [0.3] * 6) == (6, 0.0, 0.0, 0.0, 1.0, 1.0)
+    assert m.paired([0.1 + 0.2], [0.3]).difference == 0
+    ones, twos = ([0.3, 0.7, 0.2], [0.2, 0.8, 0.1]), ([0.3, 0.2, 0.9], [0.1, 0.4, 0.7])
+    a, b = (np.concatenate(pair) for pair in zip(ones, twos, strict=True))
+    assert len({*np.abs(a - b)}) > 2
+    assert m.paired(a, b).wilcoxon == stats.wilcoxon([1, -1, 1, 2, -2, 2]).pvalue
+    assert m.paired(1e-100 * a, 1e-100 * b).p == pytest.approx(m.paired(a, b).p)
+
+
 @pytest.mark.parametrize(
     ("a", "b"), [([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.5]), ([0.3, 0.9, 0.7], [0.2, 0.8, 0.6]), ([0.5] * 7, [0.4] * 7)]
 )

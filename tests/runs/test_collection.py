@@ -345,9 +345,10 @@ def test_the_verdict_says_what_few_seeds_could_not_have_shown(kept: Path, seeds:
         assert lines[1:] == [f"{told}, Wilcoxon's p = {stats.wilcoxon(leads).pvalue:.2g}"]
     else:
         assert lines[1] == told
-        assert lines[2].startswith(
-            f"5 seeds that vary like these could not have shown a lead below {(high - low) / 2:.2f}, nor any without"
-        )
+        assert lines[2:] == [
+            f"with 5 seeds that vary this much, a lead below {(high - low) / 2:.2f} cannot be told from noise",
+            "this p takes differences to be normal: Wilcoxon's test does not, and needs 6 seeds",
+        ]
 
 
 def test_wilcoxons_p_has_a_column_where_there_are_seeds_enough(kept: Path) -> None:
@@ -374,7 +375,9 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
         return "\n".join(verdict(type(found)(found.groups, rows, "", "accuracy")))
 
     assert "best: better, accuracy" in said(one, better)
-    assert "ahead of fedavg by 10.00, alike in all 2 seeds: no spread tells it from noise" in said(one, better)
+    assert "ahead of fedavg by 10.00 with each of 2 seeds\na difference that never varies cannot be tested" in said(
+        one, better
+    )
     assert "warning: ahead of fedavg by 0.50, which cannot be told from noise: [-120.21, +121.21]" in said(one, mixed)
     agreed = one._replace(
         label="agreed", values={0: one.values[0] + 0.01, 1: one.values[1] + 0.03}, mean=one.mean + 0.02
@@ -386,8 +389,31 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
     assert noise in said(one, agreed)
     assert said(one).count("\n") == 0
     single = one._replace(values={0: one.values[0]}), better._replace(values={0: better.values[0]})
-    assert "of one seed: nothing tells it from noise" in said(*single)
+    assert "by 10.00 with one seed\none seed cannot tell a difference from noise: compare more seeds" in said(*single)
+    assert "--seeds" not in said(*single) + said(one, better) + said(one, agreed)
     assert said(one._replace(mean=float("nan"))) == "No run finished, so there is no best one."
+
+
+def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) -> None:
+    found = stand(collect([kept]))
+    one = found.rows[0]._replace(values={0: 0.3}, mean=0.3)
+
+    def said(metric: str, *rows: Any) -> list[str]:
+        return verdict(type(found)(found.groups, rows, "", metric))[1:]
+
+    assert said("accuracy", one, one._replace(label="b", values={0: 0.1 + 0.2})) == ["level with b: no seed differs"]
+    mixed = [one._replace(values=values) for values in ({0: 0.3, 1: 0.5}, {0: 0.5, 1: 0.3})]
+    assert said("accuracy", *mixed) == ["level with fedavg over 2 seeds that differ"]
+    lucky = one._replace(label="lucky", values={0: 0.2, 1: 0.9}, mean=0.55)
+    assert said("accuracy", one, lucky)[0] == "behind fedavg by 10.00 with one seed"
+    assert said("loss", one, lucky)[0] == "behind lucky by 0.1000 with one seed"
+
+
+def test_an_interval_of_accuracy_ends_at_100(kept: Path) -> None:
+    found = stand(collect([kept]))
+    row = found.rows[0]._replace(mean=0.5, low=-0.2, high=1.3)
+    assert "accuracy 50.00 % [0.00, 100.00]" in verdict(type(found)(found.groups, [row], "", "accuracy"))[0]
+    assert "loss 0.5000 [-0.2000, 1.3000]" in verdict(type(found)(found.groups, [row], "", "loss"))[0]
 
 
 # ---------------------------------------------------------------- personal models

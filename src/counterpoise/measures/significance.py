@@ -53,13 +53,20 @@ def paired(values: Sequence[float], baseline: Sequence[float], level: float = 0.
         )
     ours, theirs = np.asarray(values, dtype=float), np.asarray(baseline, dtype=float)
     differences = ours - theirs
+    scale = float(np.abs([ours, theirs]).max())
     if not np.isfinite(differences).all():
         raise CounterpoiseError("A paired comparison needs finite values; a run that diverged has none.")
+    varies = np.ptp(differences) > _CONSTANT * scale
+    differences = _rounded(differences, scale)
     count, mean = len(differences), float(differences.mean())
-    scale = float(np.abs([ours, theirs]).max())
-    if count < 2 or (differences.any() and np.ptp(differences) <= _CONSTANT * scale):
+    if count < 2 or (differences.any() and not varies):
         return Paired(count, mean, math.nan, math.nan, math.nan, math.nan)
     return Paired(count, mean, *student_interval(differences, level), _student(differences), _wilcoxon(differences))
+
+
+def _rounded(differences: np.ndarray, scale: float) -> np.ndarray:
+    """Differences to about twelve digits of the values, so that 0.3 - 0.2 and 0.2 - 0.1 are a tie."""
+    return np.round(differences, min(12 - math.floor(math.log10(scale)), 300)) if scale else differences
 
 
 def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:

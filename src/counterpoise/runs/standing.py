@@ -100,10 +100,11 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
         return []
     best, second, beside = two
     unit, show = _unit(found.metric)
-    interval = "" if math.isnan(best.low) else f" [{show(best.low)}, {show(best.high)}]"
+    low, high = (best.low, best.high) if found.lower else (max(best.low, 0.0), min(best.high, 1.0))
+    interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
     seeds = "1 seed" if len(best.values) == 1 else f"{len(best.values)} seeds"
     lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
-    return lines if second is None or beside is None else lines + _ahead(second.label, beside, show)
+    return lines if second is None or beside is None else lines + _ahead(second.label, beside, show, found.lower)
 
 
 def _unmeasured(found: Stand) -> list[str]:
@@ -122,15 +123,21 @@ def _makes_models(run: Kept) -> bool:
         return False
 
 
-def _ahead(second: str, beside: Paired, show: Callable[[float], str]) -> list[str]:
-    """By how much the best leads, what the test says of that, and what so few seeds could not have shown."""
-    if beside.p == 1:
-        return [f"level with {second}: no seed differs"]
-    ahead = f"ahead of {second} by {show(abs(beside.difference))}"
+def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: bool) -> list[str]:
+    """By how much the best leads, what the test says of that, and what so few seeds could not have shown.
+
+    The best mean may be behind over the seeds that both have.
+    """
+    if beside.difference == 0:
+        alike = beside.seeds == 1 or beside.low == beside.high
+        return [f"level with {second}" + (": no seed differs" if alike else f" over {beside.seeds} seeds that differ")]
+    leads = (beside.difference < 0) is lower
+    ahead = f"{'ahead of' if leads else 'behind'} {second} by {show(abs(beside.difference))}"
     if beside.seeds == 1:
-        return [f"{ahead}, of one seed: nothing tells it from noise; give more --seeds"]
+        return [f"{ahead} with one seed", "one seed cannot tell a difference from noise: compare more seeds"]
     if math.isnan(beside.p):
-        return [f"{ahead}, alike in all {beside.seeds} seeds: no spread tells it from noise; give more --seeds"]
+        same = f"{ahead} with each of {beside.seeds} seeds"
+        return [same, "a difference that never varies cannot be tested for noise: compare more seeds"]
     tested = f"{_interval(beside, show)}, p = {beside.p:.2g}"
     tested += _or(beside.wilcoxon, lambda p: f", Wilcoxon's p = {p:.2g}", "")
     if beside.low <= 0 <= beside.high:
@@ -138,10 +145,10 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str]) -> list[st
     else:
         lines = [f"{ahead} {tested}"]
     if beside.seeds < WILCOXON_FROM:
-        lines.append(
-            f"{beside.seeds} seeds that vary like these could not have shown a lead below {show(beside.least)}, nor any "
-            f"without taking differences to be normal; Wilcoxon's test, which does not, needs {WILCOXON_FROM} --seeds"
-        )
+        lines += [
+            f"with {beside.seeds} seeds that vary this much, a lead below {show(beside.least)} cannot be told from noise",
+            f"this p takes differences to be normal: Wilcoxon's test does not, and needs {WILCOXON_FROM} seeds",
+        ]
     return lines
 
 
