@@ -33,6 +33,8 @@ from counterpoise.methods import METHODS, avg, fedavg
         ({"optimizer": torch.optim.SGD}, "local: optimizer must be made by"),
         ({"schedule": 0.9}, "local: schedule must be"),
         ({"augment": "flip"}, "local: augment must be"),
+        ({"lr": 0.1}, r"no option 'lr' of Local\. Did you mean 'optimizer=cp\.sgd\(0\.1\)'"),
+        ({"batch_size": 8}, "no option 'batch_size' of Local. Did you mean 'batch'"),
     ],
 )
 def test_bad_local_settings_are_refused_with_a_sentence(settings, sentence):

@@ -70,6 +70,14 @@ def test_a_bad_option_is_refused_with_a_sentence(make, sentence):
     "make",
     [
         lambda: fedprox(0.1, 1.0, 5.0),
+        lambda: cp.models.mlp(hidden=3),
+        lambda: cp.Local(1, 32, None, None, None, None, None, 8),
+        lambda: cp.simulate("fedavg", None, model="linear", rounds=1, lr=0.1),
+        lambda: cp.simulate("fedavg", None, model="linear"),
+        lambda: cp.load("digits", clients=3),
+        lambda: cp.Engine(gpu=True),
+        lambda: cp.Evaluation(each=2),
+        lambda: cp.resume("runs/1", seed=1),
         lambda: fedavg(1.0, 2.0),
         lambda: fedprox(0.1, mu=0.2),
         lambda: cp.constant(0.5),
@@ -77,7 +85,7 @@ def test_a_bad_option_is_refused_with_a_sentence(make, sentence):
     ],
 )
 def test_arguments_that_have_no_place_are_refused(make):
-    with pytest.raises((CounterpoiseError, TypeError)):
+    with pytest.raises(CounterpoiseError):
         make()
 
 

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-__all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "unknown"]
+__all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "takes_only_its_options", "unknown"]
+
+Made = TypeVar("Made", bound=Callable[..., Any])
 
 _SHOWN = 200
 """Characters of a value that a sentence shows."""
@@ -61,3 +66,30 @@ def unknown(
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     place = f" {where}" if where else ""
     return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")
+
+
+def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
+    """Make a function or a dataclass refuse arguments it has no place for in a sentence; `meant` says where some belong."""
+
+    def guarded(made: Made) -> Made:
+        signature, name = inspect.signature(made), made.__name__
+        call = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]
+
+        @functools.wraps(call)
+        def checked(*given: Any, **named: Any) -> Any:
+            for option in named:
+                if option not in signature.parameters:
+                    there = [(meant or {})[option]] if option in (meant or {}) else ()
+                    raise unknown("option", option, signature.parameters, f"of {name}", there)
+            try:
+                signature.bind(*given[isinstance(made, type) :], **named)
+            except TypeError as error:
+                raise CounterpoiseError(f"{name}: {error}.") from None
+            return call(*given, **named)
+
+        if not isinstance(made, type):
+            return checked  # type: ignore[return-value]
+        made.__init__ = checked  # type: ignore[misc]
+        return made
+
+    return guarded

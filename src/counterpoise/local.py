@@ -14,7 +14,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.registry import Option, Registry, Spec
 
 __all__ = [
@@ -167,6 +167,10 @@ def cosine(
     return Schedule(factor)
 
 
+_SGD = "optimizer=cp.sgd(0.1)"
+
+
+@takes_only_its_options({"lr": _SGD, "learning_rate": _SGD, "momentum": "optimizer=cp.sgd(0.1, momentum=0.9)"})
 @dataclass(frozen=True)
 class Local:
     """Local training: `epochs` passes over a client's data, or `steps` batches if given.

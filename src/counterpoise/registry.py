@@ -183,12 +183,22 @@ class Registry(Generic[T]):
 
             @functools.wraps(factory)
             def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+                if len(args) > len(signature.parameters):
+                    raise CounterpoiseError(
+                        f"{self.kind} {name} takes {len(signature.parameters)} values at most, and was given {len(args)}."
+                    )
                 placed = signature.bind_partial(*args).arguments
                 if twice := placed.keys() & kwargs.keys():
                     raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
                 given = placed | kwargs
                 facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
                 options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
+                needed = {k for k, p in signature.parameters.items() if p.default is p.empty} - {*facts, *options}
+                if needed:
+                    raise CounterpoiseError(
+                        f"{self.kind} {name} also needs {' and '.join(sorted(needed))}. To choose its options alone, give "
+                        f"functools.partial({name}, ...) with them."
+                    )
                 spec = Spec(name, options)
                 if wraps:
                     inner: Any = facts.get(wraps, signature.parameters[wraps].default)

@@ -69,6 +69,16 @@ SET = ["run", "quickstart", "--rounds", "1", "--set"]
 
 
 @pytest.mark.parametrize(
+    "words", [["run", "quickstart", "--rounds", "9" * 5000], ["x" * 5000], ["run", "--" + "x" * 5000]]
+)
+def test_a_long_word_is_not_quoted_whole(cli, words: list[str]) -> None:
+    left, _, err = cli(*words)
+    assert left == 2
+    assert len(err.splitlines()) < 12
+    assert len(err) < 1200
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["run", "deep.toml"], "deep.toml cannot be read: its tables or lists lie more than 40 deep"),

@@ -217,6 +217,10 @@ def with_bad(value):
             lambda: Federation.from_arrays(arrays()[0], arrays()[1] - 1, partition=cp.iid(3)),
             "must not be negative; count them from 0",
         ),
+        (
+            lambda: Federation.from_arrays(arrays()[0], arrays()[1] + 10**12, partition=cp.iid(3)),
+            r"The label 100000000000\d would make .* classes of 60 samples. Number the classes from 0 without gaps",
+        ),
         (lambda: Federation.from_clients([]), "A federation needs at least one client"),
         (
             lambda: Federation.from_clients(

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
+import click
 import typer
+from typer.core import TyperGroup
 
 from counterpoise import __version__, measures
 from counterpoise.cli.compare import carry_on, compare, sweep
@@ -42,7 +44,22 @@ from counterpoise.runs.standing import size
 
 __all__ = ["app", "main"]
 
+_LONGEST = 300
+"""Characters of a sentence about the command line, which quotes what was typed."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if len(error.message) > _LONGEST:
+                error.message = f"{error.message[:100]}...{error.message[-100:]}"
+            raise
+
+
 app = typer.Typer(
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from counterpoise.engine.backend import Backend
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
@@ -46,6 +46,7 @@ _RANGES: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entrop
 """The least and the most that a metric can be."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Evaluation:
     """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from counterpoise.engine.convolution import available
-from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 
 __all__ = ["Engine", "chunk"]
 
@@ -30,6 +30,7 @@ _ELEMENTS = {"cpu": 2**22, "cuda": 2**29}
 of 32 MiB on every tensor is asked of the system anew, and steps took up to 2.5 times as long."""
 
 
+@takes_only_its_options({"gpu": "device='cuda'"})
 @dataclass(frozen=True)
 class Engine:
     """What a user may ask for; 'auto', and None where that is the default, are filled in by `resolve`."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
 from counterpoise.federation.catalogue import DATASETS, place
 from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
@@ -27,6 +27,9 @@ FLOWER = "flwr:"
 SCALINGS = ("unit", "centred", "standard")
 
 
+@takes_only_its_options(
+    {"clients": "partition=cp.iid(clients=10)", "alpha": "partition=cp.dirichlet(alpha=0.5, clients=10)"}
+)
 def load(
     name: str,
     *,

@@ -27,6 +27,8 @@ __all__ = ["Federation"]
 Array = np.ndarray | Tensor
 _MOST_CLIENTS = 10_000_000
 """A larger client number is taken for a mistake: the table has a place for every client up to it."""
+_MOST_CLASSES = 1_000_000
+"""A larger label is taken for a mistake, unless there are as many samples: the model has an output for every class."""
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,13 @@ def _classes(*targets: Tensor | None) -> int | None:
         return None
     if any(int(t.min()) < 0 for t in present):
         raise CounterpoiseError("Class numbers must not be negative; count them from 0.")
-    return max(int(t.max()) for t in present) + 1
+    largest, samples = max(int(t.max()) for t in present), sum(map(len, present))
+    if largest >= max(_MOST_CLASSES, samples):
+        raise CounterpoiseError(
+            f"The label {largest} would make {largest + 1} classes of {samples} samples. Number the classes from 0 without "
+            "gaps: np.unique(labels, return_inverse=True)[1] does."
+        )
+    return largest + 1
 
 
 def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -18,7 +18,7 @@ from counterpoise.engine.distributed import rank
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.settings import Engine
 from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
-from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
+from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, takes_only_its_options
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, Start, logged, resolve
@@ -39,6 +39,16 @@ OnRound = Callable[[RoundRecord], object]
 _SECONDS_BETWEEN_SAVES = 5.0
 
 
+_ELSEWHERE = {
+    **dict.fromkeys(("lr", "learning_rate", "optimizer"), "local=cp.Local(optimizer=cp.sgd(0.1))"),
+    **dict.fromkeys(("epochs", "batch", "batch_size", "steps"), "local=cp.Local(epochs=1, batch=32)"),
+    **dict.fromkeys(("clients", "clients_per_round", "fraction"), "cohort"),
+    "device": "engine=cp.Engine(device='cuda')",
+}
+"""What may be taken for an option of `simulate`, and where it belongs."""
+
+
+@takes_only_its_options(_ELSEWHERE)
 def simulate(
     method: Method | str,
     federation: Federation,
@@ -127,6 +137,7 @@ def _keep(made: Setup, simulation: Simulation, run: Run, path: Path) -> None:
     run.keep = None
 
 
+@takes_only_its_options()
 def resume(
     folder: str | Path,
     *,
