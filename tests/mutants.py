@@ -1,20 +1,26 @@
 """Break the rules one at a time and show that the tests notice.
 
-    python tests/mutants.py [NAME ...]
+    python tests/mutants.py [--tested] [NAME ...]
 
-The tables in `tests/mutants/`, one a room of the package, hold the broken rules: in ``file``, under src/counterpoise, the text ``find``,
-which occurs once, becomes ``replace``, and ``tests`` must fail. A mutant is *caught* when a test
-fails, *SURVIVED* when all pass, and *broken* when it says nothing about the tests: its text is not
-there, the package no longer imports, nothing was collected, or it ran out of time. Names given as
-arguments choose the mutants that contain one of them. What is not caught is tried once more, as a machine may be busy or
-short of memory; a verdict says so.
+The tables in `tests/mutants/`, one for each room of the package, hold the broken rules: in ``file``, under
+src/counterpoise, the text ``find``, which occurs once, becomes ``replace``, and ``tests`` must fail. A mutant is
+*caught* if a test fails, *SURVIVED* if all pass, and *broken* if it says nothing about the tests: its text is not
+there, the package no longer imports, nothing was collected, or it ran out of time. Names given as arguments choose the
+mutants that contain one of them. A mutant that is not caught is tried once more, because a machine may be busy or
+short of memory; the verdict says so.
+
+The tests must pass before anything is broken, so they run once on the unbroken package. ``--tested`` leaves this out:
+for CI, where the whole suite has just passed on the same commit.
 """
 
 from __future__ import annotations
 
+import argparse
+import compileall
 import contextlib
 import json
 import os
+import py_compile
 import queue
 import re
 import shutil
@@ -31,19 +37,26 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TABLES = ROOT / "tests" / "mutants"
 PACKAGE = Path("src", "counterpoise")
-COPIED = ("src", "tests", "conftest.py", "pyproject.toml")
 WORKERS = 2
 SECONDS = 600
 
 PASSED, FAILED, FOREIGN, UNIMPORTABLE, UNCOLLECTED = 0, 1, 90, 91, 92
 
-# A worker: it imports what is slow to import and never changes, then forks for every job, in a copy of the
-# checkout. It runs nothing itself, as a fork after OpenMP has run would hang. An import error or a collection error
-# must not pass for a failing test, and under -x pytest gives both the same exit code: hence the plugin.
+# What the tests and pytest import, is slow to import and never changes.
+PRELOADED = (
+    *("torch", "torch.func", "scipy.stats", "sklearn.datasets", "pandas", "pydantic", "typer", "flwr.app", "anyio"),
+    *("hypothesis.core", "hypothesis.strategies", "hypothesis.internal.conjecture.engine"),
+    *("hypothesis.internal.conjecture.shrinker", "hypothesis.extra.numpy", "doctest", "pdb", "xml.etree.ElementTree"),
+)
+
+# A worker: it imports what is slow to import, then forks for every job, in a copy of the checkout. It runs nothing
+# itself, because a fork after OpenMP has run would hang. An import error or a collection error must not pass for a
+# failing test, and under -x pytest gives both the same exit code: hence the plugin. What was imported is frozen, so
+# that no child's garbage collection walks it, which would also copy its memory.
 DRIVER = f"""
-import importlib, json, os, pathlib, signal, sys, traceback
+import gc, importlib, json, os, pathlib, signal, sys, traceback
 import pytest
-for name in ("torch", "torch.func", "scipy.stats", "sklearn.datasets", "pandas", "pydantic", "typer", "flwr.app"):
+for name in {PRELOADED}:
     try:
         importlib.import_module(name)
     except ImportError:
@@ -74,6 +87,8 @@ def child(home, module, arguments):
     return {UNCOLLECTED} if collection.failed else int(code)
 
 answers = os.fdopen(os.dup(1), "w")
+gc.collect()
+gc.freeze()
 for line in sys.stdin:
     home, module, arguments, output, seconds = json.loads(line)
     pid = os.fork()
@@ -90,10 +105,11 @@ for line in sys.stdin:
             os._exit(code)
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(pid, signal.SIGKILL))
     signal.alarm(seconds)
-    _, status = os.waitpid(pid, 0)
+    _, status, used = os.wait4(pid, 0)
     signal.alarm(0)
     code = os.waitstatus_to_exitcode(status)
-    print(json.dumps(code if code >= 0 else None), file=answers, flush=True)
+    answer = code if code >= 0 else None, used.ru_utime + used.ru_stime
+    print(json.dumps(answer), file=answers, flush=True)
 """
 
 REASONS = {
@@ -128,9 +144,10 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one mutant: the word for it, then which test caught it or why it is broken."""
+    """What became of a mutant: one word, the processor time it took, and which test caught it or why it is broken."""
 
     word: str
+    seconds: float = 0.0
     why: str = ""
     output: str = ""
 
@@ -153,15 +170,18 @@ def read(folder: Path) -> list[Mutant]:
 
 
 def copy(folder: Path) -> Path:
-    """A copy of what the tests need."""
-    ignore = shutil.ignore_patterns("__pycache__", ".*")
-    for name in COPIED:
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, ignore=ignore)
-        elif source.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, folder / name)
+    """A copy of the checkout, as git would commit it.
+
+    Its bytecode is bound to the source by a hash: a mutant can have the size and the second of the source before it,
+    and would pass for it by its time stamp.
+    """
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, names):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    compileall.compile_dir(folder / PACKAGE, quiet=1, invalidation_mode=py_compile.PycInvalidationMode.CHECKED_HASH)
     return folder.resolve()
 
 
@@ -172,11 +192,10 @@ class Worker:
         self.home = copy(folder / "checkout")
         self.output = folder / "output"
         environment = os.environ | {
-            # A mutant can have the size and the second of the source before it: bytecode would be stale.
-            "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": str(threads),
             "MKL_NUM_THREADS": str(threads),
             "PYTEST_ADDOPTS": "",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         }
         self.process = subprocess.Popen(
             [sys.executable, "-c", DRIVER],
@@ -187,20 +206,20 @@ class Worker:
             text=True,
         )
 
-    def run(self, module: str, tests: Sequence[str], seconds: int = SECONDS) -> tuple[int | None, str]:
-        """The exit code, None when time ran out, and the output of some tests on the copy."""
+    def run(self, module: str, tests: Sequence[str], seconds: int = SECONDS) -> tuple[int | None, float, str]:
+        """Run tests on the copy: the exit code, None if time ran out, the processor time and the output."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        # The mutated module may have imported a plugin of pytest already (anyio, by way of Flower); that is no failure.
+        # The plugin of hypothesis has been imported already, unavoidably; that is no failure.
         quiet = ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
-        arguments = ["-x", "-q", "-p", "no:cacheprovider", *quiet, *tests]
+        arguments = ["-x", "-q", "-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", *quiet, *tests]
         print(
             json.dumps([str(self.home), module, arguments, str(self.output), seconds]),
             file=self.process.stdin,
             flush=True,
         )
-        code = json.loads(self.process.stdout.readline())
-        return code, self.output.read_text(encoding="utf-8", errors="replace")
+        code, used = json.loads(self.process.stdout.readline())
+        return code, used, self.output.read_text(encoding="utf-8", errors="replace")
 
     def end(self) -> None:
         self.process.kill()
@@ -211,27 +230,27 @@ def judge(mutant: Mutant, worker: Worker) -> Verdict:
     """Apply the mutant in the copy, run its tests, and put the source back."""
     path = worker.home / PACKAGE / mutant.file
     if not path.is_file():
-        return Verdict("broken", f"there is no file {mutant.file}")
+        return Verdict("broken", why=f"there is no file {mutant.file}")
     source = path.read_text(encoding="utf-8")
     count = source.count(mutant.find)
     if count != 1:
-        return Verdict("broken", f"its text occurs {count} times in {mutant.file}")
+        return Verdict("broken", why=f"its text occurs {count} times in {mutant.file}")
     path.write_text(source.replace(mutant.find, mutant.replace), encoding="utf-8")
     try:
-        code, output = worker.run(mutant.module, mutant.tests)
+        code, used, output = worker.run(mutant.module, mutant.tests)
     finally:
         path.write_text(source, encoding="utf-8")
     if code == FAILED:
         first = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
-        return Verdict("caught", f"by {first[1]}" if first else "")
+        return Verdict("caught", used, f"by {first[1]}" if first else "")
     if code == PASSED:
-        return Verdict("SURVIVED")
+        return Verdict("SURVIVED", used)
     why = f"it ran for over {SECONDS} s" if code is None else REASONS.get(code, f"exit code {code}")
-    return Verdict("broken", why, output)
+    return Verdict("broken", used, why, output)
 
 
-def main(words: Sequence[str]) -> int:
-    """Judge the mutants whose names contain one of the words, all without words."""
+def main(words: Sequence[str], tested: bool = False) -> int:
+    """Judge the mutants whose names contain one of the words, or all of them; `tested`: the suite has just passed."""
     mutants = [m for m in read(TABLES) if not words or any(word in m.name for word in words)]
     if not mutants:
         print(f"no mutant is named like {' or '.join(words)}" if words else "there are no mutants", file=sys.stderr)
@@ -244,12 +263,12 @@ def main(words: Sequence[str]) -> int:
             ending.callback(worker.end)
             idle.put(worker)
 
-        # Whole first, in as many parts as there are workers.
-        tests = list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
+        # Unbroken first, in as many parts as there are workers.
+        tests = [] if tested else list(dict.fromkeys(test for mutant in mutants for test in mutant.tests))
         with ThreadPoolExecutor(WORKERS) as pool:
             parts = [tests[number::WORKERS] for number in range(WORKERS)]
-            for code, output in pool.map(
-                lambda some: some[0].run("counterpoise", some[1], 6 * SECONDS) if some[1] else (PASSED, ""),
+            for code, _, output in pool.map(
+                lambda some: some[0].run("counterpoise", some[1], 6 * SECONDS) if some[1] else (PASSED, 0.0, ""),
                 zip(workers, parts, strict=True),
             ):
                 if code != PASSED:
@@ -264,9 +283,8 @@ def main(words: Sequence[str]) -> int:
                 if first.word == "caught":
                     return first
                 second = judge(mutant, worker)
-                return replace(
-                    second, why=f"{second.why} (at first {' '.join((first.word, first.why)).strip()})".strip()
-                )
+                before = f"(at first {' '.join((first.word, first.why)).strip()})"
+                return replace(second, why=f"{second.why} {before}".strip())
             finally:
                 idle.put(worker)
 
@@ -275,7 +293,10 @@ def main(words: Sequence[str]) -> int:
         with ThreadPoolExecutor(WORKERS) as pool:
             for mutant, verdict in zip(mutants, pool.map(turn, mutants), strict=True):
                 counts[verdict.word] += 1
-                print(f"{mutant.name:<{width}}  {verdict.word:<8}  {verdict.why}".rstrip(), flush=True)
+                print(
+                    f"{mutant.name:<{width}}  {verdict.word:<8}  {verdict.seconds:5.1f} s  {verdict.why}".rstrip(),
+                    flush=True,
+                )
                 if verdict.output:
                     print("    " + "\n    ".join(verdict.output.strip().splitlines()[-15:]), flush=True)
     tally = ", ".join(f"{count} {word.lower()}" for word, count in counts.items())
@@ -284,4 +305,8 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("words", metavar="NAME", nargs="*", help="judge the mutants whose names contain it")
+    parser.add_argument("--tested", action="store_true", help="the suite has just passed: break at once")
+    asked = parser.parse_args()
+    sys.exit(main(asked.words, asked.tested))
