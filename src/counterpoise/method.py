@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any, Literal, Protocol, Self
 
 import torch
@@ -241,6 +242,8 @@ class Round:
     """What a trust part decided of each client's claim, for the run's record."""
     by_counts: bool = True
     """Whether some part of the method says that its turn depends on the counts that clients claim."""
+    norm_ratio: float = inf
+    """`counterpoise.Limits.norm_ratio`."""
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""
@@ -249,6 +252,12 @@ class Round:
     def noting(self, **values: Tensor) -> Round:
         """Add named numbers ``[C]`` to the notes."""
         return replace(self, notes={**self.notes, **values})
+
+    def bounded(self, numbers: Tensor) -> Tensor:
+        """Numbers ``[C]`` that clients name, each at most `norm_ratio` times the upper median of those above 0."""
+        place = (len(numbers) + (numbers <= 0).sum(0, keepdim=True)) // 2
+        middle = numbers.sort().values.gather(0, place.clamp(max=len(numbers) - 1))
+        return torch.where(numbers / self.norm_ratio > middle, self.norm_ratio * middle, numbers)
 
     def skip(self, reason: str) -> Round:
         """Leave the model as it is, and say why."""

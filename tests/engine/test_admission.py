@@ -21,16 +21,19 @@ from helpers import (
     small,
     without_probe,
 )
+from worlds import FixedWorld
 
 from counterpoise.adversary import not_a_number
 from counterpoise.engine import Limits, Simulation
 from counterpoise.engine.admission import BROKEN, admit, finite
 from counterpoise.engine.divergence import Streak
+from counterpoise.engine.lengths import Lengths
+from counterpoise.engine.server import Server
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Cohort, Part
-from counterpoise.methods import METHODS, avg, fedavg, fedavgm, fednova
+from counterpoise.methods import METHODS, avg, fedavg, fedavgm, fednova, qffl
 
 
 def pushed(adversary=None, method=None, counts=(1, 2, 3, 4, 5), limits=None, **settings):
@@ -181,6 +184,54 @@ def test_fednova_goes_by_the_steps_that_the_server_asked_for(steps):
     assert set(record.outcome.notes["normaliser"].values()) == {1.0}
 
 
+def weights_of(method, claims, local=None, reports=None, limits=None):
+    """What clients whose updates are all 1 weigh on a server."""
+    server = Server(method, torch.zeros(1, dtype=torch.float64), limits or Limits())
+    given = Cohort(
+        tuple(range(len(claims))),
+        torch.ones(len(claims), 1, dtype=torch.float64),
+        torch.tensor(claims, dtype=torch.float64),
+        torch.ones(len(claims), dtype=torch.float64),
+        reports or {},
+    )
+    return np.array([*server.receive(given, FixedWorld(1, local=local)).weights.values()])
+
+
+@pytest.mark.parametrize("claim", [400, 5_000, 7_000, 10**9])
+def test_a_false_claim_lengthens_a_round_of_fednova_only_so_far(claim):
+    """In tau, and only there, a client's steps count at most 50 times the median, which is 4: sum_i p_i min(a_i, 200)."""
+    claims = [claim] + [100] * 19
+    n, a = np.array(claims), np.ceil(np.array(claims) / 32)
+    p = n / n.sum()
+    expected = (p * np.minimum(a, 200)).sum() * p / a
+    found = weights_of(fednova(), claims, Local(batch=32))
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert found.sum() < 9.1
+    assert weights_of(fednova(), claims, Local(batch=32), limits=Limits(norm_ratio=math.inf)) == pytest.approx(
+        (p * a).sum() * p / a, rel=1e-12
+    )
+
+
+def told(losses):
+    return {"fair-mean": {"loss": torch.tensor(losses, dtype=torch.float64)}}
+
+
+@pytest.mark.parametrize(
+    ("losses", "counted"),
+    [
+        ([1.0, 2.0, 3.0, 1e20], [1.0, 2.0, 3.0, 150.0]),
+        ([0.0, 0.0, 1.0, 49.0], [0.0, 0.0, 1.0, 49.0]),  # those that have none do not count in the median
+        ([0.0, 0.0, 0.0, 1.0], [0.0, 0.0, 0.0, 1.0]),
+        ([0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_a_loss_that_a_client_reports_counts_at_most_fifty_times_the_median(losses, counted):
+    """A loss may well be a thousand times another's, so its client is heard; the upper median is that of losses above 0."""
+    found = weights_of(qffl(), [1] * 4, reports=told(losses))
+    unbounded = Limits(norm_ratio=math.inf)
+    assert found == pytest.approx(weights_of(qffl(), [1] * 4, reports=told(counted), limits=unbounded), rel=1e-12)
+
+
 def test_a_report_that_is_not_finite_leaves_its_client_out():
     part = Part(
         "tells",
@@ -254,7 +305,7 @@ def streak(*rounds):
     """Of rounds given as (clients that sent NaN, clients that did not)."""
     found = Streak()
     for bad, good in rounds:
-        found = found.after([*bad, *good], dict.fromkeys(bad, BROKEN) | dict.fromkeys(good, "it claims no data"))
+        found = found.after([*bad, *good], bad)
     return found
 
 
@@ -269,6 +320,10 @@ def streak(*rounds):
         ([([0, 1], [2]), ([], []), ([0, 1], [2]), ([], []), ([0, 1], [2])], 3, True),  # silence says nothing
         ([(range(29), [])] * 9, 1000, False),
         ([(range(30), [])] * 3, 1000, True),
+        ([(range(30), range(30, 33))] * 3, 1000, True),
+        ([(range(30), range(30, 34))] * 3, 1000, False),
+        ([(range(48), range(48, 85))] * 9, 100, False),  # 48 of 100, of whom 85 were heard
+        ([(range(51), range(51, 100))] * 3, 100, True),
     ],
 )
 def test_only_a_majority_of_distinct_clients_over_several_rounds_is_divergence(rounds, population, diverged):
@@ -445,7 +500,8 @@ def test_one_that_moves_among_clients_at_rest_is_heard():
     updates[2] = 1.0
     ones = torch.ones(5, dtype=torch.float64)
     cohort = Cohort((0, 1, 2, 3, 4), updates, ones, ones)
-    assert admit(cohort, Limits(), Local()) == (cohort, {}, dict.fromkeys(range(5), 1))
+    found = admit(cohort, Limits(), Local(), 1, Lengths())
+    assert found[:3] == (cohort, {}, dict.fromkeys(range(5), 1))
 
 
 @pytest.mark.parametrize(("losses", "mean"), [([1.7e308, 1.7e308], math.inf), ([math.inf, -math.inf], math.nan)])

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median_high
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from counterpoise.engine.lengths import Lengths
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Cohort
 
-__all__ = ["BROKEN", "Limits", "admit", "finite"]
+__all__ = ["BROKEN", "Admitted", "Limits", "admit", "broken", "finite", "outgrown", "too_long"]
 
 BROKEN = "its update holds NaN or infinity"
+_LONG = "times as long as the cohort's median"
+_OUTGROWN = "times as long as in the last rounds"
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,9 @@ class Limits:
     """Bounds on a client's reply."""
 
     norm_ratio: float = 50.0
-    """How many times the cohort's median the norm of an update, or of a report as large as the model, may be, and how
-    many times the number asked for the steps that a client reports; infinity turns this off.
+    """How many times the cohort's median the norm of an update, or of a report as large as the model, may be, how many
+    times what was usual in the last rounds, and how many times the number asked for the steps that a client reports;
+    infinity turns this off.
 
     The median is the upper one, over the clients that moved: of two clients neither is a majority, and a cohort at rest
     does not exclude one that is not. docs/adversaries.md says why 50."""
@@ -40,6 +46,34 @@ class Limits:
             raise CounterpoiseError(f"limits: max_examples must be at least 1, not {self.max_examples!r}.")
 
 
+class Admitted(NamedTuple):
+    """What the server makes of a round's replies before any part sees them."""
+
+    cohort: Cohort
+    """The clients whose reply is usable."""
+    excluded: dict[int, str]
+    """Why each of the others is not."""
+    claims: dict[int, int | float]
+    """What all of them claim to hold."""
+    lengths: Lengths
+    """The memory of lengths with this round."""
+
+
+def broken(excluded: Mapping[int, str]) -> set[int]:
+    """The clients left out for NaN or infinity."""
+    return {client for client, reason in excluded.items() if reason == BROKEN}
+
+
+def outgrown(excluded: Mapping[int, str]) -> set[int]:
+    """The clients left out only because replies used to be shorter: their cohort's are as long."""
+    return {client for client, reason in excluded.items() if reason.endswith(_OUTGROWN)}
+
+
+def too_long(excluded: Mapping[int, str]) -> set[int]:
+    """The clients left out for the length of their reply."""
+    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _OUTGROWN))}
+
+
 def finite(values: Tensor) -> Tensor:
     """``[C]`` whether all numbers of each row are finite, in one pass over them."""
     if values.ndim == 1:
@@ -50,13 +84,13 @@ def finite(values: Tensor) -> Tensor:
     return low.isfinite() & high.isfinite()
 
 
-def admit(cohort: Cohort, limits: Limits, local: Local) -> tuple[Cohort, dict[int, str], dict[int, int | float]]:
-    """The clients whose reply is usable, why each of the others is not, and what all of them claim to hold.
+def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths) -> Admitted:
+    """Hold replies against what was asked, against one another and against earlier rounds.
 
-    `local` is how clients were asked to train.
+    `local` is how clients were asked to train, `past` how long replies were before.
     """
     if not len(cohort):
-        return cohort, {}, {}
+        return Admitted(cohort, {}, {}, past)
     reports = {f"its report {part}/{name}": v for part, named in cohort.reports.items() for name, v in named.items()}
     long = {"its update": cohort.updates} | {k: v for k, v in reports.items() if v.shape == cohort.updates.shape}
     short = {what: values for what, values in reports.items() if what not in long}
@@ -68,24 +102,24 @@ def admit(cohort: Cohort, limits: Limits, local: Local) -> tuple[Cohort, dict[in
     )
     # One wait for a GPU.
     claims, steps, *rows = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
-    norms = dict(zip(long, rows, strict=False))
-    broken = {what: _broken(norms[what], values) for what, values in long.items()}
-    broken |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
+    norms = {what: _lengths(row, values) for row, (what, values) in zip(rows, long.items(), strict=False)}
+    faulty = {what: ~np.isfinite(lengths) for what, lengths in norms.items()}
+    faulty |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
     asked = local.asked(cohort.ids, torch.from_numpy(np.where(np.isfinite(claims), claims, 1.0))).numpy()
+    ratio, lr = limits.norm_ratio, local.lr(round)
     bad = {
-        BROKEN: broken.pop("its update"),
+        BROKEN: faulty.pop("its update"),
         "the data count it claims is not a number": ~np.isfinite(claims),
         "it claims no data": claims <= 0,
         "the data count it claims is not whole": ~_whole(claims),
         "the number of steps it reports is not a positive whole number": ~_whole(steps) | (steps <= 0),
-        f"it reports over {limits.norm_ratio:g} times as many steps as it was asked for": steps / limits.norm_ratio
-        > asked,
+        f"it reports over {ratio:g} times as many steps as it was asked for": steps / ratio > asked,
         f"it claims more than the {limits.max_examples} samples allowed": claims
         > float(min(limits.max_examples, sys.float_info.max)),
-        **{f"{what} is not finite": rows for what, rows in broken.items()},
+        **{f"{what} is not finite": rows for what, rows in faulty.items()},
+        **{f"{what} is over {ratio:g} {_LONG}": lengths / ratio > _middle(lengths) for what, lengths in norms.items()},
         **{
-            f"{what} is over {limits.norm_ratio:g} times as long as the cohort's median": lengths
-            > limits.norm_ratio * _middle(lengths)
+            f"{what} is over {ratio:g} {_OUTGROWN}": lengths / ratio > past.usual(what, lr)
             for what, lengths in norms.items()
         },
     }
@@ -94,10 +128,11 @@ def admit(cohort: Cohort, limits: Limits, local: Local) -> tuple[Cohort, dict[in
         for place in rows.nonzero()[0]:
             reasons.setdefault(cohort.ids[place], reason)
     claimed = {c: int(n) if n.is_integer() else n for c, n in zip(cohort.ids, claims.tolist(), strict=True)}
-    if not reasons:
-        return cohort, reasons, claimed
-    good = torch.tensor([client not in reasons for client in cohort.ids], device=cohort.updates.device)
-    return cohort.keep(good), reasons, claimed
+    good = np.array([client not in reasons for client in cohort.ids])
+    past = past.after(lr, {what: _middle(lengths[good]) for what, lengths in norms.items()})
+    if reasons:
+        cohort = cohort.keep(torch.from_numpy(good).to(cohort.updates.device))
+    return Admitted(cohort, reasons, claimed, past)
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -105,12 +140,16 @@ def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     return whole
 
 
-def _broken(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.bool_]:
-    """Which rows hold what is not finite. A norm is infinite also where only the squares are: that is far too long."""
-    if np.isfinite(norms).all():
-        return np.zeros(len(norms), bool)
-    rows: npt.NDArray[np.bool_] = (~finite(values)).cpu().numpy()
-    return rows
+def _lengths(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.float64]:
+    """The norms as they are also where the squares overflow: ``m |v / m|`` in float64, with m the largest ``|v_k|``.
+
+    What is still not finite then holds NaN or infinity.
+    """
+    for place in (~np.isfinite(norms)).nonzero()[0]:
+        row = values[place].detach().double()
+        largest = row.abs().max()
+        norms[place] = min(float(largest * torch.linalg.vector_norm(row / largest)), sys.float_info.max)
+    return norms
 
 
 def _middle(norms: npt.NDArray[np.float64]) -> float:

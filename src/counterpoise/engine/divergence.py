@@ -1,48 +1,63 @@
-"""Whether it is training that fails, or a few clients: told apart over several rounds and by distinct clients."""
+"""Whether all clients fail alike or only a few: told apart over several rounds and by distinct clients."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from counterpoise.engine.admission import BROKEN
-
 __all__ = ["Streak"]
 
 _ROUNDS = 3
-"""How many rounds in a row most updates must be NaN or infinite."""
+"""How many rounds in a row most replies must have failed."""
 _CLIENTS = 30
-"""How many distinct clients must have sent such updates; of a small population more than half of it.
+"""How many distinct clients must have failed in them if they are not most of the population."""
+_SHARE = 0.9
+"""Which share of the distinct clients heard those must be.
 
-Clients drawn at random from a population of which 40 % always send NaN come to this with a chance of about one in a
-million a round (three clients a round); of a population below 60 a minority cannot come to it at all.
+A minority is never most of the population. Of clients drawn at random, of whom 48 % always fail, 27 or more of 30 do with a
+chance of two in a million, and of more clients with a smaller one.
 """
+_LASTING = 30
+"""After how many rounds in a row nobody waits for more clients: a sampler may draw the same few for ever."""
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest rounds in a row in each of which most of the updates heard were NaN or infinite."""
+    """The latest rounds in a row in each of which most of the replies heard failed in the same way."""
 
     rounds: int = 0
-    finite: Mapping[int, bool] = field(default_factory=dict)
-    """For each client heard in them, whether its last update was finite."""
+    well: Mapping[int, bool] = field(default_factory=dict)
+    """For each client heard in them, whether its last reply did not fail."""
 
-    def after(self, heard: Collection[int], excluded: Mapping[int, str]) -> Streak:
+    def after(self, heard: Collection[int], failed: Collection[int]) -> Streak:
         """With one round more; a round that heard nobody says nothing."""
         if not heard:
             return self
-        finite = {client: excluded.get(client) != BROKEN for client in heard}
-        if 2 * sum(finite.values()) >= len(finite):
+        well = {client: client not in failed for client in heard}
+        if 2 * sum(well.values()) >= len(well):
             return Streak()
-        return Streak(self.rounds + 1, {**self.finite, **finite})
+        return Streak(self.rounds + 1, {**self.well, **well})
+
+    @property
+    def failed(self) -> int:
+        """How many distinct clients failed."""
+        return sum(not well for well in self.well.values())
+
+    def widespread(self, population: int) -> bool:
+        """Whether a few clients cannot be the cause."""
+        most = 2 * self.failed > max(population, len(self.well))
+        many = self.failed >= max(_CLIENTS, _SHARE * len(self.well))
+        return self.rounds >= _ROUNDS and (most or many)
+
+    def lasts(self, population: int) -> bool:
+        """Whether a memory that these replies are held against is to be given up."""
+        return self.rounds >= _LASTING or self.widespread(population)
 
     def sentence(self, population: int) -> str:
-        """Why training has diverged; empty while a few clients could be the cause."""
-        broken = sum(not finite for finite in self.finite.values())
-        enough = broken >= min(_CLIENTS, population // 2 + 1) and 2 * broken > len(self.finite)
-        if self.rounds < _ROUNDS or not enough:
+        """Why training has diverged if the replies were NaN or infinite; empty while a few clients could be the cause."""
+        if not self.widespread(population):
             return ""
         return (
-            f"Training diverged: in the last {self.rounds} rounds the updates of {broken} of the {len(self.finite)} clients "
+            f"Training diverged: in the last {self.rounds} rounds the updates of {self.failed} of the {len(self.well)} clients "
             "heard were NaN or infinite. Lower the learning rate (local.optimizer.lr) and start the run anew."
         )

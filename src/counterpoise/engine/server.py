@@ -6,16 +6,17 @@ The same in the simulator and on Flower; it knows the world only through `counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import isfinite
 
 import torch
 from torch import Tensor
 
-from counterpoise.engine.admission import Limits, admit
+from counterpoise.engine.admission import Limits, admit, broken, outgrown
 from counterpoise.engine.client import Named
 from counterpoise.engine.divergence import Streak
+from counterpoise.engine.lengths import Lengths
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
@@ -54,7 +55,10 @@ class Server:
         self.records = {
             p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
         }
-        self.streak = Streak()
+        self.lengths = Lengths()
+        """How long replies were in the last rounds."""
+        self.streak, self.outgrown = Streak(), Streak()
+        """The rounds in a row in which most updates were NaN or infinite, and in which most replies outgrew the lengths."""
         self.accepted = {p.name: Store({"round": torch.tensor(0)}) for p in method.parts if p.client_state is not None}
         """For each part with client state and each client: the last round whose reply the part took in; 0 for none."""
         self.whole = True
@@ -86,15 +90,25 @@ class Server:
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         left_out = dict(excluded or {})
-        cohort, refused, claims = admit(cohort, self.limits, world.local)
-        streak = self.streak.after(claims, refused)
+        cohort, refused, claims, lengths = admit(cohort, self.limits, world.local, world.round, self.lengths)
+        streak = self.streak.after(claims, broken(refused))
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
         left_out |= refused
         weighed = any(part.by_counts for part in self.method.parts)
-        outcome = self._take(Round(cohort, self.model, world, by_counts=weighed), claims, left_out)
-        self.streak = streak
+        round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
+        outcome = self._take(round, claims, left_out)
+        self.streak, self.lengths = streak, lengths
+        self.outgrown = self.outgrown.after(claims, outgrown(refused))
+        if self.outgrown.lasts(world.population):
+            self.lengths = Lengths()  # most clients cannot be wrong: the next round goes by its cohort alone
         return outcome
+
+    def recall(self, rounds: Iterable[Outcome]) -> None:
+        """Take up what the server knows of the last rounds of a run that is gone on with, beside what is kept of it."""
+        for outcome in rounds:
+            self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
+            self.outgrown = self.outgrown.after(outcome.claims, outgrown(outcome.excluded))
 
     def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Outcome:
         """The admitted replies through every part."""

@@ -22,7 +22,6 @@ from counterpoise.engine.backend import Job
 from counterpoise.engine.batched import Batched
 from counterpoise.engine.client import Loss, Sent, Shared
 from counterpoise.engine.devices import put
-from counterpoise.engine.divergence import Streak
 from counterpoise.engine.evaluation import Evaluation, Metric
 from counterpoise.engine.messages import byte_count, pack_accepted, pack_broadcast, pack_reply
 from counterpoise.engine.server import Outcome, Server
@@ -379,10 +378,7 @@ class Simulation(Trainer):
 
     def recall(self, records: Sequence[RoundRecord]) -> None:
         """Take up what the server knows of the last rounds of a run that is gone on with."""
-        streak = Streak()
-        for record in records:
-            streak = streak.after(record.outcome.claims, record.outcome.excluded)
-        self.server.streak = streak
+        self.server.recall(record.outcome for record in records)
 
     def trained(self) -> nn.Module:
         """The server's model as a module of its own, in evaluation mode."""

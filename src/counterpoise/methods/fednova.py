@@ -50,6 +50,8 @@ def normalised_mean(mu: float) -> Part:
 
     ``|a_i|_1`` follows from the optimiser and the steps (sec. 4), which are those that the server asked for: a client
     that could name its own would scale the whole round, or itself. One that stopped early counts as if it had not.
+    With local epochs those steps follow from the count that it claims, so in tau alone, which sets the length of the
+    server's step and not its direction, ``|a_i|_1`` counts at most `Limits.norm_ratio` times the cohort's median.
     ``|a_i|_1`` is K for plain SGD, ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
     """
 
@@ -65,7 +67,7 @@ def normalised_mean(mu: float) -> Part:
         shares = round.weights / round.weights.sum()
         asked = round.world.local.asked(round.cohort.ids, round.cohort.examples)
         reach = reaches(round.world, asked.to(shares.dtype))
-        factors = (shares * reach).sum() * shares / reach
+        factors = (shares * round.bounded(reach)).sum() * shares / reach
         combined = factors.to(round.model.dtype) @ round.cohort.updates
         return round.noting(normaliser=reach).but(weights=factors, combined=combined)
 

@@ -31,7 +31,8 @@ def qffl(
     """Clients with a high loss count more, for a fairer model.
 
     ``w <- w + lr sum_i F_i^q L d_i / sum_i (q F_i^(q-1) |L d_i|^2 + L F_i^q)``, with F_i the client's loss at the
-    server's model and ``L = 1/eta`` (Algorithm 2). A loss must not be negative.
+    server's model and ``L = 1/eta`` (Algorithm 2). A loss must not be negative, and counts at most `Limits.norm_ratio`
+    times the cohort's median.
     """
     return Method("qffl", combine=(fair_mean(q),), update=(server_step(lr),))
 
@@ -49,13 +50,14 @@ def fair_mean(q: float) -> Part:
         return Reply(reply.update, {"loss": client.memo["loss"]})
 
     def apply(round: Round) -> Round:
-        losses = round.reports["loss"].double().clamp(min=0) + _LEAST
+        reported = round.reports["loss"].double().clamp(min=0)
+        losses = round.bounded(reported) + _LEAST
         lipschitz = 1 / round.world.local.lr(round.world.round)
         gradients = lipschitz * round.cohort.updates.double().norm(dim=1)
         factors = losses**q
         curvature = q * losses ** (q - 1) * gradients.square() + lipschitz * factors
         step = lipschitz * factors / curvature.sum()
-        noted = round.noting(loss_before=losses)
+        noted = round.noting(loss_before=reported)
         return noted.but(weights=step, combined=step.to(round.model.dtype) @ round.cohort.updates)
 
     return Part("fair-mean", begin=begin, survey=survey, finish=finish, apply=apply)

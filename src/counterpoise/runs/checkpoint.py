@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from counterpoise.engine.lengths import Lengths
 from counterpoise.engine.simulation import Simulation
 from counterpoise.engine.store import Store
 from counterpoise.errors import CounterpoiseError, brief
@@ -75,6 +76,7 @@ class Checkpoint:
             "state": _digest(self._state(round)),
             "rows": {saved: digest for saved, digest in self._digests.items() if saved in live},
             "records": dict(records or {}),
+            "lengths": dict(simulation.server.lengths.rounds),
         }
         replace_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
         for store in stores.values():
@@ -99,6 +101,7 @@ class Checkpoint:
             raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
         server.model = state["model"]
         server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
+        server.lengths = Lengths(index.get("lengths", {}))
         simulation.round = int(index["round"])
         stores = _stores(simulation)
         self._digests = dict(index["rows"])

@@ -26,6 +26,7 @@ STATUSES = ("running", "stopped", "finished", "diverged", "failed")
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=-(10**308), le=10**308)] | Finite
 """A finite number that a float can hold; a claim may be that large."""
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 Numbered = Annotated[int, Field(ge=0, lt=10**9)]
@@ -91,6 +92,8 @@ class Index(_Form):
     rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
     records: dict[str, str] = {}
     """Digests of the ledgers up to this round, and of federation.json; earlier versions kept none."""
+    lengths: dict[str, list[Annotated[list[Positive], Field(min_length=2, max_length=2)]]] = {}
+    """What `Lengths` remembers; earlier versions kept none."""
 
 
 class Holdings(_Form):
