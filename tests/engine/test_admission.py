@@ -460,6 +460,22 @@ def test_weights_that_are_all_nothing_skip_the_round_whatever_the_rule(value, re
     assert float(simulation.server.state["server-momentum"]["velocity"]) == 0.0
 
 
+def test_a_rule_without_weights_that_fails_skips_the_round_and_is_not_taken_for_a_learning_rate():
+    def apply(round):
+        return round.but(weights=None, combined=round.cohort.updates.sum(0) * math.nan)
+
+    simulation = pushed(method=METHODS.make("median").replacing(combine=Part("fails", apply=apply)))
+    record = simulation.advance()
+    assert record.outcome.skipped.startswith("what the method made of the updates is NaN or infinite")
+    assert float(simulation.server.model) == 0.0
+
+
+def test_a_learning_rate_of_the_server_that_overflows_a_rule_without_weights_has_diverged():
+    simulation = pushed(changing(0, update=1e300), method=METHODS.make("median", lr=1e308), limits=Limits(math.inf))
+    with pytest.raises(Diverged, match="the server's new model is not finite"):
+        simulation.advance()
+
+
 def test_weights_need_not_sum_to_one():
     loose = Part("loose", apply=lambda round: round.but(weights=round.cohort.examples * 10))
     simulation = pushed(method=fedavg().replacing(weigh=loose))

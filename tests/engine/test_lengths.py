@@ -12,7 +12,6 @@ import counterpoise as cp
 from counterpoise.adversary import scaled
 from counterpoise.engine import Limits, Simulation
 from counterpoise.engine.admission import admit
-from counterpoise.engine.divergence import Streak
 from counterpoise.engine.lengths import Lengths
 from counterpoise.engine.server import Server
 from counterpoise.local import Local, Schedule, sgd
@@ -129,7 +128,7 @@ def test_clients_that_stay_short_keep_the_memory():
 
 def test_what_the_cohort_itself_finds_too_long_does_not_outgrow_the_memory():
     server, _ = serve([1.0] * 3, *[[1e6, 1e3, 1.0]] * 9, population=3)
-    assert server.outgrown == Streak()
+    assert server.lengths.usual(UPDATE, 0.1) == 1.0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -146,7 +146,7 @@ def _lengths(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.f
     What is still not finite then holds NaN or infinity.
     """
     for place in (~np.isfinite(norms)).nonzero()[0]:
-        row = values[place].detach().double()
+        row = values[int(place)].detach().double()
         largest = row.abs().max()
         norms[place] = min(float(largest * torch.linalg.vector_norm(row / largest)), sys.float_info.max)
     return norms

@@ -145,8 +145,8 @@ class Server:
                 round = round.skip("no client could be trusted")
             if round.skipped:
                 break
-        weights, contributions = ({}, {}) if round.skipped else self._taken(round)
-        if why := round.skipped or _useless(weights):
+        weights, contributions, why = ({}, {}, round.skipped) if round.skipped else self._taken(round)
+        if why := why or _useless(weights):
             # What the server learned of its clients stays; what it would have done with them does not.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
             self._commit(self.model, state, rows, learned)
@@ -178,8 +178,9 @@ class Server:
             if ids := taken.get(name, ()):
                 store.scatter(ids, {"round": torch.full((len(ids),), round)})
 
-    def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float]]:
-        """The effective weight of each client, and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.
+    def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
+        """The effective weight of each client, its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s, and why
+        the round cannot be taken in if a rule without weights failed.
 
         A weight per layer counts by the layer's size. Contributions to a plain mean sum to 1; what is left of 1 elsewhere
         is a memory's, a momentum's or a learning rate's.
@@ -193,15 +194,18 @@ class Server:
             each, along = weights, round.cohort.updates @ step
         # One wait for a GPU.
         length, *numbers = torch.cat([t.double() for t in ((step @ step).view(1), each, along)]).tolist()
+        lost = not isfinite(length) and not bool(round.model.isfinite().all())
+        if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
+            return None, {}, "what the method made of the updates is NaN or infinite, although each of them is finite"
         weighed = all(map(isfinite, numbers[: len(each)]))  # a rule that failed is not a learning rate
-        if weighed and not isfinite(length) and not bool(round.model.isfinite().all()):
+        if weighed and lost:
             raise Diverged(
                 "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
             )
         effective = dict(zip(ids, numbers[: len(each)], strict=False))
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
         shares = {client: effective[client] * product / length for client, product in products.items()}
-        return effective if weights is not None else None, shares
+        return effective if weights is not None else None, shares, ""
 
 
 def _useless(weights: Mapping[int, float] | None) -> str:

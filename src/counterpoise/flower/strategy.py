@@ -31,7 +31,7 @@ from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.runs.build import check_same, describe
 from counterpoise.runs.checkpoint import read_index
-from counterpoise.runs.ending import untrained
+from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.setup import Model, Setup
@@ -156,6 +156,8 @@ class Strategy(strategy.Strategy):
             failed = Failed(f"{why} The model is the one the run began with.")
             failed.run = self.run
             raise failed
+        for sentence in doubts(self.run.rounds, self.simulation.server.limits.norm_ratio):
+            log.warning("%s", sentence)
         result.arrays = self.arrays()
         return result
 

@@ -1,13 +1,24 @@
-"""How a run ended that trained nothing."""
+"""How a run ended that trained nothing, and what is to be said of one that did."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
+from math import inf, isfinite
 
+from counterpoise.engine.admission import too_long
 from counterpoise.engine.simulation import RoundRecord
+from counterpoise.measures import curve
 
-__all__ = ["untrained"]
+__all__ = ["doubts", "untrained"]
+
+_SKIPPED = 3
+"""From how many skipped rounds at the end on a run is doubted."""
+_WORSE = 1000
+"""How many times the first loss the last one must be for a run to be doubted."""
+_NAMED = 10
+"""How many clients a sentence names."""
 
 
 def untrained(records: Sequence[RoundRecord]) -> str:
@@ -24,3 +35,48 @@ def untrained(records: Sequence[RoundRecord]) -> str:
     often = "" if times == count else f" in {times} of them"
     clients = f" (of clients left out: {said.most_common(1)[0][0]})" if said else ""
     return f"No round trained the model: {rounds},{often} because {why}{clients}."
+
+
+def doubts(records: Sequence[RoundRecord], norm_ratio: float) -> list[str]:
+    """What whoever uses the model of a finished run should know, each in a sentence."""
+    return [sentence for sentence in (_stalled(records), _lost(records), _long(records, norm_ratio)) if sentence]
+
+
+def _stalled(records: Sequence[RoundRecord]) -> str:
+    last = list(takewhile(lambda record: record.outcome.skipped, reversed(records)))
+    if len(last) < _SKIPPED:
+        return ""
+    return (
+        f"The last {len(last)} rounds were skipped, so the model is that of round {records[-1].round - len(last)}; "
+        f"the last was skipped because {last[0].outcome.skipped}."
+    )
+
+
+def _lost(records: Sequence[RoundRecord]) -> str:
+    """A loss on the test set is held against the run's first; if there is only one, that in training is."""
+    tested = curve(records, "loss")
+    found = tested if len(tested) > 1 or (tested and not isfinite(tested[0][1])) else curve(records, "train_loss")
+    if not found:
+        return ""
+    (first, before), (_, now) = found[0], found[-1]
+    worse = 0 < _WORSE * abs(before) < now < inf
+    if isfinite(now) and not worse:
+        return ""
+    compared = f", over {_WORSE} times that of round {first} ({before:g})" if worse else ""
+    return (
+        f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate, or if clients may "
+        "be dishonest choose a larger cohort or a robust method."
+    )
+
+
+def _long(records: Sequence[RoundRecord], norm_ratio: float) -> str:
+    heard = Counter(client for record in records for client in record.outcome.claims)
+    long = Counter(client for record in records for client in too_long(record.outcome.excluded))
+    mostly = sorted(client for client, times in long.items() if 2 * times > heard[client])
+    if not mostly:
+        return ""
+    more = f" and {len(mostly) - _NAMED} more" if len(mostly) > _NAMED else ""
+    return (
+        f"Replies of these clients were mostly left out because they were too long: {', '.join(map(str, mostly[:_NAMED]))}{more}. "
+        f"If you trust them, raise limits.norm_ratio, which is {norm_ratio:g}."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import signal
 import threading
@@ -24,7 +25,7 @@ from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, Start, logged, resolve
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
-from counterpoise.runs.ending import untrained
+from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.run import Run
 from counterpoise.runs.setup import Model, Setup, check_rounds
 
@@ -37,6 +38,8 @@ OnRound = Callable[[RoundRecord], object]
 """Called after every round; returning something true ends the run."""
 
 _SECONDS_BETWEEN_SAVES = 5.0
+
+logger = logging.getLogger(__name__)
 
 
 _ELSEWHERE = {
@@ -264,6 +267,10 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
     if reason is not None:
         reason.run = run
         raise reason
+    for sentence in (
+        doubts(run.rounds, simulation.server.limits.norm_ratio) if status == "finished" and not rank() else ()
+    ):
+        logger.warning("%s", sentence)
     return run
 
 

@@ -1,0 +1,81 @@
+"""What is said at the end of a run that finished and whose model should not be used without a look."""
+
+import logging
+import math
+
+import pytest
+from helpers import blobs, small
+
+import counterpoise as cp
+from counterpoise.engine.server import Outcome
+from counterpoise.engine.simulation import RoundRecord
+from counterpoise.method import Cohort
+from counterpoise.runs.ending import doubts
+
+LONG = "its update is over 50 times as long as the cohort's median"
+OUTGROWN = "its report a/b is over 50 times as long as in the last rounds"
+
+
+def record(round, skipped="", excluded=None, **metrics):
+    return RoundRecord(round, (0, 1), Outcome({0: 1, 1: 1}, {}, excluded or {}, skipped), metrics)
+
+
+def skipping(*rounds):
+    return [record(number, "of rain" if skipped else "") for number, skipped in enumerate(rounds, 1)]
+
+
+def test_rounds_skipped_at_the_end_are_told_from_the_third_on():
+    assert doubts([], 50) == doubts(skipping(0, 1, 1, 0, 1, 1), 50) == doubts(skipping(1, 1, 1, 0), 50) == []
+    sentence = "The last 3 rounds were skipped, so the model is that of round 2; the last was skipped because of rain."
+    assert doubts(skipping(1, 0, 1, 1, 1), 50) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("losses", "told"),
+    [
+        ([2.0, 1.0, 2000.0], ""),
+        ([2.0, 1.0, 2000.1], "loss of 2000.1, over 1000 times that of round 1 (2): its model is of no use"),
+        ([2.0, math.nan], "loss of nan: its model is of no use"),
+        ([math.nan], "loss of nan: its model"),
+        ([2.0, math.inf], "loss of inf: its model"),
+        ([math.nan, 2.0], ""),
+        ([0.0, 2.0], ""),
+        ([-2.0, 1.0], ""),
+        ([7.0], ""),
+    ],
+)
+@pytest.mark.parametrize("name", ["loss", "train_loss"])
+def test_a_last_loss_that_is_absurd_is_told(losses, told, name):
+    found = doubts([record(number, **{name: loss}) for number, loss in enumerate(losses, 1)], 50)
+    assert (told in found[0]) if told else found == []
+
+
+def test_a_loss_in_training_counts_only_without_losses_on_the_test_set():
+    assert doubts([record(1, loss=1.0, train_loss=1.0), record(2, loss=1.0, train_loss=1e9)], 50) == []
+    assert doubts([record(1, train_loss=1.0), record(2, loss=1e33, train_loss=1e33)], 50) != []
+
+
+def test_clients_that_were_mostly_left_out_for_length_are_named_with_the_option():
+    half = [record(1, excluded={0: LONG}), record(2, excluded={1: "it claims no data"})]
+    assert doubts(half, 50) == []
+    assert doubts([*half, record(3, excluded={0: OUTGROWN})], 20) == [
+        "Replies of these clients were mostly left out because they were too long: 0. "
+        "If you trust them, raise limits.norm_ratio, which is 20."
+    ]
+
+
+def test_many_clients_are_named_in_part():
+    outcome = Outcome(dict.fromkeys(range(12), 1), {}, dict.fromkeys(range(12), LONG))
+    assert ": 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more." in doubts([RoundRecord(1, (), outcome, {})], 50)[0]
+
+
+def test_a_finished_run_says_what_to_doubt_once(caplog):
+    def adversary(round, cohort):
+        updates = cohort.updates.clone()
+        updates[0] *= 1e9
+        return Cohort(cohort.ids, updates, cohort.examples, cohort.steps)
+
+    with caplog.at_level(logging.WARNING):
+        run = cp.simulate("fedavg", blobs([4, 6, 5]), model=small, rounds=2, adversary=adversary)
+    assert run.status == "finished"
+    assert caplog.messages == doubts(run.rounds, 50) != []
