@@ -100,5 +100,8 @@ for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "
 import counterpoise as cp
 fed = cp.load("synthetic", partition=cp.iid(clients=4))
 assert cp.simulate("fedprox", fed, model=cp.models.linear, rounds=1).status == "finished"
+del sys.modules["sklearn"]
+cp.load("digits", partition=cp.iid(clients=4))
+assert "sklearn" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,5 +1,7 @@
 """Who holds what: nobody's sample is another's, and what the server holds is nobody's."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import DATASETS, Federation, Samples
+from counterpoise.federation.catalogue import _digits
 
 
 def arrays(n=60, classes=3):
@@ -282,6 +285,18 @@ def test_digits_are_all_there_and_the_test_set_is_apart():
     assert sorted(map(tuple, ours.tolist())) == sorted(map(tuple, images.astype(int).tolist()))
     taken, _ = federation.test.take(torch.arange(3), torch.float64)
     assert np.array_equal(taken.reshape(3, -1).numpy(), images[4:15:5] / 8 - 1)
+
+
+def test_digits_come_from_scikit_learns_loader_if_their_file_lies_elsewhere(monkeypatch, tmp_path):
+    read = _digits(tmp_path, 0)
+    elsewhere = SimpleNamespace(origin=str(tmp_path / "__init__.py"))
+    monkeypatch.setattr("counterpoise.federation.catalogue.find_spec", lambda name: elsewhere)
+    for one, other in zip(_digits(tmp_path, 0)[:4], read[:4], strict=True):
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+    monkeypatch.setattr("counterpoise.federation.catalogue.find_spec", lambda name: None)
+    with pytest.raises(CounterpoiseError, match="'digits' comes with scikit-learn; install it"):
+        _digits(tmp_path, 0)
 
 
 def test_the_fingerprint_knows_who_holds_what():
