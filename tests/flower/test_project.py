@@ -9,6 +9,7 @@ import ssl
 import stat
 import subprocess
 import sys
+import threading
 import time
 import tomllib
 
@@ -20,7 +21,7 @@ import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key
 from counterpoise.flower.keeper import descendants
-from counterpoise.flower.local import _KEEPER, LINK, Deployment, _Kept, environment
+from counterpoise.flower.local import _KEEPER, _SEVERAL, LINK, Deployment, _Kept, environment
 from counterpoise.flower.project import new_project
 from counterpoise.local import Local
 
@@ -119,7 +120,7 @@ def test_a_key_that_was_half_made_is_made_anew(tmp_path):
     whole, half = ((deployment.keys / node).read_bytes() for node in ("site-0", "site-1"))
     (deployment.keys / "site-1.pub").unlink()
     registered = []
-    deployment.flwr = lambda *words: registered.append(words[2])
+    deployment._answer = lambda command, name: registered.extend(words[2] for words in json.loads(command[-1]))
     deployment._register()
     assert registered == [str(deployment.keys / f"site-{node}.pub") for node in (0, 1)]
     assert (deployment.keys / "site-1.pub").exists()
@@ -249,6 +250,50 @@ def test_a_superlink_that_ended_is_told_in_a_sentence(tmp_path):
     ):
         next(deployment.rounds(1, tmp_path / "run", 2))
     deployment.end()
+
+
+def test_the_superlink_is_asked_about_a_run_when_its_server_has_ended(tmp_path):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.logs.mkdir(parents=True)
+    deployment._start(LINK, sys.executable, "-c", parent(tmp_path / "pids"))
+    _, server = told(tmp_path / "pids", deployment.processes[LINK])
+    ended = threading.Timer(0.7, os.kill, (server, 9))
+    ended.start()
+    deployment.status = lambda run: "finished:failed" if ended.finished.is_set() else pytest.fail("it was asked early")
+    deployment.log = lambda run: "a disk is full"
+    begun = time.monotonic()
+    with pytest.raises(CounterpoiseError, match="a disk is full"):
+        next(deployment.rounds(1, tmp_path / "run", 2))
+    assert time.monotonic() - begun < 15
+    deployment.end()
+
+
+def test_a_command_that_does_not_end_is_killed_and_told_in_a_sentence(tmp_path, monkeypatch):
+    new_project(tmp_path / "site")
+    deployment = Deployment(tmp_path / "site", 1)
+    deployment.work.mkdir()
+    slow = tmp_path / "bin" / "flwr"
+    slow.parent.mkdir()
+    slow.write_text("#!/bin/sh\nexec sleep 5\n")
+    slow.chmod(0o700)
+    deployment.environment["PATH"] = f"{slow.parent}:{os.environ['PATH']}"
+    monkeypatch.setattr("counterpoise.flower.local._SECONDS_TO_ANSWER", 0.1)
+    with pytest.raises(CounterpoiseError, match=r"^flwr list had not ended after 0\.1 s and was killed\. .* Try again"):
+        deployment.flwr("list", "dep")
+
+
+def test_several_commands_run_in_one_process_until_one_fails(tmp_path):
+    (tmp_path / "flwr" / "cli").mkdir(parents=True)
+    (tmp_path / "flwr" / "__init__.py").touch()
+    (tmp_path / "flwr" / "cli" / "app.py").write_text("def app(words):\n    print(*words)\n    exit(int(words[0]))\n")
+    done = subprocess.run(
+        [sys.executable, "-c", _SEVERAL, json.dumps([["0", "a"], ["0", "b"], ["3", "c"], ["0", "d"]])],
+        env={"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.returncode) == ("0 a\n0 b\n3 c\n", 3)
 
 
 def test_an_answer_without_the_run_is_told_in_a_sentence(tmp_path):

@@ -24,7 +24,7 @@ from typing import IO, Any, cast
 from counterpoise.engine.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
-from counterpoise.flower.keeper import end_descendants
+from counterpoise.flower.keeper import descendants, end_descendants
 from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.files import check_no_link, check_plain
 from counterpoise.runs.kept import record
@@ -34,10 +34,22 @@ __all__ = ["Deployment", "environment"]
 _SECONDS_TO_START = 120.0
 _SECONDS_TO_END = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5
-_SECONDS_BETWEEN_QUESTIONS = 15.0
+_SECONDS_BETWEEN_QUESTIONS = 30.0
+_SECONDS_TO_ANSWER = 120.0
 _COMPLETED = "finished:completed"
 LINK = "superlink"
 _KEEPER = Path(__file__).with_name("keeper.py")
+_SEVERAL = """
+import json, sys
+from flwr.cli.app import app
+for words in json.loads(sys.argv[1]):
+    try:
+        app(words)
+    except SystemExit as ended:
+        if ended.code:
+            raise
+"""
+"""Several commands of `flwr` in one process, until one fails: importing Flower takes longer than most of them."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -187,26 +199,39 @@ class Deployment:
 
     def flwr(self, *arguments: str) -> str:
         """What a command of `flwr` says; a mistake is told with its last line."""
-        done = subprocess.run(
-            ["flwr", *arguments],
-            cwd=self.work,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
+        return self._answer(["flwr", *arguments], f"flwr {arguments[0]}")
+
+    def _answer(self, command: list[str], name: str) -> str:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.work,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=_SECONDS_TO_ANSWER,
+            )
+        except subprocess.TimeoutExpired:
+            self._check_link()
+            raise CounterpoiseError(
+                f"{name} had not ended after {_SECONDS_TO_ANSWER:g} s and was killed. The SuperLink may be overloaded: "
+                f"its log is {self.logs / LINK}.log. Try again."
+            ) from None
         if done.returncode:
             self._check_link()
             said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()
-            raise CounterpoiseError(f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}")
+            raise CounterpoiseError(f"{name} failed: {' '.join(said)[-500:]}")
         return done.stdout
 
     def _register(self) -> None:
         """Make a key for every node that has none, and register it under the node's name."""
-        for key in (self.keys / f"site-{node}" for node in range(self.nodes)):
+        keys = [self.keys / f"site-{node}" for node in range(self.nodes)]
+        for key in keys:
             if not key.with_name(f"{key.name}.pub").exists():  # written last
                 make_key(key)
-            self.flwr("supernode", "register", f"{key}.pub", "dep", "--name", key.name)
+        commands = [["supernode", "register", f"{key}.pub", "dep", "--name", key.name] for key in keys]
+        self._answer([sys.executable, "-c", _SEVERAL, json.dumps(commands)], "flwr supernode register")
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
@@ -233,6 +258,7 @@ class Deployment:
     def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
         """The rounds of a run as they come, from the folder it is kept in, until it has ended; those before it too."""
         kept, seen, asked, ended = _Kept(out), 0, time.monotonic(), ""
+        before = running = self._below_link()
         while True:
             for found in kept.new():
                 if seen < found.round:
@@ -244,11 +270,16 @@ class Deployment:
             if ended:
                 raise CounterpoiseError(_why(ended, self.log(run)))
             self._check_link()
-            # A folder may be done since before: this run of it is not, until the SuperLink says so.
-            if done or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
+            # A folder may be done since before: this run of it is not, until the SuperLink says so. Asking costs seconds of
+            # a processor, so it is mostly done when a process of the SuperLink's has ended, such as the run's server.
+            if done or before - running or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
                 asked, status = time.monotonic(), self.status(run)
                 ended = status if status.startswith("finished") else ""  # and look once more at what it left
+            before, running = running, self._below_link()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _below_link(self) -> set[int]:
+        return set(descendants(self.processes[LINK].pid)) if LINK in self.processes else set()
 
     def _check_link(self) -> None:
         link = self.processes.get(LINK)

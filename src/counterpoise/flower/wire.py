@@ -35,7 +35,7 @@ SMALL = 2**20
 
 log = logging.getLogger(__name__)
 
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.2, 3.0
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.2, 1.0
 
 
 def with_secret(values: Mapping[str, Any]) -> ConfigRecord:
