@@ -1,4 +1,4 @@
-"""The memory of lengths: cohorts with a hostile majority, honest growth, and how a wrong memory is given up."""
+"""The memory of lengths: cohorts with a hostile majority, and honest growth."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from worlds import FixedWorld, cohort
 import counterpoise as cp
 from counterpoise.adversary import scaled
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.admission import admit
+from counterpoise.engine.admission import BROKEN, admit
 from counterpoise.engine.lengths import Lengths
 from counterpoise.engine.server import Server
 from counterpoise.local import Local, Schedule, sgd
@@ -20,7 +20,7 @@ from counterpoise.methods import METHODS, fedavg
 from counterpoise.runs.folder import Folder
 
 UPDATE = "its update"
-OUTGROWN = "its update is over 50 times as long as in the last rounds"
+UNUSUAL = "its update is over 50 times as long as the median of the last rounds"
 
 
 def sampled(name, many, seed, rounds=16):
@@ -53,82 +53,82 @@ def test_a_cohort_with_a_hostile_majority_is_held_against_earlier_rounds(name, m
     assert 0.5 < float(simulation.server.model) < 2.0
 
 
-def serve(*rounds, method=None, local=None, population=5, limits=None):
-    """A server after cohorts given by their clients' lengths, and who was left out of each, with the reason."""
-    server = Server(method or fedavg(), torch.zeros(1, dtype=torch.float64), limits or Limits())
+def serve(*rounds, local=None, limits=None):
+    """A server after cohorts given by each client's length, and who was left out of each, with the reason."""
+    server = Server(fedavg(), torch.zeros(1, dtype=torch.float64), limits or Limits())
     out = []
     for number, lengths in enumerate(rounds, 1):
-        given = cohort(range(len(lengths)), [[x] for x in lengths])
-        out.append(server.receive(given, FixedWorld(1, number, population, local=local)).excluded)
+        given = cohort(lengths, [[x] for x in lengths.values()])
+        out.append(server.receive(given, FixedWorld(1, number, local=local)).excluded)
     return server, out
 
 
-def test_the_memory_is_the_median_of_the_cohorts_middles():
-    server, out = serve([1.0, 2.0, 3.0], [4.0, 0.0, 0.0], [0.0, 0.0], [10.0, 11.0, 12.0, 1000.0])
-    assert out == [{}, {}, {}, {3: "its update is over 50 times as long as the cohort's median"}]
-    assert server.lengths == Lengths({UPDATE: ((0.1, 2.0), (0.1, 4.0), (0.1, 11.0))})
-    assert server.lengths.usual(UPDATE, 0.1) == 4.0
-    assert Lengths().usual(UPDATE, 0.1) == math.inf
+def test_each_clients_latest_length_is_remembered_whether_or_not_it_was_admitted():
+    server, out = serve({0: 1.0, 1: 2.0, 2: 0.0}, {3: 5.0}, {1: 4.0, 4: 1e6, 2: math.nan})
+    assert out == [{}, {}, {4: UNUSUAL, 2: BROKEN}]
+    assert server.lengths == Lengths({UPDATE: ((0, 0.1, 1.0), (3, 0.1, 5.0), (1, 0.1, 4.0), (4, 0.1, 1e6))})
 
 
-@pytest.mark.parametrize(("factor", "excluded"), [(49.99, {}), (50.01, {0: OUTGROWN, 1: OUTGROWN})])
+@pytest.mark.parametrize(("factor", "excluded"), [(49.99, {}), (50.01, {5: UNUSUAL})])
 def test_the_bound_by_the_memory_lies_where_it_says(factor, excluded):
-    """The upper median of 1, 2, 3 and 4 is 3."""
-    _, out = serve([1.0] * 2, [2.0] * 2, [3.0] * 2, [4.0] * 2, [3 * factor] * 2)
-    assert out == [{}] * 4 + [excluded]
+    """The upper median of 1, 2, 3, 4 and the newcomer is 3."""
+    _, out = serve({0: 1.0, 1: 2.0}, {2: 3.0, 3: 4.0}, {5: 3 * factor})
+    assert out == [{}, {}, excluded]
+
+
+def test_the_upper_median_is_usual():
+    past = Lengths({UPDATE: ((0, 0.1, 1.0), (1, 0.1, 2.0), (2, 0.1, 3.0))})
+    assert past.usual(UPDATE, 0.1, {7: 9.0}) == 3.0
+    assert past.usual(UPDATE, 0.1, {2: 9.0}) == 2.0  # the same client again
+    assert past.usual("its report a/b", 0.1, {7: 9.0}) == 9.0
+    assert Lengths().usual(UPDATE, 0.1, {}) == 0.0
+
+
+def test_a_client_counts_once_however_often_it_is_drawn():
+    """Of six clients one is hostile, and is drawn in every round."""
+    _, out = serve(*[{i: 1.0} for i in range(3)], *[{9: 1e3 * i} for i in range(1, 30)])
+    assert out[3:] == [{9: UNUSUAL}] * 29
 
 
 def test_a_round_in_which_everybody_is_too_long_is_skipped_and_says_why():
-    server, _ = serve([1.0, 1.0])
-    outcome = server.receive(cohort([0, 1], [[60.0], [70.0]]), FixedWorld(1, 2))
-    assert outcome.skipped == f"no reply could be used: 2 of 2 because {OUTGROWN}"
-    assert server.lengths == Lengths({UPDATE: ((0.1, 1.0),)})
+    server, _ = serve({0: 1.0, 1: 1.0, 2: 1.0})
+    outcome = server.receive(cohort([3, 4], [[60.0], [70.0]]), FixedWorld(1, 2))
+    assert outcome.skipped == f"no reply could be used: 2 of 2 because {UNUSUAL}"
 
 
-def test_the_memory_is_of_the_last_eleven_rounds():
-    server, _ = serve(*([float(i)] for i in range(1, 15)))
-    assert [length for _, length in server.lengths.rounds[UPDATE]] == [float(i) for i in range(4, 15)]
+def test_lengths_that_have_grown_for_half_of_the_clients_are_usual():
+    """So nobody is locked out for ever."""
+    _, out = serve({0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}, {0: 1e3}, {1: 1e3}, {2: 1e3}, {0: 1e3})
+    assert out == [{}, {0: UNUSUAL}, {}, {}, {}]
+
+
+def test_of_two_clients_heard_in_turn_neither_is_locked_out():
+    _, out = serve({0: 1.0}, {0: 1e-3}, {0: 1e-6}, {1: 1.0}, {0: 1e-9}, {1: 1.0})
+    assert out == [{}] * 6
+
+
+def test_the_last_hundred_clients_are_remembered():
+    server, _ = serve(dict.fromkeys(range(60), 1.0), dict.fromkeys(range(50, 120), 1.0))
+    assert [client for client, _, _ in server.lengths.latest[UPDATE]] == [*range(20, 120)]
 
 
 def test_reports_as_large_as_the_model_have_a_memory_of_their_own():
-    def told(length):
-        report = torch.tensor([[length], [length]], dtype=torch.float64)
-        return cohort([0, 1], [[1.0], [1.0]], reports={"part": {"change": report}})
+    def told(length, *ids):
+        report = torch.full((len(ids), 1), length, dtype=torch.float64)
+        return cohort(ids, [[1.0]] * len(ids), reports={"part": {"change": report}})
 
-    first = admit(told(3.0), Limits(), Local(), 1, Lengths())
-    assert first.lengths.rounds["its report part/change"] == ((0.1, 3.0),)
-    found = admit(told(151.0), Limits(), Local(), 2, first.lengths)
-    assert set(found.excluded.values()) == {"its report part/change is over 50 times as long as in the last rounds"}
+    first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths())
+    assert first.lengths.latest["its report part/change"] == ((0, 0.1, 3.0), (1, 0.1, 3.0))
+    found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths)
+    assert found.excluded == {2: "its report part/change is over 50 times as long as the median of the last rounds"}
 
 
 def test_lengths_may_rise_with_the_learning_rate_and_need_not_fall_with_it():
     rates = [1e-4, 1.0, 1e-4, 1e-4]
     local = Local(optimizer=sgd(1.0), schedule=Schedule(lambda round: rates[round - 1]))
-    _, out = serve([1e-4, 1e-4], [1.0, 1.0], [1.0, 1.0], [51.0, 51.0], local=local)
-    assert out == [{}, {}, {}, dict.fromkeys((0, 1), OUTGROWN)]
-
-
-@pytest.mark.parametrize(("population", "blocked"), [(5, 3), (4, 3), (6, 30), (100, 30)])
-def test_a_memory_that_most_clients_outgrew_is_given_up(population, blocked):
-    """Three clients of five outgrow it together; of more clients the same three are no majority, and wait."""
-    long = [1000.0, 1000.0, 1000.0]
-    server, out = serve([1.0] * 3, *[long] * (blocked + 1), population=population)
-    assert [bool(excluded) for excluded in out] == [False] + [True] * blocked + [False]
-    assert server.lengths == Lengths({UPDATE: ((0.1, 1000.0),)})
-
-
-def test_clients_that_stay_short_keep_the_memory():
-    """A minority that outgrows it is left out for ever, and so is a majority that is interrupted."""
-    _, out = serve([1.0] * 5, *[[1000.0, 1.0, 1.0, 1.0, 1000.0]] * 40)
-    assert all(excluded.keys() == {0, 4} for excluded in out[1:])
-    long, short = [1000.0, 1000.0, 1.0], [1.0, 1.0, 1.0]
-    server, _ = serve(short, *[long, long, short] * 12, population=3)
-    assert server.lengths.usual(UPDATE, 0.1) == 1.0
-
-
-def test_what_the_cohort_itself_finds_too_long_does_not_outgrow_the_memory():
-    server, _ = serve([1.0] * 3, *[[1e6, 1e3, 1.0]] * 9, population=3)
-    assert server.lengths.usual(UPDATE, 0.1) == 1.0
+    three = {0: 1.0, 1: 1.0, 2: 1.0}
+    _, out = serve(dict.fromkeys(three, 0.0001), {3: 1.0}, three, {4: 1.0, 5: 51.0}, local=local)
+    assert out == [{}, {}, {}, {5: UNUSUAL}]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -138,30 +138,31 @@ def test_lengths_are_right_where_squares_overflow(dtype, far):
     ones = torch.ones(3, dtype=torch.float64)
     found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths())
     assert found.excluded == {}
-    assert found.lengths.rounds[UPDATE][0][1] == pytest.approx(2 * far, rel=1e-6)
+    assert found.lengths.latest[UPDATE][0][2] == pytest.approx(2 * far, rel=1e-6)
 
 
 def test_a_length_beyond_all_numbers_is_too_long_and_not_broken():
-    _, out = serve([1.0] * 3, [1.0, 1.0, 1.7e308])
-    assert out[1] == {2: "its update is over 50 times as long as the cohort's median"}
+    _, out = serve({0: 1.0, 1: 1.0, 2: 1.7e308})
+    assert out == [{2: "its update is over 50 times as long as the cohort's median"}]
 
 
 def test_the_bound_by_the_memory_is_turned_off_with_the_other():
-    _, out = serve([1.0], [1e9], limits=Limits(norm_ratio=math.inf))
+    _, out = serve({0: 1.0, 1: 1.0}, {2: 1e9}, limits=Limits(norm_ratio=math.inf))
     assert out == [{}, {}]
 
 
-def test_a_resumed_run_remembers_lengths_and_rounds_that_outgrew_them(tmp_path):
-    """Everybody is too long in rounds 2 to 4, after which the memory is given up: stop in the middle of that."""
+def test_a_resumed_run_remembers_lengths(tmp_path):
+    """One client a round, and those after the second round send far longer updates, as a whole run shows."""
 
     def adversary(round, cohort):
-        return Cohort(cohort.ids, cohort.updates * (1.0 if round == 1 else 1e3), cohort.examples, cohort.steps)
+        return Cohort(cohort.ids, cohort.updates * (1.0 if round < 3 else 1e3), cohort.examples, cohort.steps)
 
     given = {"federation": blobs([4, 6, 5]), "model": small, "adversary": adversary}
+    given["cohort"] = lambda seed, round, clients: torch.tensor([(round - 1) % 3])
     whole = cp.simulate("fedavg", rounds=5, **given)
-    cp.simulate("fedavg", rounds=5, out=tmp_path / "run", on_round=lambda record: record.round == 3, **given)
+    cp.simulate("fedavg", rounds=5, out=tmp_path / "run", on_round=lambda record: record.round == 2, **given)
     resumed = cp.resume(tmp_path / "run", **given)
-    assert [bool(r.outcome.skipped) for r in whole.rounds] == [False, True, True, True, False]
+    assert [bool(r.outcome.skipped) for r in whole.rounds] == [False, False, True, False, False]
     assert [r.outcome.excluded for r in resumed.rounds] == [r.outcome.excluded for r in whole.rounds]
     for mine, its in zip(whole.model.parameters(), resumed.model.parameters(), strict=True):
         assert torch.equal(mine, its)
@@ -176,9 +177,9 @@ def test_a_checkpoint_holds_the_lengths_exactly_and_goes_on_without_them(tmp_pat
     made[0].advance()
     made[0].advance()
     folder.restore(made[1], writes=False)
-    assert made[0].server.lengths.usual(UPDATE, 0.1) == made[1].server.lengths.usual(UPDATE, 0.1) < math.inf
+    assert [list(told) for told in made[0].server.lengths.latest[UPDATE]] == made[1].server.lengths.latest[UPDATE]
     path = tmp_path / "run/checkpoint/checkpoint.json"
     index = json.loads(path.read_text())
-    assert len(index.pop("lengths")[UPDATE]) == 2
+    assert [client for client, _, _ in index.pop("lengths")[UPDATE]] == [0, 1, 2]
     path.write_text(json.dumps(index))
     assert cp.resume(tmp_path / "run", **given).status == "finished"

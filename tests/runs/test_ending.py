@@ -13,7 +13,7 @@ from counterpoise.method import Cohort
 from counterpoise.runs.ending import doubts
 
 LONG = "its update is over 50 times as long as the cohort's median"
-OUTGROWN = "its report a/b is over 50 times as long as in the last rounds"
+UNUSUAL = "its report a/b is over 50 times as long as the median of the last rounds"
 
 
 def record(round, skipped="", excluded=None, **metrics):
@@ -58,7 +58,7 @@ def test_a_loss_in_training_counts_only_without_losses_on_the_test_set():
 def test_clients_that_were_mostly_left_out_for_length_are_named_with_the_option():
     half = [record(1, excluded={0: LONG}), record(2, excluded={1: "it claims no data"})]
     assert doubts(half, 50) == []
-    assert doubts([*half, record(3, excluded={0: OUTGROWN})], 20) == [
+    assert doubts([*half, record(3, excluded={0: UNUSUAL})], 20) == [
         "Replies of these clients were mostly left out because they were too long: 0. "
         "If you trust them, raise limits.norm_ratio, which is 20."
     ]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import median_high
 from typing import NamedTuple
 
@@ -18,11 +19,11 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Cohort
 
-__all__ = ["BROKEN", "Admitted", "Limits", "admit", "broken", "finite", "outgrown", "too_long"]
+__all__ = ["BROKEN", "Admitted", "Limits", "admit", "broken", "finite", "too_long"]
 
 BROKEN = "its update holds NaN or infinity"
 _LONG = "times as long as the cohort's median"
-_OUTGROWN = "times as long as in the last rounds"
+_UNUSUAL = "times as long as the median of the last rounds"
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Limits:
 
     norm_ratio: float = 50.0
     """How many times the cohort's median the norm of an update, or of a report as large as the model, may be, how many
-    times what was usual in the last rounds, and how many times the number asked for the steps that a client reports;
+    times the median of the clients heard lately, and how many times the number asked for the steps that a client reports;
     infinity turns this off.
 
     The median is the upper one, over the clients that moved: of two clients neither is a majority, and a cohort at rest
@@ -64,14 +65,9 @@ def broken(excluded: Mapping[int, str]) -> set[int]:
     return {client for client, reason in excluded.items() if reason == BROKEN}
 
 
-def outgrown(excluded: Mapping[int, str]) -> set[int]:
-    """The clients left out only because replies used to be shorter: their cohort's are as long."""
-    return {client for client, reason in excluded.items() if reason.endswith(_OUTGROWN)}
-
-
 def too_long(excluded: Mapping[int, str]) -> set[int]:
     """The clients left out for the length of their reply."""
-    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _OUTGROWN))}
+    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _UNUSUAL))}
 
 
 def finite(values: Tensor) -> Tensor:
@@ -107,6 +103,7 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
     faulty |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
     asked = local.asked(cohort.ids, torch.from_numpy(np.where(np.isfinite(claims), claims, 1.0))).numpy()
     ratio, lr = limits.norm_ratio, local.lr(round)
+    moved = {what: _moved(cohort.ids, lengths) for what, lengths in norms.items()}
     bad = {
         BROKEN: faulty.pop("its update"),
         "the data count it claims is not a number": ~np.isfinite(claims),
@@ -117,9 +114,12 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
         f"it claims more than the {limits.max_examples} samples allowed": claims
         > float(min(limits.max_examples, sys.float_info.max)),
         **{f"{what} is not finite": rows for what, rows in faulty.items()},
-        **{f"{what} is over {ratio:g} {_LONG}": lengths / ratio > _middle(lengths) for what, lengths in norms.items()},
         **{
-            f"{what} is over {ratio:g} {_OUTGROWN}": lengths / ratio > past.usual(what, lr)
+            f"{what} is over {ratio:g} {_LONG}": lengths / ratio > _middle(moved[what])
+            for what, lengths in norms.items()
+        },
+        **{
+            f"{what} is over {ratio:g} {_UNUSUAL}": lengths / ratio > past.usual(what, lr, moved[what])
             for what, lengths in norms.items()
         },
     }
@@ -128,11 +128,11 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
         for place in rows.nonzero()[0]:
             reasons.setdefault(cohort.ids[place], reason)
     claimed = {c: int(n) if n.is_integer() else n for c, n in zip(cohort.ids, claims.tolist(), strict=True)}
-    good = np.array([client not in reasons for client in cohort.ids])
-    past = past.after(lr, {what: _middle(lengths[good]) for what, lengths in norms.items()})
-    if reasons:
-        cohort = cohort.keep(torch.from_numpy(good).to(cohort.updates.device))
-    return Admitted(cohort, reasons, claimed, past)
+    past = past.after(lr, moved)
+    if not reasons:
+        return Admitted(cohort, reasons, claimed, past)
+    good = torch.tensor([client not in reasons for client in cohort.ids], device=cohort.updates.device)
+    return Admitted(cohort.keep(good), reasons, claimed, past)
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
@@ -152,7 +152,10 @@ def _lengths(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.f
     return norms
 
 
-def _middle(norms: npt.NDArray[np.float64]) -> float:
-    """The upper median of those that are finite and not zero."""
-    moved = norms[np.isfinite(norms) & (norms > 0)].tolist()
-    return median_high(moved) if moved else 0.0
+def _moved(ids: Sequence[int], norms: npt.NDArray[np.float64]) -> dict[int, float]:
+    """The lengths that are finite and not zero."""
+    return {client: length for client, length in zip(ids, norms.tolist(), strict=True) if 0 < length < inf}
+
+
+def _middle(moved: Mapping[int, float]) -> float:
+    return median_high(moved.values()) if moved else 0.0

@@ -1,4 +1,4 @@
-"""Whether all clients fail alike or only a few: told apart over several rounds and by distinct clients."""
+"""Whether it is training that fails, or a few clients: told apart over several rounds and by distinct clients."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from dataclasses import dataclass, field
 __all__ = ["Streak"]
 
 _ROUNDS = 3
-"""How many rounds in a row most replies must have failed."""
+"""How many rounds in a row most updates must be NaN or infinite."""
 _CLIENTS = 30
-"""How many distinct clients must have failed in them if they are not most of the population."""
+"""How many distinct clients must have sent such updates if they are not most of the population."""
 _SHARE = 0.9
 """Which share of the distinct clients heard those must be.
 
-A minority is never most of the population. Of clients drawn at random, of whom 48 % always fail, 27 or more of 30 do with a
+A minority is never most of the population. Of clients drawn at random, of whom 48 % always send NaN, 27 or more of 30 do with a
 chance of two in a million, and of more clients with a smaller one.
 """
-_LASTING = 30
-"""After how many rounds in a row nobody waits for more clients: a sampler may draw the same few for ever."""
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest rounds in a row in each of which most of the replies heard failed in the same way."""
+    """The latest rounds in a row in each of which most of the updates heard were NaN or infinite."""
 
     rounds: int = 0
     well: Mapping[int, bool] = field(default_factory=dict)
-    """For each client heard in them, whether its last reply did not fail."""
+    """For each client heard in them, whether its last update was finite."""
 
     def after(self, heard: Collection[int], failed: Collection[int]) -> Streak:
         """With one round more; a round that heard nobody says nothing."""
@@ -40,7 +38,7 @@ class Streak:
 
     @property
     def failed(self) -> int:
-        """How many distinct clients failed."""
+        """How many distinct clients sent such an update last."""
         return sum(not well for well in self.well.values())
 
     def widespread(self, population: int) -> bool:
@@ -49,12 +47,8 @@ class Streak:
         many = self.failed >= max(_CLIENTS, _SHARE * len(self.well))
         return self.rounds >= _ROUNDS and (most or many)
 
-    def lasts(self, population: int) -> bool:
-        """Whether a memory that these replies are held against is to be given up."""
-        return self.rounds >= _LASTING or self.widespread(population)
-
     def sentence(self, population: int) -> str:
-        """Why training has diverged if the replies were NaN or infinite; empty while a few clients could be the cause."""
+        """Why training has diverged; empty while a few clients could be the cause."""
         if not self.widespread(population):
             return ""
         return (

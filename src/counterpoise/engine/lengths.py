@@ -1,34 +1,43 @@
-"""How long replies were in earlier rounds, so that a cohort with a hostile majority is not judged by itself alone."""
+"""How long clients' latest replies were, so that a cohort with a hostile majority is not judged by itself alone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from statistics import median_high
 
 __all__ = ["Lengths"]
 
-_ROUNDS = 11
-"""How many rounds are remembered. The number is odd, so that most of them must be false to move their median."""
+_CLIENTS = 100
+"""How many clients are remembered, those heard last."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """The middle length of the replies admitted in each of the last rounds."""
+    """The length of the latest reply of each client heard lately, whether or not it was admitted.
 
-    rounds: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
-    """For each kind (an update, a report): pairs of learning rate and length, the latest last."""
+    A client counts once, however often it is drawn, so that a few cannot move the median; and lengths that have grown for
+    most clients become usual by themselves.
+    """
 
-    def usual(self, kind: str, lr: float) -> float:
-        """The median of ``l_r max(1, lr / lr_r)`` over the rounds r remembered; infinity if there are none.
+    latest: Mapping[str, Sequence[tuple[int, float, float]]] = field(default_factory=dict)
+    """For each kind (an update, a report): client, learning rate and length, the latest last."""
 
-        If the learning rate has risen since, lengths may rise with it. They need not shrink with it: a control variate does not.
+    def usual(self, kind: str, lr: float, now: Mapping[int, float]) -> float:
+        """The upper median of the lengths now and, for other clients, of ``l_i max(1, lr / lr_i)``; 0 if there are none.
+
+        If the learning rate has risen since, lengths may rise with it. They need not fall with it: a control variate does not.
         """
-        past = [length * max(1.0, lr / before) for before, length in self.rounds.get(kind, ())]
-        return median_high(past) if past else inf
+        before = [
+            length * max(1.0, lr / then) for client, then, length in self.latest.get(kind, ()) if client not in now
+        ]
+        lengths = [*before, *now.values()]
+        return median_high(lengths) if lengths else 0.0
 
-    def after(self, lr: float, middles: Mapping[str, float]) -> Lengths:
-        """With one round more; a kind in which nobody moved says nothing."""
-        new = {kind: (lr, middle) for kind, middle in middles.items() if middle > 0}
-        return Lengths({**self.rounds, **{k: (*self.rounds.get(k, ()), pair)[-_ROUNDS:] for k, pair in new.items()}})
+    def after(self, lr: float, now: Mapping[str, Mapping[int, float]]) -> Lengths:
+        """With the lengths of one round more, by kind and client."""
+        latest = dict(self.latest)
+        for kind, lengths in now.items():
+            others = [told for told in latest.get(kind, ()) if told[0] not in lengths]
+            latest[kind] = tuple([*others, *((client, lr, length) for client, length in lengths.items())][-_CLIENTS:])
+        return Lengths(latest)

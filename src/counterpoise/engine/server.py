@@ -13,7 +13,7 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from counterpoise.engine.admission import Limits, admit, broken, outgrown
+from counterpoise.engine.admission import Limits, admit, broken
 from counterpoise.engine.client import Named
 from counterpoise.engine.divergence import Streak
 from counterpoise.engine.lengths import Lengths
@@ -56,9 +56,7 @@ class Server:
             p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
         }
         self.lengths = Lengths()
-        """How long replies were in the last rounds."""
-        self.streak, self.outgrown = Streak(), Streak()
-        """The rounds in a row in which most updates were NaN or infinite, and in which most replies outgrew the lengths."""
+        self.streak = Streak()
         self.accepted = {p.name: Store({"round": torch.tensor(0)}) for p in method.parts if p.client_state is not None}
         """For each part with client state and each client: the last round whose reply the part took in; 0 for none."""
         self.whole = True
@@ -99,16 +97,12 @@ class Server:
         round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
         outcome = self._take(round, claims, left_out)
         self.streak, self.lengths = streak, lengths
-        self.outgrown = self.outgrown.after(claims, outgrown(refused))
-        if self.outgrown.lasts(world.population):
-            self.lengths = Lengths()  # most clients cannot be wrong: the next round goes by its cohort alone
         return outcome
 
     def recall(self, rounds: Iterable[Outcome]) -> None:
         """Take up what the server knows of the last rounds of a run that is gone on with, beside what is kept of it."""
         for outcome in rounds:
             self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
-            self.outgrown = self.outgrown.after(outcome.claims, outgrown(outcome.excluded))
 
     def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Outcome:
         """The admitted replies through every part."""

@@ -76,7 +76,7 @@ class Checkpoint:
             "state": _digest(self._state(round)),
             "rows": {saved: digest for saved, digest in self._digests.items() if saved in live},
             "records": dict(records or {}),
-            "lengths": dict(simulation.server.lengths.rounds),
+            "lengths": dict(simulation.server.lengths.latest),
         }
         replace_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
         for store in stores.values():

@@ -92,7 +92,7 @@ class Index(_Form):
     rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
     records: dict[str, str] = {}
     """Digests of the ledgers up to this round, and of federation.json; earlier versions kept none."""
-    lengths: dict[str, list[Annotated[list[Positive], Field(min_length=2, max_length=2)]]] = {}
+    lengths: dict[str, list[Annotated[tuple[Numbered, Positive, Positive], Field(strict=False)]]] = {}
     """What `Lengths` remembers; earlier versions kept none."""
 
 
