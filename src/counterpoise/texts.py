@@ -89,7 +89,10 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A plain file, open for reading: a pipe would make the reader wait and a device has no end."""
+    """A plain file, open for reading: a pipe would make the reader wait and a device has no end.
+
+    Links are followed; what must not follow one opens files with `counterpoise.runs.files.open_plain`.
+    """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)

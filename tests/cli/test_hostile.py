@@ -6,11 +6,13 @@ import gzip
 import json
 import re
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 from kept import keep
 from rich.text import Text
 
@@ -196,6 +198,17 @@ def test_one_bad_folder_among_many_is_listed_with_its_reason_and_nothing_is_prin
     assert "\x1b" not in out
     assert cli("report", "named")[0] == 0
     assert "\x1b" not in (tmp_path / "named" / "report.html").read_text().partition("<script")[0]
+
+
+def test_a_name_with_escapes_or_of_another_form_keeps_the_columns(cli, tmp_path: Path) -> None:
+    for name, method in (("a", {"name": ESCAPE + "\n\t"}), ("b", [{"name": "fedavg"}])):
+        keep(tmp_path / name, rounds=2)
+        values = tomllib.loads((tmp_path / name / "config.toml").read_text())
+        (tmp_path / name / "config.toml").write_text(tomli_w.dumps(values | {"method": method}))
+    left, out, _ = cli("runs", "list", ".")
+    assert left == 0
+    assert len({line.index("digits") for line in out.splitlines()[1:]}) == 1
+    assert len(out.splitlines()) == 3
 
 
 def test_a_terminals_own_styles_pass_and_those_of_a_text_do_not(capsys: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,18 @@ class Scaled(nn.Module):
         return self.scale * torch.tanh(self.layer(x.flatten(1)))
 
 
+class Tempered(nn.Module):
+    """A single number comes after its layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+        self.temperature = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.temperature * self.layer(x.flatten(1))
+
+
 class Constant(nn.Module):
     """Nothing trainable has a path to the output."""
 
@@ -68,10 +80,11 @@ HEAD = {"head.weight", "head.bias"}
         (Odd(("head", "body")), HEAD),
         (Odd(("head", "unused", "body")), HEAD),
         (Scaled(), {"scale"}),
+        (Tempered(), {"layer.weight", "layer.bias"}),
         (cp.models.mlp((6,), 3, hidden=4), {"3.weight", "3.bias"}),
         (Constant(), {"layer.weight", "layer.bias"}),
     ],
-    ids=["usual", "unused-last", "head-first", "unused-between", "own-parameter", "mlp", "no-path"],
+    ids=["usual", "unused-last", "head-first", "unused-between", "own-parameter", "own-number", "mlp", "no-path"],
 )
 def test_the_last_layer_is_the_one_nearest_to_the_output(model, found) -> None:
     assert last(model) == found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -84,6 +86,7 @@ def test_mods_that_only_look_are_let_through():
     [
         (fixedclipping_mod, "it is half of Flower's central privacy"),
         (adaptiveclipping_mod, "it is half of Flower's central privacy"),
+        (functools.partial(functools.partial(fixedclipping_mod)), "it is half of Flower's central privacy"),
         (older.secaggplus_mod, "needs each client's update in the clear"),
         (older.LocalDpMod(1.0, 1.0, 1.0, 0.1), "it was made for other messages than ours"),
     ],

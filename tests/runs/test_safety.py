@@ -461,6 +461,29 @@ def test_a_run_that_goes_on_still_vouches_for_who_holds_what(run: Path, caplog: 
     assert len(caplog.messages) == 1
 
 
+def test_a_finished_run_that_is_resumed_keeps_its_date(run: Path) -> None:
+    os.utime(run / "metrics.jsonl", (10**9, 10**9))
+    cp.resume(run)
+    assert read_or_tell(run).changed.timestamp() == 10**9
+
+
+@pytest.mark.parametrize("name", ["config.toml", "metrics.jsonl"])
+def test_a_damaged_run_with_its_checkpoint_can_be_removed(name: str, cli, run: Path) -> None:
+    (run / name).write_text("[[[")
+    (run / "mine.txt").write_text(PRECIOUS)
+    assert cli("runs", "rm", "run", "--yes")[1].startswith("removed: 1 run\nleft,")
+    assert {path.name for path in run.rglob("*")} == {"mine.txt"}
+
+
+def test_runs_that_stay_are_not_counted_as_removed(cli, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    write_plan(tmp_path / "c", plan())
+    comparison(tmp_path / "c", rounds=2)
+    keep(tmp_path / "c" / "mine", rounds=2)
+    assert cli("runs", "rm", "c", "--yes")[1].startswith("removed: 9 runs\nleft,")
+    assert (tmp_path / "c" / "mine" / "metrics.jsonl").exists()
+
+
 def test_a_digest_covers_every_round_up_to_the_checkpoint_and_no_later_one(run: Path) -> None:
     cp.resume(run, rounds=5, on_round=lambda record: record.round == 4)
     for name in ("metrics.jsonl", "clients.jsonl"):

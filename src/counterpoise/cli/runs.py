@@ -73,13 +73,18 @@ def _listed(run: Kept) -> list[Text]:
     ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
     return [
         Text(f"{run.changed:%m-%d %H:%M}" if same else f"{run.changed:%Y-%m-%d}"),
-        Text(run.method),
-        Text(run.data),
+        _cell(run.method),
+        _cell(run.data),
         Text("" if run.status == UNREADABLE else str(run.seed)),
         Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
         Text(number(last(curve(run.records)), "accuracy")),
-        Text(str(run.path)),
+        _cell(run.path),
     ]
+
+
+def _cell(value: object) -> Text:
+    """A text that somebody else may have written, as wide as it is printed and on one line."""
+    return Text(clean(str(value)).replace("\n", r"\n").replace("\t", r"\t"))
 
 
 @runs.command()
@@ -169,15 +174,21 @@ def rm(
     for folder in folders:
         check_removable(folder)
     count = len(run_folders(folders))
-    what = "1 run" if count == 1 else f"{count} runs"
-    if not yes and not typer.confirm(f"Remove {what} in {', '.join(clean(str(folder)) for folder in folders)}?"):
+    if not yes and not typer.confirm(
+        f"Remove {_counted(count)} in {', '.join(clean(str(folder)) for folder in folders)}?"
+    ):
         echo("Nothing was removed.")
         raise typer.Exit(1)
     left = [path for folder in folders if folder.is_dir() for path in remove(folder)]
-    echo(f"removed: {what}")
+    stay = len(run_folders(folder for folder in folders if folder.is_dir()))
+    echo(f"removed: {_counted(count - stay)}")
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
         echo(f"left, as counterpoise did not write them: {', '.join(map(str, left[:5]))}{more}")
+
+
+def _counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"
 
 
 def _places(folders: Sequence[Path] | None) -> list[Path]:

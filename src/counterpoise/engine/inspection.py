@@ -103,9 +103,10 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
 def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
     """The name of the trainable parameter fewest operations away from the output, whatever the order of registration.
 
-    A module that the model does not use has no path to the output. Of several equally near, the one registered last.
+    A module that the model does not use has no path to the output. Of several equally near, the one registered last. A
+    single number, such as a temperature, is no layer.
     """
-    names = {id(p): name for name, p in trial.named_parameters() if p.requires_grad}
+    names = {id(p): name for name, p in trial.named_parameters() if p.requires_grad and p.ndim}
     with torch.enable_grad():
         node = trial(inputs).grad_fn
     level, seen = [node], {node}

@@ -6,6 +6,7 @@ update, a count and what else a method reports. So such a mod is shown the model
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import cast
 
@@ -43,12 +44,15 @@ def fitted(mods: Iterable[Mod], method: Method) -> list[Mod]:
 
 
 def _fitted(mod: Mod, method: Method) -> Mod:
-    if isinstance(mod, LocalDpMod):
+    inner = mod
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if isinstance(inner, LocalDpMod):
         _refuse_reports(_sent(method), method)
         return _of_weights(mod, method)
-    if not mod.__module__.startswith("flwr.") or mod in (arrays_size_mod, message_size_mod):
+    if not inner.__module__.startswith("flwr.") or inner in (arrays_size_mod, message_size_mod):
         return mod
-    name = getattr(mod, "__name__", type(mod).__name__)
+    name = getattr(inner, "__name__", type(inner).__name__)
     why = _REFUSED.get(name, "it was made for other messages than ours")
     raise CounterpoiseError(
         f"Flower's {name} cannot be used here: {why}. For privacy use LocalDpMod of flwr.clientapp.mod."

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.contents import (
     COMPARISON,
     CONFIG,
@@ -62,7 +63,13 @@ def remove(folder: Path) -> list[Path]:
 
 
 def _is_run(folder: Path) -> bool:
-    """Whether a run was begun here: its configuration lies beside a record with a schema."""
+    """Whether a run was begun here: its configuration lies beside a record with a schema, or beside a valid checkpoint.
+
+    The checkpoint tells for a run whose configuration or record is damaged.
+    """
+    with contextlib.suppress(CounterpoiseError, OSError):
+        if (folder / CONFIG).exists() and read_index(folder / "checkpoint"):
+            return True
     with contextlib.suppress(CounterpoiseError, OSError):
         values = parse_toml(read_text(folder / CONFIG), str(folder / CONFIG))
         first = parse_json(next(read_lines(folder / METRICS), ""), str(folder / METRICS))
