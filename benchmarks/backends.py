@@ -23,7 +23,7 @@ from torch import nn
 from works import WORKS, Work, pfl_cnn
 
 import counterpoise as cp
-from counterpoise.engine import batched
+from counterpoise.engine.backends import batched
 
 PERCEPTRON = {"images": 120, "batch": 10, "epochs": 2, "lr": 0.01, "momentum": 0.9}
 CUTS = (2.0, 7.0, 20.0, 60.0, 200.0, 600.0)

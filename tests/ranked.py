@@ -18,7 +18,7 @@ from torch import nn
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
-from counterpoise.engine.distributed import rank
+from counterpoise.engine.backends.distributed import rank
 from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.batches import client_keys, plan
+from counterpoise.engine.clients.batches import client_keys, plan
 from counterpoise.federation import Federation
 from counterpoise.local import Local, adam, exponential, sgd
 from counterpoise.method import Cohort

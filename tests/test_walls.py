@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ INNER = {
 }
 """Modules that Flower does not document, by the files that cannot do without them; pyproject.toml bounds its version for them."""
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
-EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/convolution/kernels.py": {"triton"}}
+EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/acceleration/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
     **dict.fromkeys(CORE, 0),
@@ -46,16 +47,25 @@ LEVELS = {
     "report": 5,
     "cli": 6,
 }
+ROOMS = {
+    **{name: {} for name in ("trees", "devices", "scores")},
+    "clients": {"trees", "devices", "scores"},
+    "acceleration": {"trees", "devices", "scores"},
+    "backends": {"trees", "devices", "scores", "clients", "acceleration"},
+    "rounds": {"trees", "devices", "scores", "clients", "acceleration", "backends"},
+}
+"""The engine's rooms, each with those below it: clients and acceleration stand side by side."""
 
 
-def imports(path: Path) -> set[str]:
-    """Full names of the modules a file imports, wherever in it."""
+def imports(path: Path, modules: Collection[str] = ()) -> set[str]:
+    """Full names of the modules a file imports, wherever in it; of a package, those of its `modules` that it names."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module)
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inner & {*modules} | ({node.module} if inner - {*modules} else set())
     return found
 
 
@@ -74,6 +84,25 @@ def test_imports_go_one_way(path: Path) -> None:
         head, _, rest = name.partition(".")
         if head == "counterpoise" and rest:
             assert LEVELS[rest.partition(".")[0]] <= LEVELS[room(path)], name
+
+
+def test_the_engines_rooms_are_on_top_of_each_other() -> None:
+    """Imports inside functions and for types alone count as well."""
+    for path in (ROOT / "engine").rglob("*.py"):
+        home = path.relative_to(ROOT / "engine").parts[0].removesuffix(".py")
+        asked = {name.split(".")[2] for name in imports(path) if name.startswith("counterpoise.engine.")}
+        assert home == "__init__" or asked <= {home, *ROOMS[home]}, path
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Not for types alone either, and not late."""
+    modules = {".".join(("counterpoise", *path.relative_to(ROOT).with_suffix("").parts)): path for path in files()}
+    modules = {module.removesuffix(".__init__"): path for module, path in modules.items()}
+    graph = {module: imports(path, modules.keys()) for module, path in modules.items()}
+    waiting = {module: asked & graph.keys() - {module} for module, asked in graph.items()}
+    while free := {module for module, asked in waiting.items() if not asked}:
+        waiting = {module: asked - free for module, asked in waiting.items() if module not in free}
+    assert not waiting
 
 
 @pytest.mark.parametrize("path", files(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -100,8 +129,5 @@ for name in ("pydantic", "safetensors", "tomli_w", "typer", "rich", "sklearn", "
 import counterpoise as cp
 fed = cp.load("synthetic", partition=cp.iid(clients=4))
 assert cp.simulate("fedprox", fed, model=cp.models.linear, rounds=1).status == "finished"
-del sys.modules["sklearn"]
-cp.load("digits", partition=cp.iid(clients=4))
-assert "sklearn" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)

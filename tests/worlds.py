@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.server import Server
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.server import Server
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.method import Cohort

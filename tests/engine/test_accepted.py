@@ -9,7 +9,7 @@ import pytest
 import torch
 from helpers import BACKENDS, H, M, descend, points
 
-from counterpoise.engine.messages import pack_accepted, unpack_accepted
+from counterpoise.engine.clients.messages import pack_accepted, unpack_accepted
 from counterpoise.method import Part, Reply
 from counterpoise.methods import avg, ditto, scaffold
 from counterpoise.runs.checkpoint import Checkpoint

@@ -25,10 +25,10 @@ from worlds import FixedWorld
 
 from counterpoise.adversary import not_a_number
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.admission import BROKEN, admit, finite
-from counterpoise.engine.divergence import Streak
-from counterpoise.engine.lengths import Lengths
-from counterpoise.engine.server import Server
+from counterpoise.engine.rounds.admission import BROKEN, admit, finite
+from counterpoise.engine.rounds.divergence import Streak
+from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.server import Server
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd

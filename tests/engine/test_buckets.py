@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoise.engine.buckets import buckets, overhead, pays, room
+from counterpoise.engine.backends.buckets import buckets, overhead, pays, room
 
 
 def exactly(clients, most):

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 from torch.nn import functional as F
 
-from counterpoise.engine.convolution import Lowered
-from counterpoise.engine.convolution.stacked import Convolve
+from counterpoise.engine.acceleration.convolution import Lowered
+from counterpoise.engine.acceleration.convolution.stacked import Convolve
 
 # clients, batch, channels, height, width, outputs, kernel, stride, padding, dilation
 GEOMETRIES = [
@@ -98,8 +98,9 @@ def test_a_padding_mode_of_the_users_is_kept():
 
 INTERPRETED = """
 import sys, torch
-from counterpoise.engine.convolution.kernels import launch
-from counterpoise.engine.convolution.stacked import Geometry, _grouped
+from counterpoise.engine.acceleration.convolution.kernels import launch
+from counterpoise.engine.acceleration.convolution.geometry import Geometry
+from counterpoise.engine.acceleration.convolution.stacked import _grouped
 for c, b, i, h, w, o, k, s, p, d in eval(sys.argv[1]):
     geometry = Geometry((s, s), (p, p), (d, d), (h, w), (k, k))
     x, kernel, y = torch.randn(c, b, i, h, w), torch.randn(c, o, i, k, k), torch.randn(c, b, o, *geometry.outcome)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import counterpoise as cp
-from counterpoise.engine.settings import Engine
+from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.trees import pack, row_size, select, unpack
 
 TESTS = Path(ranked.__file__).parent

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import counterpoise as cp
-from counterpoise.engine import Simulation, evaluation
-from counterpoise.engine.batches import plan, seen
-from counterpoise.engine.evaluation import Evaluation
+from counterpoise.engine import Simulation
+from counterpoise.engine.clients.batches import plan, seen
+from counterpoise.engine.rounds import evaluation
+from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.local import Local
 from counterpoise.methods import ditto, fedavg
 

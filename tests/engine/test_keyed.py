@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from counterpoise.engine import Simulation
-from counterpoise.engine.keyed import Keyed
+from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.methods import avg

@@ -11,9 +11,9 @@ from worlds import FixedWorld, cohort
 import counterpoise as cp
 from counterpoise.adversary import scaled
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.admission import BROKEN, admit
-from counterpoise.engine.lengths import Lengths
-from counterpoise.engine.server import Server
+from counterpoise.engine.rounds.admission import BROKEN, admit
+from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.server import Server
 from counterpoise.local import Local, Schedule, sgd
 from counterpoise.method import Cohort
 from counterpoise.methods import METHODS, fedavg

@@ -10,10 +10,10 @@ from safetensors.torch import load, save
 
 import counterpoise as cp
 from counterpoise.engine import Limits, Server, Simulation, cross_entropy
-from counterpoise.engine.backend import Job, select
-from counterpoise.engine.batches import client_keys
-from counterpoise.engine.client import Program, Sent, Shared, by_autograd
-from counterpoise.engine.messages import (
+from counterpoise.engine.backends.interface import Job, select
+from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.clients.batches import client_keys
+from counterpoise.engine.clients.messages import (
     byte_count,
     pack_broadcast,
     pack_reply,
@@ -21,8 +21,8 @@ from counterpoise.engine.messages import (
     template,
     unpack_broadcast,
 )
-from counterpoise.engine.network import Network
-from counterpoise.engine.perclient import PerClient
+from counterpoise.engine.clients.network import Network
+from counterpoise.engine.clients.program import Program, Sent, Shared, by_autograd
 from counterpoise.flat import Layout
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply

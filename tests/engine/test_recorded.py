@@ -7,8 +7,10 @@ import torch
 from helpers import ALL_METHODS, blobs, double, net, small
 from torch import nn
 
-from counterpoise.engine import Engine, Simulation, batched, graphs
-from counterpoise.engine.network import Network
+from counterpoise.engine import Engine, Simulation
+from counterpoise.engine.acceleration import graphs
+from counterpoise.engine.backends import batched
+from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill, own
 from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd

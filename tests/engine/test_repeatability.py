@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from counterpoise.engine import Simulation
-from counterpoise.engine.backend import Job
-from counterpoise.engine.batches import Plan, _plan, client_keys, plan
+from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.clients.batches import Plan, _plan, client_keys, plan
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS, fedavg
 from counterpoise.randomness import counter

@@ -16,7 +16,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import counterpoise as cp
-from counterpoise.engine import Simulation, batched, perclient, replay, trainer
+from counterpoise.engine import Simulation
+from counterpoise.engine.acceleration import replay
+from counterpoise.engine.backends import batched, perclient
+from counterpoise.engine.rounds import trainer
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part

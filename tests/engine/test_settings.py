@@ -12,8 +12,8 @@ from torch.nn import functional as F
 import counterpoise as cp
 from counterpoise import measures
 from counterpoise.engine import Engine, Evaluation, Simulation, stacking
-from counterpoise.engine.evaluation import _training_rows
-from counterpoise.engine.settings import _ELEMENTS
+from counterpoise.engine.backends.settings import _ELEMENTS
+from counterpoise.engine.rounds.evaluation import _training_rows
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.federation.assignment import Elsewhere
@@ -367,7 +367,7 @@ def test_of_many_training_samples_a_fixed_sample_is_measured(monkeypatch):
     everyone = _training_rows(train, 0)
     held = [train.rows(client)[0, : int(train.sizes(client))] for client in torch.tensor([[0], [2], [3]])]
     assert torch.equal(everyone, torch.cat(held))
-    monkeypatch.setattr("counterpoise.engine.evaluation._MOST_TRAINED", 7)
+    monkeypatch.setattr("counterpoise.engine.rounds.evaluation._MOST_TRAINED", 7)
     some = _training_rows(train, 0)
     assert len({*some.tolist()}) == 7
     assert {*some.tolist()} <= {*everyone.tolist()}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.store import Store, row_bytes
+from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.flat import raw_bytes
 from counterpoise.methods import scaffold
 from counterpoise.runs.checkpoint import read_index
@@ -139,7 +139,7 @@ def test_a_disk_that_fills_up_while_a_round_is_written_leaves_the_last_good_roun
         return raw_bytes(tensor)
 
     with monkeypatch.context() as patch:
-        patch.setattr("counterpoise.engine.store.raw_bytes", full)
+        patch.setattr("counterpoise.engine.rounds.store.raw_bytes", full)
         with pytest.raises(
             cp.CounterpoiseError, match=r"folder /.*: No space left on device\. Set TMPDIR .* store_gib"
         ):

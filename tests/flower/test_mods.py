@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import DifferentialPrivacyClientSideFixedClipping
 from grids import InProcess
 from helpers import ALL_METHODS, blobs, double, small
 
-from counterpoise.engine.messages import template
+from counterpoise.engine.clients.messages import template
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.mods import _sent

@@ -33,7 +33,7 @@ from worlds import FixedWorld
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.batches import client_keys
+from counterpoise.engine.clients.batches import client_keys
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, adam, sgd
 from counterpoise.methods import fedavg, fedoaed

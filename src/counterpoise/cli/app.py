@@ -29,8 +29,8 @@ from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo
 from counterpoise.cli.target import Target
-from counterpoise.engine.distributed import rank
-from counterpoise.engine.simulation import RoundRecord
+from counterpoise.engine.backends.distributed import rank
+from counterpoise.engine.rounds.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
 from counterpoise.memory import out_of_memory
 from counterpoise.runs.build import setup

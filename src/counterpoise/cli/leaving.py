@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from counterpoise.cli.screen import Console
-from counterpoise.engine.distributed import first_to_say
+from counterpoise.engine.backends.distributed import first_to_say
 
 __all__ = ["leave"]
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from counterpoise.cli.screen import Console
-from counterpoise.engine.distributed import rank
-from counterpoise.engine.simulation import RoundRecord
+from counterpoise.engine.backends.distributed import rank
+from counterpoise.engine.rounds.simulation import RoundRecord
 
 __all__ = ["watched"]
 

@@ -1,10 +1,11 @@
 """Local training of a cohort, the server's half of a round, and the simulator that joins them."""
 
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.evaluation import Evaluation, accuracy, cross_entropy
-from counterpoise.engine.server import Outcome, Server
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import RoundRecord, Simulation
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.server import Outcome, Server
+from counterpoise.engine.rounds.simulation import RoundRecord, Simulation
+from counterpoise.engine.scores import accuracy, cross_entropy
 
 __all__ = [
     "Engine",

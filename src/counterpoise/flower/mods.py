@@ -16,9 +16,9 @@ from flwr.app.message import make_message
 from flwr.clientapp.mod import LocalDpMod, arrays_size_mod, message_size_mod
 from torch import Tensor, nn
 
-from counterpoise.engine.messages import template
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Simulation
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.clients.messages import template
+from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.records import from_record, to_record

@@ -11,11 +11,12 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import Tensor
 
-from counterpoise.engine.client import Loss, Sent
-from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
-from counterpoise.engine.settings import DTYPES, Engine
-from counterpoise.engine.trainer import Trainer
+from counterpoise.engine.backends.settings import DTYPES, Engine
+from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
+from counterpoise.engine.clients.program import Sent
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.trainer import Trainer
+from counterpoise.engine.scores import Loss, Metric
 from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from torch import Tensor
 
-from counterpoise.engine.messages import Arrays, shown
+from counterpoise.engine.clients.messages import Arrays, shown
 
 __all__ = ["Unreadable", "from_record", "to_record"]
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 
-from counterpoise.engine.messages import Arrays, byte_count, shown, stack_replies
+from counterpoise.engine.clients.messages import Arrays, byte_count, shown, stack_replies
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower.records import Unreadable, from_record
 from counterpoise.method import Cohort

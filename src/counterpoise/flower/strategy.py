@@ -13,12 +13,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricReco
 from flwr.serverapp import Grid, strategy
 from flwr.serverapp.strategy import Result
 
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.client import Loss
-from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import Arrays, pack_accepted, pack_broadcast, template
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Heard, Opened, RoundRecord
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, template
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.simulation import Heard, Opened, RoundRecord
+from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED

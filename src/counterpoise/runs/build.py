@@ -12,10 +12,10 @@ from torch import nn
 
 from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.augment import AUGMENTS
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.evaluation import Evaluation
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Simulation, each_adversary
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.simulation import Simulation, each_adversary
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Partition, load
 from counterpoise.flat import raw_bytes

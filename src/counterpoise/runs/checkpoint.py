@@ -21,9 +21,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from counterpoise.engine.lengths import Lengths
-from counterpoise.engine.simulation import Simulation
-from counterpoise.engine.store import Store
+from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.contents import INDEX, of_checkpoint
 from counterpoise.runs.files import open_plain, replace_file, replace_text

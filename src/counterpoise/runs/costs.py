@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Simulation
-from counterpoise.engine.store import row_bytes
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.engine.rounds.store import row_bytes
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import iid, load
 from counterpoise.local import Local, sgd

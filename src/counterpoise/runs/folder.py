@@ -17,7 +17,7 @@ from typing import Any
 
 import tomli_w
 
-from counterpoise.engine.simulation import RoundRecord, Simulation
+from counterpoise.engine.rounds.simulation import RoundRecord, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint, read_index
 from counterpoise.runs.config import Config, parse

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.client import Loss
-from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversaries, Simulation
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.simulation import Adversaries, Simulation
+from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local

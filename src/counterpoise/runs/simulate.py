@@ -13,12 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.client import Loss
-from counterpoise.engine.distributed import rank
-from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.simulation import Adversaries, RoundRecord, Simulation
+from counterpoise.engine.backends.distributed import rank
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.simulation import Adversaries, RoundRecord, Simulation
+from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, takes_only_its_options
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule

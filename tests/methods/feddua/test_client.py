@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from counterpoise.engine import Simulation
-from counterpoise.engine.batches import client_keys, plan
+from counterpoise.engine.clients.batches import client_keys, plan
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.methods import avg, fedavg, feddua, fedprox

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.engine.batches import augment_keys, plan
-from counterpoise.engine.client import Batch, Named, Sent, Shared, Stake
+from counterpoise.engine.clients.batches import augment_keys, plan
+from counterpoise.engine.clients.program import Batch, Named, Sent, Shared, Stake
 from counterpoise.engine.devices import put, ready
 from counterpoise.engine.trees import cat, on, select
 from counterpoise.federation.samples import Samples

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from counterpoise.engine.convolution import available
+from counterpoise.engine.acceleration.convolution import available
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 
 __all__ = ["Engine", "chunk"]

@@ -18,20 +18,21 @@ from torch import Tensor, nn
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from counterpoise.engine.admission import finite
-from counterpoise.engine.backend import Backend, Job
-from counterpoise.engine.batched import Batched, refused
-from counterpoise.engine.batches import client_keys, seen
-from counterpoise.engine.client import Loss, Named, Program, Sent, Shared, by_autograd, by_functions
+from counterpoise.engine.acceleration.replay import pure
+from counterpoise.engine.backends.batched import Batched, refused
+from counterpoise.engine.backends.distributed import Distributed, Group
+from counterpoise.engine.backends.interface import Backend, Job
+from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.backends.settings import Engine, chunk
+from counterpoise.engine.backends.stacking import stacks, unbatched
+from counterpoise.engine.clients.batches import client_keys, seen
+from counterpoise.engine.clients.inspection import inspect_model
+from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by_autograd, by_functions
 from counterpoise.engine.devices import put
-from counterpoise.engine.distributed import Distributed, Group
-from counterpoise.engine.evaluation import Evaluation, Evaluator, Metric, accuracy, cross_entropy
-from counterpoise.engine.inspection import inspect_model
-from counterpoise.engine.perclient import PerClient
-from counterpoise.engine.replay import pure
-from counterpoise.engine.settings import Engine, chunk
-from counterpoise.engine.stacking import stacks, unbatched
-from counterpoise.engine.store import Store
+from counterpoise.engine.rounds.admission import finite
+from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
+from counterpoise.engine.rounds.store import Store
+from counterpoise.engine.scores import Loss, Metric, accuracy, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Elsewhere
 from counterpoise.federation.federation import Federation
@@ -39,7 +40,7 @@ from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.memory import bytes_in_words, machine_memory
-from counterpoise.method import Method
+from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose
 
 __all__ = ["RESERVED", "Trainer"]
@@ -84,7 +85,7 @@ class Trainer:
         evaluation: Evaluation | None = None,
     ) -> None:
         check_seed(seed)
-        self.seed = seed
+        self.seed, self.cohort_size = seed, cohort
         self.layout = Layout.of(model)
         if loss is None and federation.classes is None:
             raise CounterpoiseError(
@@ -116,7 +117,7 @@ class Trainer:
             most = max(1, min(asked.chunk or chunk("cpu", share, numbers), share))
             typical = _typical(steps, share)
             together = stacks(self.program, module, federation, self.traits.keyed, typical, most, batch)
-        records = self.layout.size <= _RECORDED and pure(self.program, module)
+        records = self.layout.size <= _RECORDED and pure(module, self.program.code)
         self.engine = asked.resolve(cohort, numbers, together, records)
         if self.traits.unkeyed:
             log.warning(
@@ -179,6 +180,12 @@ class Trainer:
         """The training of some clients in a round, each on so many of its rows."""
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
+
+    def replies(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
+        """Honest replies: each client claims the count it trained on."""
+        counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
+        examples, steps = put(counts, job.device).unbind()
+        return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def keep(self, part: str, ids: Sequence[int], sent: Sent, accepted: Sequence[bool]) -> None:
         """What a part keeps on clients for their next round: of those accepted, unless it is not finite."""

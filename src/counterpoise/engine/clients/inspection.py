@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from counterpoise.engine.evaluation import Metric, cross_entropy
-from counterpoise.engine.keyed import Keyed
-from counterpoise.engine.recurrent import Unrolled, drops
+from counterpoise.engine.clients.keyed import Keyed
+from counterpoise.engine.clients.recurrent import Unrolled, drops
+from counterpoise.engine.scores import Metric, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 

@@ -6,6 +6,6 @@ the kernel) for all clients in one launch each, written in Triton; `lowered` put
 `conv2d` in a user's model.
 """
 
-from counterpoise.engine.convolution.lowered import Lowered, available
+from counterpoise.engine.acceleration.convolution.lowered import Lowered, available
 
 __all__ = ["Lowered", "available"]

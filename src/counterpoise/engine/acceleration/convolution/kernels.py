@@ -11,7 +11,7 @@ import triton  # type: ignore[import-not-found]
 import triton.language as tl  # type: ignore[import-not-found]
 from torch import Tensor
 
-from counterpoise.engine.convolution.stacked import Geometry, shape_of
+from counterpoise.engine.acceleration.convolution.geometry import Geometry, shape_of
 
 __all__ = ["launch"]
 

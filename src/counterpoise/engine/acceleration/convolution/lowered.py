@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from counterpoise.engine.convolution.stacked import Convolve, Geometry
+from counterpoise.engine.acceleration.convolution.geometry import Geometry
+from counterpoise.engine.acceleration.convolution.stacked import Convolve
 
 __all__ = ["Lowered", "available"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from counterpoise.engine.lengths import Lengths
+from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Cohort

@@ -17,18 +17,19 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.adversary import ADVERSARIES, Adversary
-from counterpoise.engine.admission import Limits
-from counterpoise.engine.backend import Job
-from counterpoise.engine.batched import Batched
-from counterpoise.engine.client import Loss, Sent, Shared
+from counterpoise.engine.backends.batched import Batched
+from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast, pack_reply
+from counterpoise.engine.clients.program import Sent, Shared
 from counterpoise.engine.devices import put
-from counterpoise.engine.evaluation import Evaluation, Metric
-from counterpoise.engine.messages import byte_count, pack_accepted, pack_broadcast, pack_reply
-from counterpoise.engine.server import Outcome, Server
-from counterpoise.engine.settings import Engine
-from counterpoise.engine.store import row_bytes
-from counterpoise.engine.trainer import Trainer
-from counterpoise.engine.world import SimulatedWorld
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.server import Outcome, Server
+from counterpoise.engine.rounds.store import row_bytes
+from counterpoise.engine.rounds.trainer import Trainer
+from counterpoise.engine.rounds.world import SimulatedWorld
+from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Interrupted, brief
 from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
 from counterpoise.federation.federation import Federation
@@ -161,12 +162,11 @@ class Simulation(Trainer):
             if isinstance(one, Adversary) and one.data is not None:
                 federation = one.data(federation, who)
         self.availability = availability(cohort)
-        self.cohort_size = self.availability.size(federation.train)
         super().__init__(
             method,
             federation,
             model,
-            cohort=self.cohort_size,
+            cohort=self.availability.size(federation.train),
             local=local,
             loss=loss,
             metrics=metrics,
@@ -221,7 +221,7 @@ class Simulation(Trainer):
             ahead, self._set_off = self._set_off, None
             sent = ahead.sent if ahead and ahead.opened.shared is shared else self._trained(ready, ready.job, shared)
             self._look_ahead(round + 1)
-            cohort = self.cohort(present, ready.job, sent)
+            cohort = self.replies(present, ready.job, sent)
             up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
         else:
             cohort = self._nobody()
@@ -337,12 +337,6 @@ class Simulation(Trainer):
                 f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
             )
         return ids, sorted(set(dropped) & set(ids))
-
-    def cohort(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
-        """Honest replies: each client claims the count it trained on."""
-        counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
-        examples, steps = put(counts, job.device).unbind()
-        return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def _nobody(self) -> Cohort:
         model = self.server.model

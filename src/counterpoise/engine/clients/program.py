@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from counterpoise.engine.network import Network
+from counterpoise.engine.clients.network import Network
+from counterpoise.engine.scores import Loss
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Client, Method, Part, Reply
 
-__all__ = ["Batch", "Carry", "Loss", "Program", "Sent", "Shared", "Stake", "by_autograd", "by_functions"]
+__all__ = ["Batch", "Carry", "Program", "Sent", "Shared", "Stake", "by_autograd", "by_functions"]
 
 Named = dict[str, dict[str, Tensor]]
 """Tensors by part, then by name."""
-Loss = Callable[[Tensor, Tensor], Tensor]
 Curvature = Callable[[Tensor], Tensor]
 
 
@@ -183,6 +183,12 @@ class Program:
         object.__setattr__(self, "finishes", finishes)
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
+
+    @property
+    def code(self) -> list[Callable[..., Any]]:
+        """The functions that a step calls beside the model."""
+        hooks = [hook for part in self.parts for hook in (part.begin, part.loss, part.gradient, part.after_step)]
+        return [f for f in (self.loss, self.local.optimizer.update, self.local.augment, *hooks) if f is not None]
 
     def _client(self, part: Part, shared: Shared, stake: Stake, memo: Named) -> Client:
         return Client(

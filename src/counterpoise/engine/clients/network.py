@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.convolution import Lowered
-from counterpoise.engine.keyed import Keyed
-from counterpoise.engine.recurrent import Unrolled, drops, recurs, unflattened
+from counterpoise.engine.clients.keyed import Keyed
+from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflattened
 from counterpoise.flat import Layout
 
 __all__ = ["Network"]
@@ -22,7 +23,7 @@ class Network:
 
     Parameters are bound by assignment into the copy, which is cheaper than `functional_call` and
     works with and without `vmap`; so a copy belongs to one thread. With `stacked` it is called for stacks of
-    clients; with `lowered`, convolutions are computed by kernels for them; with `half`, the module computes in bfloat16.
+    clients; with `half` the module computes in bfloat16. Each of `modes` makes a context that the module runs in.
     """
 
     def __init__(
@@ -33,12 +34,12 @@ class Network:
         train: bool,
         *,
         stacked: bool = False,
-        lowered: bool = False,
         half: bool = False,
+        modes: Sequence[Callable[[], AbstractContextManager[Any]]] = (),
     ) -> None:
         self.module = copy.deepcopy(module).train(train)
         self.layout = layout
-        self.keyed, self.lowered, self.half = keyed, lowered, half
+        self.keyed, self.half, self.modes = keyed, half, modes
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))
         if self.unrolled:
             unflattened(self.module)
@@ -66,8 +67,8 @@ class Network:
             parameters[name] = tensors[place]  # type: ignore[assignment]
         function = self.module if call == "forward" else getattr(self.module, call)
         with contextlib.ExitStack() as modes:
-            if self.lowered:
-                modes.enter_context(Lowered())
+            for mode in self.modes:
+                modes.enter_context(mode())
             if self.keyed:
                 modes.enter_context(Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key))
             if self.unrolled and not alone:

@@ -1,39 +1,36 @@
-"""What a server's parts may ask of the outside, answered by a simulation."""
+"""What a server's parts may ask of the outside, answered by the server's own trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from counterpoise.engine.client import Shared
+from counterpoise.engine.clients.program import Shared
+from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.samples import Samples
 from counterpoise.method import Cohort
 from counterpoise.randomness import integer, purpose, sample
 
-if TYPE_CHECKING:
-    from counterpoise.engine.simulation import Simulation
-
 __all__ = ["SimulatedWorld"]
 
 
 class SimulatedWorld:
-    """`counterpoise.method.World` of one round in the simulator."""
+    """`counterpoise.method.World` of one round."""
 
-    def __init__(self, simulation: Simulation, round: int, shared: Shared | None) -> None:
-        self._simulation, self._shared = simulation, shared
+    def __init__(self, trainer: Trainer, round: int, shared: Shared | None) -> None:
+        self._trainer, self._shared = trainer, shared
         self.round = round
-        self.key = integer(simulation.seed, purpose("server"), round)
-        self.population = simulation.federation.clients
-        self.cohort = simulation.cohort_size
-        self.local = simulation.program.local
-        self.layout = simulation.layout
+        self.key = integer(trainer.seed, purpose("server"), round)
+        self.population = trainer.federation.clients
+        self.cohort = trainer.cohort_size
+        self.local = trainer.program.local
+        self.layout = trainer.layout
 
     def _probe(self) -> Samples:
-        probe = self._simulation.federation.probe
+        probe = self._trainer.federation.probe
         if probe is None:
             raise CounterpoiseError(
                 "This method needs a probe set on the server; load the federation with probe=1 (samples per class) "
@@ -48,18 +45,18 @@ class SimulatedWorld:
     def probe(self, models: Tensor) -> Tensor:
         samples = self._probe()
         rows = torch.arange(len(samples), device=samples.inputs.device)
-        return self._simulation.backend.outputs(models, samples.take(rows, models.dtype)[0])
+        return self._trainer.backend.outputs(models, samples.take(rows, models.dtype)[0])
 
     def offers(self, call: str) -> bool:
-        return callable(getattr(self._simulation.module, call, None))
+        return callable(getattr(self._trainer.module, call, None))
 
     @property
     def proxy_size(self) -> int:
-        proxy = self._simulation.federation.proxy
+        proxy = self._trainer.federation.proxy
         return 0 if proxy is None else len(proxy)
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
-        simulation, proxy = self._simulation, self._simulation.federation.proxy
+        trainer, proxy = self._trainer, self._trainer.federation.proxy
         if proxy is None:
             raise CounterpoiseError(
                 "This method needs a proxy set on the server; load the federation with proxy=1000 (samples), "
@@ -73,13 +70,13 @@ class SimulatedWorld:
         imagined = -1 - torch.arange(len(sizes))
         rows = torch.stack(
             [
-                sample(len(proxy), max(sizes), simulation.seed, purpose("rehearse"), self.round, i)
+                sample(len(proxy), max(sizes), trainer.seed, purpose("rehearse"), self.round, i)
                 for i in range(len(sizes))
             ]
         )
         state = {
             name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
-            for name, store in simulation.client_state.items()
+            for name, store in trainer.client_state.items()
         }
-        job = simulation.job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
-        return simulation.cohort(imagined.tolist(), job, simulation.backend.train(job))
+        job = trainer.job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
+        return trainer.replies(imagined.tolist(), job, trainer.backend.train(job))

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from counterpoise.engine.backend import Job
-from counterpoise.engine.batched import Batched
-from counterpoise.engine.buckets import pays
-from counterpoise.engine.client import Program, Shared, by_autograd, by_functions
-from counterpoise.engine.perclient import PerClient
+from counterpoise.engine.backends.batched import Batched
+from counterpoise.engine.backends.buckets import pays
+from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.clients.program import Program, Shared, by_autograd, by_functions
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 

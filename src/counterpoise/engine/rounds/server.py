@@ -13,11 +13,11 @@ from math import isfinite
 import torch
 from torch import Tensor
 
-from counterpoise.engine.admission import Limits, admit, broken
-from counterpoise.engine.client import Named
-from counterpoise.engine.divergence import Streak
-from counterpoise.engine.lengths import Lengths
-from counterpoise.engine.store import Store
+from counterpoise.engine.clients.program import Named
+from counterpoise.engine.rounds.admission import Limits, admit, broken
+from counterpoise.engine.rounds.divergence import Streak
+from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 

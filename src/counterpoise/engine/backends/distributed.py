@@ -21,9 +21,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from counterpoise.engine.backend import Backend, Job
-from counterpoise.engine.client import Program, Sent
-from counterpoise.engine.messages import template, unpack_reports
+from counterpoise.engine.backends.interface import Backend, Job
+from counterpoise.engine.clients.messages import template, unpack_reports
+from counterpoise.engine.clients.program import Program, Sent
 from counterpoise.engine.trees import pack, row_size, select, unpack
 from counterpoise.errors import CounterpoiseError, Interrupted
 

@@ -13,7 +13,7 @@ whose backward passes call each other are closed under differentiation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,29 +21,9 @@ from torch.autograd import Function
 from torch.nn import functional as F
 from torch.nn.grad import conv2d_input, conv2d_weight
 
-__all__ = ["Convolve", "Geometry"]
+from counterpoise.engine.acceleration.convolution.geometry import Geometry, shape_of
 
-Pair = tuple[int, int]
-
-
-class Geometry(NamedTuple):
-    """Everything about a convolution but its numbers."""
-
-    stride: Pair
-    padding: Pair
-    dilation: Pair
-    picture: Pair
-    """H, W"""
-    kernel: Pair
-    """KH, KW"""
-
-    @property
-    def outcome(self) -> Pair:
-        """P, Q"""
-        return tuple(  # type: ignore[return-value]
-            (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, p, d, k, s in zip(self.picture, self.padding, self.dilation, self.kernel, self.stride, strict=True)
-        )
+__all__ = ["Convolve"]
 
 
 def _mapped(function: type[Function], info: Any, dims: Sequence[int | None], *arguments: Any) -> tuple[Tensor, int]:
@@ -138,9 +118,9 @@ def _launch(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Ten
 def _stacked(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) -> Tensor:
     geometry = _geometry(numbers)
     if first.is_cuda and first.dtype in (torch.float32, torch.bfloat16):
-        from counterpoise.engine.convolution import kernels  # only where there is Triton
+        from counterpoise.engine.acceleration.convolution.kernels import launch  # needs Triton
 
-        return kernels.launch(what, first, second, geometry, tf32)
+        return launch(what, first, second, geometry, tf32)
     return _grouped(what, first, second, geometry)
 
 
@@ -151,16 +131,6 @@ def _(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) 
 
 def _geometry(numbers: list[int]) -> Geometry:
     return Geometry(*zip(numbers[::2], numbers[1::2], strict=True))
-
-
-def shape_of(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> tuple[int, ...]:
-    """The shape of what is computed: y of x, w; dx of dy, w; dw of dy, x."""
-    clients, batch, channels = first.shape[:3]
-    if what == "output":
-        return (clients, batch, second.shape[1], *geometry.outcome)
-    if what == "input":
-        return (clients, batch, second.shape[2], *geometry.picture)
-    return (clients, channels, second.shape[2], *geometry.kernel)
 
 
 def _grouped(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Tensor:

@@ -15,11 +15,11 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.backend import Batches, Job, Picked, staked
-from counterpoise.engine.client import Carry, Program, Sent, Shared, Stake
+from counterpoise.engine.acceleration.replay import Replays
+from counterpoise.engine.backends.interface import Batches, Job, Picked, staked
+from counterpoise.engine.clients.network import Network
+from counterpoise.engine.clients.program import Carry, Program, Sent, Shared, Stake
 from counterpoise.engine.devices import put
-from counterpoise.engine.network import Network
-from counterpoise.engine.replay import Replays
 from counterpoise.engine.trees import form, leaves, select, stack
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from counterpoise.engine.client import Named, Program, Sent, Shared, Stake
+from counterpoise.engine.clients.program import Named, Program, Sent, Shared, Stake
 from counterpoise.method import Cohort
 
 __all__ = [

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.client import Program
 from counterpoise.engine.trees import form, leaves, on, replaced
 from counterpoise.federation.samples import Samples
 
@@ -179,11 +178,8 @@ _PURE = ("counterpoise", "torch", "torchvision")
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def pure(program: Program, module: nn.Module) -> bool:
-    """Whether all that recorded steps run is torch's or ours, and so does nothing but compute."""
-    parts, local = program.parts, program.local
-    hooks = [hook for part in parts for hook in (part.begin, part.loss, part.gradient, part.after_step) if hook]
-    code = [program.loss, local.optimizer.update, *filter(None, [local.augment]), *hooks]
+def pure(module: nn.Module, code: Sequence[Callable[..., Any]]) -> bool:
+    """Whether a model and the functions of a step are torch's or ours, and so do nothing but compute."""
     modules = [child for top in (module, *code) if isinstance(top, nn.Module) for child in top.modules()]
     everywhere = (getattr(nn.modules.module, f"_global{kind}", {}) for kind in _HOOKS)
     return not any(everywhere) and all(map(_known, code)) and all(map(_plain, modules))

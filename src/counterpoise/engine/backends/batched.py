@@ -15,13 +15,14 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
-from counterpoise.engine.backend import Batches, Job, Script, gather, restored, staked
-from counterpoise.engine.buckets import buckets, overhead, room
-from counterpoise.engine.client import Carry, Named, Program, Sent, Shared, Stake, Traces
+from counterpoise.engine.acceleration.convolution import Lowered
+from counterpoise.engine.acceleration.graphs import Compiled, Recording
+from counterpoise.engine.acceleration.replay import Replays
+from counterpoise.engine.backends.buckets import buckets, overhead, room
+from counterpoise.engine.backends.interface import Batches, Job, Script, gather, restored, staked
+from counterpoise.engine.clients.network import Network
+from counterpoise.engine.clients.program import Carry, Named, Program, Sent, Shared, Stake, Traces
 from counterpoise.engine.devices import put
-from counterpoise.engine.graphs import Compiled, Recording
-from counterpoise.engine.network import Network
-from counterpoise.engine.replay import Replays
 from counterpoise.engine.trees import aligned, fill, form, leaves, on, own, select, where
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.federation.samples import Samples
@@ -258,9 +259,9 @@ class Batched:
         self.dtype = dtype
         self.fused = fused
         self.halt = threading.Event()
-        how = {"stacked": True, "lowered": lowered, "half": half}
-        self.network = Network(module, layout, keyed, train=True, **how)
-        self._evaluate = Network(module, layout, keyed, train=False, **how)
+        modes = (Lowered,) if lowered else ()
+        self.network = Network(module, layout, keyed, train=True, stacked=True, half=half, modes=modes)
+        self._evaluate = Network(module, layout, keyed, train=False, stacked=True, half=half, modes=modes)
         self.records = graphs and next(module.parameters()).is_cuda
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self.replays = Replays(_OFTEN, replays)

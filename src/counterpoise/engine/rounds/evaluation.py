@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil, inf
+from math import ceil
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from counterpoise.engine.backend import Backend
+from counterpoise.engine.backends.interface import Backend
+from counterpoise.engine.scores import Metric, limits_of
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
 
-__all__ = ["Evaluation", "Evaluator", "Metric", "accuracy", "cross_entropy"]
-
-Metric = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and targets of a batch to one number per sample."""
+__all__ = ["Evaluation", "Evaluator"]
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -30,20 +27,6 @@ _MOST_TRAINED = 10_000
 """From larger federations, a fixed random sample of so many training samples is measured."""
 _MOST_CLIENTS = 10_000
 """Of larger populations so many clients are evaluated: the same ones every time, drawn by the seed."""
-
-
-def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 where the largest output is the target's."""
-    return (outputs.argmax(1) == targets).to(outputs.dtype)
-
-
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The usual loss of a classifier, one value per sample."""
-    return F.cross_entropy(outputs, targets, reduction="none")
-
-
-_RANGES: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entropy: (0.0, inf)}
-"""The least and the most that a metric can be."""
 
 
 @takes_only_its_options()
@@ -113,7 +96,7 @@ class Evaluator:
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """What the metrics of a client may be called, personal models' too, and the least and the most that they can be."""
-        known = {name: _RANGES.get(metric, (-inf, inf)) for name, metric in self._metrics.items()}
+        known = {name: limits_of(metric) for name, metric in self._metrics.items()}
         return known | {f"personal_{name}": range for name, range in known.items()}
 
     def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:

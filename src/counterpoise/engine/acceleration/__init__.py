@@ -1,0 +1,1 @@
+"""What only makes training faster and never changes a result: CUDA graphs, replayed CPU steps, kernels for convolutions."""
