@@ -11,7 +11,8 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise import measures
-from counterpoise.engine import Engine, Evaluation, Simulation, stacking
+from counterpoise.engine import Engine, Evaluation, Simulation
+from counterpoise.engine.backends import stacking
 from counterpoise.engine.backends.settings import _ELEMENTS
 from counterpoise.engine.rounds.evaluation import _training_rows
 from counterpoise.errors import CounterpoiseError
