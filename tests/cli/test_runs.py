@@ -69,7 +69,7 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert "such as 0.9, not 2." in cli("runs", "show", "runs/deep/fedavg", "--target", "2")[2]
 
     _, out, _ = cli("runs", "compare")
-    assert [line.split()[0] for line in out.splitlines()] == ["method", "fedavg", "fedprox", "best:", "ahead"]
+    assert [line.split()[0] for line in out.splitlines()] == ["method", "fedavg", "fedprox", "best:", "ahead", "one"]
     _, out, _ = cli("runs", "compare", "--target", "0.2")
     assert re.search(r"^accuracy 0.2 reached by fedprox: in round 1, after [\d.]+ kB both ways$", out, re.M)
     assert cli("runs", "compare", "--format", "markdown")[1].startswith("| method |")
