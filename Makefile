@@ -25,7 +25,7 @@ test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 test-deploy: .venv/.dev ## Run a real deployment on this machine: TLS, node keys, crashes (minutes)
-	timeout 1500 $(BIN)/python -m pytest -m deploy $(ARGS)
+	timeout 1200 $(BIN)/python -m pytest -m deploy -n 2 tests/flower/test_deployment.py $(ARGS)
 
 lint: .venv/.dev ## Check style, format and types
 	$(BIN)/ruff check

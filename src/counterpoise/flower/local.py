@@ -273,7 +273,7 @@ class Deployment:
             # A folder may be done since before: this run of it is not, until the SuperLink says so. Asking costs seconds of
             # a processor, so it is mostly done when a process of the SuperLink's has ended, such as the run's server.
             if done or before - running or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
-                asked, status = time.monotonic(), self.status(run)
+                status, asked = self.status(run), time.monotonic()  # once answered: that may take long
                 ended = status if status.startswith("finished") else ""  # and look once more at what it left
             before, running = running, self._below_link()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
