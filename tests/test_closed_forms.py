@@ -26,7 +26,7 @@ import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.engine.clients.batches import client_keys, plan
 from counterpoise.federation import Federation
-from counterpoise.local import Local, adam, exponential, sgd
+from counterpoise.local import Local, adam, adamw, exponential, sgd
 from counterpoise.method import Cohort
 from counterpoise.methods import METHODS, avg, fedavg, fedavgm, fedprox
 
@@ -130,6 +130,11 @@ OPTIMIZERS = [
     (
         adam(0.01, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0.02),
         lambda p, lr: torch.optim.Adam(p, lr, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.02),
+    ),
+    (adamw(0.01), lambda p, lr: torch.optim.AdamW(p, lr)),
+    (
+        adamw(0.01, beta1=0.8, beta2=0.99, eps=1e-6, weight_decay=0.5),
+        lambda p, lr: torch.optim.AdamW(p, lr, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.5),
     ),
 ]
 

@@ -1,6 +1,7 @@
 """Local settings: what they refuse, what they count, and the schedules over rounds."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from helpers import BACKENDS, H, M, Point, blobs, descend, double, half_square, 
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.local import Local, constant, cosine, exponential, sgd, stairs
+from counterpoise.local import Local, Optimizer, constant, cosine, exponential, sgd, stairs
 from counterpoise.methods import METHODS, avg, fedavg
 
 
@@ -29,7 +30,10 @@ from counterpoise.methods import METHODS, avg, fedavg
         ({"steps": [1, 2.5]}, "local: steps must be"),
         ({"steps": 2.5}, "local: steps must be"),
         ({"steps": True}, "local: steps must be"),
-        ({"optimizer": "sgd"}, r"local: optimizer must be made by cp\.sgd\(\.\.\.\) or cp\.adam"),
+        (
+            {"optimizer": "sgd"},
+            r"local: optimizer must be made by cp\.sgd\(\.\.\.\), .* or cp\.Optimizer\(\.\.\.\), not 'sgd'",
+        ),
         ({"optimizer": torch.optim.SGD}, "local: optimizer must be made by"),
         ({"schedule": 0.9}, "local: schedule must be"),
         ({"augment": "flip"}, "local: augment must be"),
@@ -116,3 +120,67 @@ def test_the_steps_asked_for_follow_from_the_count() -> None:
     assert Local(epochs=2, steps=5).asked((0, 1, 2, 3), counts).tolist() == [5, 5, 5, 5]
     assert Local(steps=[3, 1, 4, 1, 5]).asked((4, 0), counts[:2]).tolist() == [5, 3]
     assert Local(batch=16).asked((0,), torch.tensor([0.25])).tolist() == [1]
+
+
+# ---------------------------------------------------------------- optimisers of a user's own
+
+
+def nothing(w):
+    return {}
+
+
+def halfway(w, g, state, lr):
+    """Moves the weights, and not only against the gradient: half of them are lost in each step."""
+    return w / 2 - lr * g, state
+
+
+def plain(g, state, lr):
+    return lr * g, state
+
+
+def one_client(optimizer, backend="per-client"):
+    """The loss (w - 4)^2 / 2 from w = 3, in two steps."""
+    local = Local(steps=2, optimizer=optimizer)
+    data, engine = quadratics([1.0], [4.0]), double(backend=backend)
+    return Simulation(avg(), data, Point(3.0), loss=half_square, local=local, engine=engine)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_step_sees_the_model_and_the_gradient_with_its_decay(backend):
+    optimizer, w = Optimizer(0.1, nothing, halfway, weight_decay=0.5), 3.0
+    for _ in range(2):
+        w = w / 2 - 0.1 * ((w - 4) + 0.5 * w)
+    assert float(run(one_client(optimizer, backend), 1)) == pytest.approx(w, abs=1e-14)
+
+
+@pytest.mark.parametrize("given", [{"update": plain}, {"step": plain}], ids=["by name", "by place"])
+def test_an_update_still_works_and_says_that_it_goes(given):
+    with pytest.warns(
+        DeprecationWarning, match=r"update\(g, state, lr\) is dropped .* Give it step\(w, g, state, lr\)"
+    ) as told:
+        optimizer = Optimizer(0.1, nothing, **given, weight_decay=0.5)
+    assert [warning.filename for warning in told] == [__file__]
+    assert torch.equal(run(one_client(optimizer), 1), run(one_client(sgd(0.1, weight_decay=0.5)), 1))
+    assert replace(optimizer, lr=0.2).lr == 0.2  # without a second warning
+
+
+@pytest.mark.parametrize("given", [{}, {"step": 3}, {"step": halfway, "update": plain}])
+def test_an_optimiser_has_one_step(given):
+    with pytest.raises(CounterpoiseError, match=r"Optimizer: give it one function step\(w, g, state, lr\)"):
+        Optimizer(0.1, nothing, **given)
+
+
+@pytest.mark.parametrize(
+    ("step", "returned"),
+    [
+        (lambda w, g, state, lr: w - lr * g, "It returned Tensor"),
+        (lambda w, g, state, lr: (w.sum(), state), r"It returned w float64\[\]; mean float64\[1\]"),
+        (lambda w, g, state, lr: (w.float(), state), r"It returned w float32\[1\]; mean float64\[1\]"),
+        (lambda w, g, state, lr: (w, {}), r"It returned w float64\[1\]; nothing"),
+        (lambda w, g, state, lr: (w, {"mean": 1.0}), r"It returned w float64\[1\]; mean float"),
+    ],
+)
+def test_a_step_that_returns_something_else_is_told_in_a_sentence(step, returned):
+    wanted = r"step must return \(w, state\), .* given them: w float64\[1\]; mean float64\[1\]\. "
+    with pytest.raises(CounterpoiseError, match=wanted + returned):
+        one_client(Optimizer(0.1, lambda w: {"mean": torch.zeros_like(w)}, step)).advance()

@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 import counterpoise as cp
 from counterpoise.cli import main
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -41,3 +43,17 @@ def test_the_quick_start_ends_as_it_says(tmp_path, monkeypatch, capsys) -> None:
     assert shown, out
     assert said
     assert float(shown[1]) == pytest.approx(float(said[1]), abs=1.0)
+
+
+def test_the_optimiser_of_ones_own_is_lion() -> None:
+    page = (ROOT / "docs" / "optimisers.md").read_text(encoding="utf-8")
+    names: dict = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(block, names)
+    losses = [record.metrics["train_loss"] for record in names["run"].rounds]
+    assert len(losses) == 3
+    assert losses == sorted(losses, reverse=True)
+    optimizer, w = names["lion"](0.01), torch.tensor([1.0, -2.0])
+    w, state = optimizer.step(w, torch.tensor([3.0, -5.0]), optimizer.init(w), torch.tensor(0.5))
+    assert w.tolist() == pytest.approx([1 - 0.5 * (1 + 0.1), -2 + 0.5 * (1 + 0.2)])
+    assert state["mean"].tolist() == pytest.approx([0.03, -0.05])

@@ -47,6 +47,7 @@ from counterpoise.registry import Option, Registry, Spec
             lambda: cp.adam(0.1, beta2=1.0),
             r"optimizer adam: option beta2 must be a number at least 0 and below 1, not 1.0",
         ),
+        (lambda: cp.adamw(0.1, weight_decay=-1), r"optimizer adamw: option weight_decay must be a number at least 0"),
         (
             lambda: cp.adam(0.1, betas=(0.9, 0.99)),
             r"There is no option 'betas' of optimizer adam\. Did you mean 'beta\d'",

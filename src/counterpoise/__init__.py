@@ -41,7 +41,7 @@ from counterpoise.federation import (
     stragglers,
     weighted,
 )
-from counterpoise.local import Local, adam, constant, cosine, exponential, sgd, stairs
+from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, sgd, stairs
 from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
 from counterpoise.runs import Run, resume, simulate
 
@@ -62,6 +62,7 @@ __all__ = [
     "Limits",
     "Local",
     "Method",
+    "Optimizer",
     "Part",
     "Partition",
     "Reply",
@@ -71,6 +72,7 @@ __all__ = [
     "Verdict",
     "World",
     "adam",
+    "adamw",
     "adversary",
     "augment",
     "colour",

@@ -1,14 +1,17 @@
 """How a client trains: epochs, batch size, optimiser, learning-rate schedule, augmentation.
 
-Optimisers are pure ``init`` / ``update`` pairs on the flat vector of one client, so they run under
+Optimisers are pure ``init`` / ``step`` pairs on the flat vector of one client, so they run under
 `vmap`, on threads and inside a CUDA graph alike. Their state starts anew each round.
 """
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -24,6 +27,7 @@ __all__ = [
     "Optimizer",
     "Schedule",
     "adam",
+    "adamw",
     "constant",
     "cosine",
     "exponential",
@@ -36,20 +40,47 @@ _MOST = 10**9
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor, Tensor], Tensor]
+Init = Callable[[Tensor], State]
+Stepping = Callable[[Tensor, Tensor, State, Tensor], tuple[Tensor, State]]
+Update = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 
 
 @dataclass(frozen=True)
 class Optimizer:
-    """A local optimiser. ``update(gradient, state, lr) -> (step, state)``; the step is *subtracted*."""
+    """A local optimiser: ``init(w) -> state`` and ``step(w, g, state, lr) -> (w, state)``.
+
+    `step` returns the new weights, so a decay of the weights themselves belongs in it. `update`, of the form
+    ``update(g, state, lr) -> (move, state)``, is the old form of `step` and is dropped in the next version.
+    """
 
     lr: float
-    init: Callable[[Tensor], State]
-    update: Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
+    init: Init
+    step: Stepping = None  # type: ignore[assignment]  # never None once made
     weight_decay: float = 0.0
+    """L2 decay: `step` is given ``g + weight_decay w``, and parts that read the gradient see it too."""
     reach: Callable[[Tensor], Tensor] | None = None
-    """FedNova's ``|a|_1`` of a number of steps: the move is ``-lr |a|_1`` times a mean of the gradients. None where
-    the move is not linear in them (Adam)."""
+    """FedNova's ``|a|_1`` of a number of steps: the move is ``-lr |a|_1`` times a mean of the gradients. None if
+    the move is not linear in them (Adam) or also depends on the weights (a decay inside `step`)."""
     spec: Spec = field(default_factory=Spec)
+    update: InitVar[Update | None] = None
+
+    def __post_init__(self, update: Update | None) -> None:
+        if callable(self.step) == callable(update):
+            raise CounterpoiseError("Optimizer: give it one function step(w, g, state, lr) that returns (w, state).")
+        old = update or (self.step if len(inspect.signature(self.step).parameters) == 3 else None)
+        if old is not None:
+            message = (
+                "Optimizer: update(g, state, lr) is dropped in the next version. "
+                "Give it step(w, g, state, lr) instead, which returns (w - move, state)."
+            )
+            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "step", partial(_subtracted, old))
+
+
+def _subtracted(update: Update, w: Tensor, g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+    """The step of an optimiser whose move does not depend on the weights: ``w - move``."""
+    move, state = update(g, state, lr)
+    return w - move, state
 
 
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
@@ -83,7 +114,7 @@ def sgd(
         lag = momentum ** (2 if nesterov else 1) * (1 - momentum**steps) / (1 - momentum)
         return (steps - lag) / (1 - momentum)
 
-    return Optimizer(lr, init, update, weight_decay, reach)
+    return Optimizer(lr, init, partial(_subtracted, update), weight_decay, reach)
 
 
 @OPTIMIZERS.register("adam")
@@ -96,8 +127,35 @@ def adam(
 ) -> Optimizer:
     """Adam with bias correction, as torch.optim.Adam.
 
-    ``m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
+    ``w <- w - lr m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
     """
+    init, update = _moments(beta1, beta2, eps)
+    return Optimizer(lr, init, partial(_subtracted, update), weight_decay)
+
+
+@OPTIMIZERS.register("adamw")
+def adamw(
+    lr: Annotated[float, Option("learning rate", above=0)],
+    beta1: Annotated[float, Option("decay of the mean", low=0, below=1)] = 0.9,
+    beta2: Annotated[float, Option("decay of the square", low=0, below=1)] = 0.999,
+    eps: Annotated[float, Option("added to the root", above=0)] = 1e-8,
+    weight_decay: Annotated[float, Option("decay of the weights per unit of learning rate", low=0)] = 0.01,
+) -> Optimizer:
+    """Adam with decay of the weights beside the gradient, as torch.optim.AdamW.
+
+    ``w <- (1 - lr weight_decay) w - move``, with Adam's move of the gradient alone (Loshchilov and Hutter 2019, Algorithm 2).
+    """
+    init, update = _moments(beta1, beta2, eps)
+
+    def step(w: Tensor, g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+        move, state = update(g, state, lr)
+        return (1 - lr * weight_decay) * w - move, state
+
+    return Optimizer(lr, init, step)
+
+
+def _moments(beta1: float, beta2: float, eps: float) -> tuple[Init, Update]:
+    """Adam's state and move: running means of the gradient and of its square, corrected for their start at 0."""
 
     # 1 - beta^t as -expm1(t log beta): in float32 the plain form loses half its digits.
     log1, log2 = (math.log(beta) if beta else -math.inf for beta in (beta1, beta2))
@@ -112,7 +170,7 @@ def adam(
         root = (square / -torch.expm1(count * log2)).sqrt() + eps
         return lr / -torch.expm1(count * log1) * mean / root, {"mean": mean, "square": square, "count": count}
 
-    return Optimizer(lr, init, update, weight_decay)
+    return init, update
 
 
 @dataclass(frozen=True)
@@ -208,7 +266,10 @@ class Local:
                     f"local: memory must be a number of GiB above 0, or one such number per client, not {self.memory!r}."
                 )
         if not isinstance(self.optimizer, Optimizer):
-            raise CounterpoiseError("local: optimizer must be made by cp.sgd(...) or cp.adam(...).")
+            raise CounterpoiseError(
+                "local: optimizer must be made by cp.sgd(...), cp.adam(...), cp.adamw(...) or cp.Optimizer(...), "
+                f"not {brief(self.optimizer)}."
+            )
         if not isinstance(self.schedule, Schedule):
             raise CounterpoiseError("local: schedule must be made by cp.exponential(...), cp.cosine(...) or the like.")
         if self.augment is not None and not callable(self.augment):

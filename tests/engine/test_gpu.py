@@ -84,7 +84,7 @@ def recurrent(shape: tuple[int, ...], classes: int) -> nn.Module:
     return Rows()
 
 
-OPTIMIZERS = {"momentum": cp.sgd(0.05, momentum=0.9, weight_decay=1e-4), "adam": cp.adam(1e-2)}
+OPTIMIZERS = {"momentum": cp.sgd(0.05, momentum=0.9, weight_decay=1e-4), "adam": cp.adam(1e-2), "adamw": cp.adamw(1e-2)}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -21,7 +21,7 @@ from counterpoise.engine.acceleration import replay
 from counterpoise.engine.backends import batched, perclient
 from counterpoise.engine.rounds import trainer
 from counterpoise.errors import CounterpoiseError
-from counterpoise.local import Local, sgd
+from counterpoise.local import Local, Optimizer, sgd
 from counterpoise.method import Part
 from counterpoise.methods import METHODS, avg
 
@@ -350,14 +350,37 @@ def with_part(**hooks) -> cp.Method:
         {"method": with_part(gradient=lambda client, step, g: g)},
         {"method": with_part(begin=lambda client: {}, after_step=lambda client, step: {})},
         {"local": Local(batch=4, optimizer=sgd(0.1), augment=lambda inputs, keys: inputs)},
+        {"local": Local(batch=4, optimizer=replace(sgd(0.1), step=lambda w, g, state, lr: (w - lr * g, state)))},
+        {"local": Local(batch=4, optimizer=replace(sgd(0.1), init=lambda w: {}))},
     ],
-    ids=["model", "layer", "module hook", "forward", "loss", "begin", "loss hook", "gradient", "after_step", "augment"],
+    ids=[
+        *(
+            "model",
+            "layer",
+            "module hook",
+            "forward",
+            "loss",
+            "begin",
+            "loss hook",
+            "gradient",
+            "after_step",
+            "augment",
+        ),
+        *("optimiser's step", "optimiser's init"),
+    ],
 )
 def test_code_of_others_is_recorded_only_if_asked(mine):
     assert not started(**mine).engine.record
     assert started(**mine, record=True).engine.record
     assert started().engine.record
     assert not started(record=False).engine.record
+
+
+def test_an_update_of_others_is_not_taken_for_ours():
+    with pytest.warns(DeprecationWarning, match="update"):
+        optimizer = Optimizer(0.1, lambda w: {}, update=lambda g, state, lr: (lr * g, state))
+    assert not replay._known(optimizer.step)
+    assert replay._known(sgd(0.1).step)
 
 
 class Attention(nn.TransformerEncoderLayer):

@@ -43,7 +43,7 @@ from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flat import Layout
-from counterpoise.local import Local, adam, exponential, sgd
+from counterpoise.local import Local, adam, adamw, exponential, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import (
     adabest,
@@ -442,8 +442,9 @@ def test_personal_models_are_evaluated_on_what_their_clients_hold_out():
         (sgd(0.05, weight_decay=0.1), lambda p, lr: torch.optim.SGD(p, lr, weight_decay=0.1)),
         (sgd(0.05, momentum=0.8), lambda p, lr: torch.optim.SGD(p, lr, momentum=0.8)),
         (adam(0.05, weight_decay=0.1), lambda p, lr: torch.optim.Adam(p, lr, weight_decay=0.1)),
+        (adamw(0.05, weight_decay=0.1), lambda p, lr: torch.optim.AdamW(p, lr, weight_decay=0.1)),
     ],
-    ids=["sgd", "momentum", "adam"],
+    ids=["sgd", "momentum", "adam", "adamw"],
 )
 def test_dittos_personal_model_is_torchs_own_optimiser_on_the_pulled_loss(ours, torchs, backend):
     """Two rounds under a schedule; the optimiser starts anew in each, as the local one does."""

@@ -14,7 +14,7 @@ from helpers import BACKENDS, H, M, Point, descend, double, half_square, points,
 
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.local import Local, adam, sgd
+from counterpoise.local import Local, adam, adamw, sgd
 from counterpoise.methods import (
     adabest,
     avg,
@@ -485,13 +485,14 @@ def test_scaffold_converges_with_local_momentum(nesterov):
     assert trained(scaffold(), optimizer, 80) == pytest.approx(OPTIMUM, abs=1e-4)
 
 
-def test_scaffold_and_adam_need_option_one():
+@pytest.mark.parametrize("optimizer", [adam(0.01), adamw(0.01)], ids=["adam", "adamw"])
+def test_scaffold_and_adam_need_option_one(optimizer):
     with pytest.raises(CounterpoiseError, match=r'Use scaffold\(option="I"\) with this one, or --set method.option=I'):
-        trained(scaffold(), adam(0.01), 1)
-    assert trained(scaffold("I"), adam(0.01), 2) != 3.0
+        trained(scaffold(), optimizer, 1)
+    assert trained(scaffold("I"), optimizer, 2) != 3.0
     for method in (fednova(), feddc()):
         with pytest.raises(CounterpoiseError, match="needs a local optimiser that is linear in the gradients"):
-            trained(method, adam(0.01), 1)
+            trained(method, optimizer, 1)
 
 
 # ---------------------------------------------------------------- how far an optimiser reaches
@@ -502,8 +503,7 @@ def test_the_reach_of_an_optimiser_is_how_far_a_slope_of_one_carries_it(optimize
     x = torch.zeros(1, dtype=torch.float64)
     state = optimizer.init(x)
     for k in range(1, 9):
-        move, state = optimizer.update(torch.ones_like(x), state, torch.tensor(0.3, dtype=torch.float64))
-        x = x + move
+        x, state = optimizer.step(x, -torch.ones_like(x), state, torch.tensor(0.3, dtype=torch.float64))
         assert 0.3 * float(optimizer.reach(torch.tensor(float(k), dtype=torch.float64))) == pytest.approx(float(x))
 
 

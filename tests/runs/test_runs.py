@@ -20,6 +20,7 @@ from counterpoise.adversary import ADVERSARIES
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Cohort, Part, Reply, Round
 from counterpoise.methods import METHODS
+from counterpoise.runs.build import setup
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.collection import read_run
 from counterpoise.runs.config import override, parse, read
@@ -434,6 +435,12 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     assert config.data.partition == {"name": "dirichlet", "alpha": 0.3, "clients": 7}
     assert config.model == {"name": "linear"}
     assert values["method"] == {"name": "fedavg"}
+
+
+def test_adamw_is_made_from_its_name_with_its_options() -> None:
+    settings = ["local.optimizer=adamw", "local.optimizer.lr=0.01", "local.optimizer.weight_decay=0.1"]
+    made = setup(parse(override(read("quickstart")[0], settings), "x"), federation=federation())
+    assert made.local.optimizer.spec == cp.adamw(0.01, weight_decay=0.1).spec
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ADVERSARIES])

@@ -50,8 +50,8 @@ def personal_model(strength: float) -> Part:
         v, optimizer = client.memo["v"], client.local.optimizer
         state = {name.removeprefix("optimizer "): x for name, x in client.memo.items() if name != "v"}
         g = step.gradient_at(v) + optimizer.weight_decay * v
-        move, state = optimizer.update(g + strength * (v - client.start), state, client.lr)
-        return {"v": v - move} | {f"optimizer {name}": x for name, x in state.items()}
+        v, state = optimizer.step(v, g + strength * (v - client.start), state, client.lr)
+        return {"v": v} | {f"optimizer {name}": x for name, x in state.items()}
 
     def finish(client: Client, reply: Reply) -> Reply:
         return Reply(reply.update, {}, {"v": client.memo["v"], "seen": torch.ones_like(client.state["seen"])})

@@ -218,8 +218,7 @@ def trained(net: Autoencoder, weights: Tensor, rows: Tensor, real: Tensor, epoch
     """Weights after `epochs` steps on the summed square error of the real rows (Algorithm 2, line 12)."""
     state, lr = optimizer.init(weights), weights.new_full((), optimizer.lr)
     for _ in range(epochs):
-        move, state = optimizer.update(slope(net, weights, rows, real), state, lr)
-        weights = weights - move
+        weights, state = optimizer.step(weights, slope(net, weights, rows, real), state, lr)
     return weights
 
 

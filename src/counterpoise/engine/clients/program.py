@@ -188,7 +188,9 @@ class Program:
     def code(self) -> list[Callable[..., Any]]:
         """The functions that a step calls beside the model."""
         hooks = [hook for part in self.parts for hook in (part.begin, part.loss, part.gradient, part.after_step)]
-        return [f for f in (self.loss, self.local.optimizer.update, self.local.augment, *hooks) if f is not None]
+        optimizer = self.local.optimizer
+        code = (self.loss, optimizer.init, optimizer.step, self.local.augment, *hooks)
+        return [f for f in code if f is not None]
 
     def _client(self, part: Part, shared: Shared, stake: Stake, memo: Named) -> Client:
         return Client(
@@ -244,8 +246,7 @@ class Program:
                 g = _vector(part, "gradient", part.gradient(client, step, g), w)
         if optimizer.weight_decay:
             g = g + optimizer.weight_decay * w
-        move, state = optimizer.update(g, carry.optimizer, shared.lr)
-        w = w - move
+        w, state = _stepped(optimizer.step(w, g, carry.optimizer, shared.lr), carry)
         count = carry.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None)
         memo = dict(carry.memo)
@@ -282,11 +283,25 @@ class Program:
 def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
     """A part's new memo or state, laid out as the old one: masks, graphs and stores count on it."""
     old = getattr(client, what)
-    if {k: (t.shape, t.dtype) for k, t in new.items()} != {k: (t.shape, t.dtype) for k, t in old.items()}:
+    if _layout(new) != _layout(old):
         raise CounterpoiseError(
             f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
         )
     return {name: new[name] for name in old}
+
+
+def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
+    """The weights and the state that an optimiser's `step` made, laid out as those it was given."""
+    old = ({"w": carry.w}, carry.optimizer)
+    pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
+    new = ({"w": made[0]}, made[1]) if pair else ({}, {})
+    if not pair or [*map(_layout, new)] != [*map(_layout, old)]:
+        wanted, found = ("; ".join(map(_shapes, both)) for both in (old, new))
+        raise CounterpoiseError(
+            "The optimizer's step must return (w, state), both laid out as it was given them: "
+            f"{wanted}. It returned {found if pair else type(made).__name__}."
+        )
+    return made[0], {name: made[1][name] for name in carry.optimizer}
 
 
 def _number(part: Part, value: Tensor) -> Tensor:
@@ -309,8 +324,15 @@ def _vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
     return value
 
 
-def _shapes(named: Mapping[str, Tensor]) -> str:
-    return (
-        ", ".join(f"{name} {str(t.dtype).removeprefix('torch.')}{list(t.shape)}" for name, t in named.items())
-        or "nothing"
-    )
+def _layout(named: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    return {name: (t.shape, t.dtype) if isinstance(t, Tensor) else (type(t),) for name, t in named.items()}
+
+
+def _shapes(named: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_shape(t)}" for name, t in named.items()) or "nothing"
+
+
+def _shape(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
