@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -67,7 +67,7 @@ class Optimizer:
     def __post_init__(self, update: Update | None) -> None:
         if callable(self.step) == callable(update):
             raise CounterpoiseError("Optimizer: give it one function step(w, g, state, lr) that returns (w, state).")
-        old = update or (self.step if len(inspect.signature(self.step).parameters) == 3 else None)
+        old: Any = update or (self.step if len(inspect.signature(self.step).parameters) == 3 else None)
         if old is not None:
             message = (
                 "Optimizer: update(g, state, lr) is dropped in the next version. "
