@@ -1,7 +1,8 @@
-"""Clients as one batch, or one at a time: both backends on the same perceptrons, in turns, and which of them auto takes.
+"""Compare clients as one batch with clients one at a time, on the same perceptrons, and show which auto chooses.
 
-Two epochs of 120 samples each (equal) or of log-normal sizes from 10 to 1,200 (unequal), batch 10. With --device cuda: rounds of 100 of
-1,000 unequal clients by where the cohort is cut, that is by what a chunk is taken to cost beside its clients (`buckets.overhead`).
+Clients train two epochs of 120 samples each (equal) or of log-normal sizes from 10 to 1,200 (unequal), with batch
+10. With --device cuda: rounds of 100 of 1,000 unequal clients, by where the cohort is cut. The cut follows from
+what a chunk is assumed to cost beside its clients (`buckets.overhead`).
 """
 
 from __future__ import annotations

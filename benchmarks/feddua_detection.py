@@ -1,9 +1,11 @@
-"""FedDua's detection curves: each kind of liar against each kind of evidence.
+"""Measure FedDua's detection: each kind of liar against each kind of evidence.
 
-Fashion-MNIST, 100 clients, 20 a round, LeNet-5, batch 20, 2 epochs; ten clients lie in every round. For each: the share
-of the liars' verdicts that reject the claim, the share of the honest ones' that do, the area under the curve of the z-score,
-and the median error of the estimated count. Nobody is excluded, so that every round is judged.
-All samples want a GPU; for two cores: python benchmarks/feddua_detection.py --rounds 30 --samples 12000
+Fashion-MNIST, 100 clients, 20 a round, LeNet-5, batch 20, 2 epochs; ten clients lie in every round. For each pair
+the script prints the share of the liars' claims that are rejected, the share of honest claims that are rejected,
+the area under the curve of the z-score, and the median error of the estimated count. Nobody is excluded, so every
+round is judged. All samples need a GPU; on two cores, run
+
+    python benchmarks/feddua_detection.py --rounds 30 --samples 12000
 """
 
 from __future__ import annotations

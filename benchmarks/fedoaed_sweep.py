@@ -1,8 +1,10 @@
-"""FedOAED's open options, swept: the paper gives no lambda, s, m, e or optimiser.
+"""Sweep FedOAED's open options: the paper gives no lambda, s, m, e or optimiser.
 
-Fashion-MNIST, 500 clients, 5 a round, LeNet-5, batch 20, 3 epochs, momentum 0.9 (table 1), at a learning rate of 0.01:
-at the printed 0.1 FedAvg itself diverges on standardised inputs. The mean test accuracy of the last ten
-evaluations, minus FedAvg's with the same seed. Wants a GPU: python benchmarks/fedoaed_sweep.py --rounds 200
+Fashion-MNIST, 500 clients, 5 a round, LeNet-5, batch 20, 3 epochs, momentum 0.9 (table 1). The learning rate is
+0.01, because FedAvg itself diverges on standardised inputs at the printed 0.1. The script prints the mean test
+accuracy of the last ten evaluations, minus FedAvg's with the same seed. It needs a GPU:
+
+    python benchmarks/fedoaed_sweep.py --rounds 200
 """
 
 from __future__ import annotations

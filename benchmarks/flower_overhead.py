@@ -1,8 +1,9 @@
-"""What a round of our strategy costs over Flower's own FedAvg, on the server and on the nodes.
+"""Measure what a round of our strategy costs over Flower's own FedAvg, on the server and on the nodes.
 
-Both arms train LeNet-5 on the same nodes' data (10 nodes x 120 pictures of 28 x 28, batch 20, 1 epoch), in one process, through
-the same in-process grid, every message passing through bytes; they take turns, and the medians are compared. Server: from
-replies to the next round's messages. Nodes: from message to reply, all of them, the training included.
+Both arms train LeNet-5 on the same nodes' data (10 nodes x 120 images of 28 x 28, batch 20, 1 epoch), in one
+process, through the same in-process grid; every message passes through bytes. The arms take turns, and the medians
+are compared. The server's time runs from the replies to the next round's messages, the nodes' from message to
+reply, for all nodes and with the training.
 
     python benchmarks/flower_overhead.py --rounds 20
 """
@@ -40,7 +41,7 @@ def federation() -> cp.Federation:
 
 
 def stock_client(fed: cp.Federation) -> ClientApp:
-    """A client as Flower's own quick start has it."""
+    """A client as in Flower's own quick start."""
     app = ClientApp()
 
     @app.train()

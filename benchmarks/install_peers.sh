@@ -1,12 +1,12 @@
 #!/bin/sh
-# Install what benchmarks/peers compares with into peers/, which git ignores:
+# Install the libraries that benchmarks/peers compares with into peers/, which git ignores:
 #
 #     sh benchmarks/install_peers.sh pfl                 for this Python and machine
-#     sh benchmarks/install_peers.sh pfl 3.12 x86_64     to carry to another, where nothing can be installed
+#     sh benchmarks/install_peers.sh pfl 3.12 x86_64     to carry to a machine where nothing can be installed
 #     sh benchmarks/install_peers.sh flower              for this Python and machine: some 500 MB, because of Ray
 #
 # PYTHON=.../python chooses the Python. pfl comes without its dependencies on data sets and trackers; scipy,
-# which only its privacy accounting needs, is used where it is and passed over where it is not.
+# which only its privacy accounting needs, is used if it is installed and mocked if not.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -1,10 +1,10 @@
-"""`make bench`: the engine beside a bare torch loop on the same work, in one process.
+"""`make bench`: compare the engine with a bare torch loop on the same work, in one process.
 
-LeNet-5 on 28 x 28 images, 10 clients x 120 images, batch 20, 3 epochs, SGD with momentum. Both arms
-train the same clients on the same batches; the loop is what one would write without a library. Arms
-take turns, and a ratio is the median over turns of the two times of one turn, because this and most
-machines are noisy. Also: what each method adds to a round of FedAvg, and how long a population of 100,000 clients takes to start.
-With --device cuda only the methods, on 100 clients.
+LeNet-5 on 28 x 28 images, 10 clients x 120 images, batch 20, 3 epochs, SGD with momentum. Both arms train the same
+clients on the same batches; the loop is what one would write without a library. Arms take turns. A ratio is the
+median over turns of the ratio within a turn, because most machines are noisy. The script also measures what each
+method adds to a round of FedAvg, and how long a population of 100,000 clients takes to start. With --device cuda it
+measures the methods only, on 100 clients.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from counterpoise.federation import Samples
 
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
 WARM = {"cpu": 29, "cuda": 3}
-"""Rounds before anything is timed: a CPU records its steps after 5,000, some 180 of them a round."""
+"""Rounds before anything is timed: a CPU records steps after 5,000 of them, and a round has some 180."""
 
 
 def data(clients: int) -> cp.Federation:
@@ -64,7 +64,7 @@ def bare_loop(federation: cp.Federation) -> Callable[[], None]:
 
 
 def without_onednn(run: Callable[[], None]) -> Callable[[], None]:
-    """The engine leaves oneDNN off where that is faster; what of its lead is that."""
+    """Run without oneDNN. The engine turns it off if that is faster; this shows how much of its lead is due to that."""
 
     def run_without() -> None:
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
@@ -91,11 +91,11 @@ class Cost(NamedTuple):
     up: float
     down: float
     seconds: list[float]
-    """Of each turn."""
+    """One value per turn."""
 
 
 def methods(federation: cp.Federation, turns: int, only: list[str], device: str) -> dict[str, Cost]:
-    """What each method costs; where one has targets for several of its forms, each of them."""
+    """The cost of each method, and of each form of a method that has targets for several."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
     arms |= {
         "feddua, direct": cp.methods.feddua(factor="direct"),
@@ -126,7 +126,7 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
 
 
 def timed(run: Callable[[], object], threads: int, rounds: int = 1) -> float:
-    """Seconds a round, with nothing under way on a GPU before or after: a round begins the training of the next."""
+    """Seconds a round, waiting for the GPU before and after, because a round begins the training of the next."""
     torch.set_num_threads(threads)
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     wait()

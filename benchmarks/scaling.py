@@ -1,8 +1,9 @@
 """`python benchmarks/scaling.py`: how time and memory grow with cohort, population, parameters and local steps.
 
-Each point is a program of its own on the CPU, so that its peak memory is its own. Seconds are medians over rounds after
-a first one, of processor time over all threads: others may be using the machine. Set-up is from the first import to the first round. Raw numbers go to benchmarks/results/scaling.json,
-figures to docs/figures/. `--draw` draws what was measured before.
+Each point runs in its own process on the CPU, so that its peak memory is its own. A round's time is the median over
+the rounds after the first, in processor time over all threads, because others may be using the machine. Set-up runs
+from the first import to the first round. Raw numbers go to benchmarks/results/scaling.json, figures to
+docs/figures/. `--draw` draws earlier measurements.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FedBaC as printed loses many clients under label skew; the soft form does not.
 
-Twenty clients with two label-sorted shards of digits each, ten a round. Printed is the mean test
-accuracy of the last ten rounds, over three seeds, and how many clients the weights amount to
-(one over the sum of their squares; ten are in every cohort).
+Twenty clients hold two label-sorted shards of digits each, and ten take part in a round. The script prints the mean
+test accuracy of the last ten rounds over three seeds, its spread, and the effective number of clients (one over the
+sum of the squared weights; a cohort has ten).
 
     python examples/fedbac_collapse.py
 """

@@ -1,6 +1,6 @@
-"""Your own data and your own model: three hospitals' measurements, and a network of two layers.
+"""Use your own data and model: measurements of three hospitals, and a network of two layers.
 
-Data are arrays, one pair for each client; a model is any module without batch-norm statistics.
+Data are arrays, one pair for each client. A model is any module without batch-norm statistics.
 
     python examples/own_data_and_model.py
 """
@@ -16,7 +16,7 @@ import counterpoise as cp
 
 
 def hospital(number: int, patients: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eight measurements of each patient and whether they fell ill; each hospital's instruments are a little off."""
+    """Eight measurements of each patient, and whether they fell ill. Each hospital's instruments are a little off."""
     draw = np.random.default_rng(number)
     x = draw.normal(size=(patients, 8)).astype("float32")
     y = (x[:, 0] - x[:, 1] * x[:, 2] + 0.3 * draw.normal(size=patients) > 0).astype("int64")

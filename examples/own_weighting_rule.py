@@ -1,7 +1,7 @@
-"""A weighting rule of your own in 20 lines: clients that point where the others do count more.
+"""Write your own weighting rule in 20 lines: clients whose updates agree with the mean count more.
 
-A rule is a part with one function from a round to a round: it sees the cohort's stacked updates ``[C, D]``
-and gives weights ``[C]``. It goes into the slot `weigh` of any method.
+A rule is a part with one function from a round to a round. It sees the cohort's stacked updates ``[C, D]`` and
+returns weights ``[C]``. It goes into the slot `weigh` of any method.
 
     python examples/own_weighting_rule.py
 """

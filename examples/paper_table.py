@@ -1,8 +1,8 @@
-"""Repeating a paper's table, in its small form: FedA4's table 1 for Fashion-MNIST, ours beside the published numbers.
+"""Repeat a paper's table in its small form: FedA4's table 1 for Fashion-MNIST, our numbers beside the published ones.
 
 The preset holds the experiment: methods, settings that vary, published numbers. The small form differs in rounds,
-samples and model, so that only the order of methods can be held against the paper. (`counterpoise compare
-feda4/table-1-fmnist-small` does one column of it, with several seeds and a report.)
+samples and model, so only the order of the methods can be compared with the paper. (`counterpoise compare
+feda4/table-1-fmnist-small` repeats one column, with several seeds and a report.)
 
     python examples/paper_table.py [PRESET] [KEY=VALUE]...
 """

@@ -1,6 +1,7 @@
-"""Spotting a liar: two of twenty clients claim three times their data, and FedDua checks.
+"""Spot a liar: two of twenty clients claim three times their data, and FedDua checks the claims.
 
-Printed is who was rejected at least once, beside who lied, which only a simulation knows.
+The script prints the clients that were rejected at least once, and the clients that lied, which only a simulation
+knows.
 
     python examples/spotting_a_liar.py
 """

@@ -1,12 +1,15 @@
-"""`python benchmarks/peers`: our engine, a bare torch loop, pfl 0.6.0 and Flower's simulation on the same work.
+"""`python benchmarks/peers`: compare our engine, a bare torch loop, pfl 0.6.0 and Flower's simulation on the same work.
 
-First every arm does two rounds of one batch per epoch, from the same weights, and all must agree: so they do the same
-work. Then they take turns, and a ratio is the median over turns of two times of one turn. Peers keep their data on
-the device too, and use TF32 where ours does. With --cold each arm is also run as a program of its own,
-start-up and imports included, for 12 rounds; Flower's simulation is only measured so, as its actors start with every run.
+First every arm does two rounds of one batch per epoch from the same weights, and all models must agree, which shows
+that they do the same work. Then the arms take turns; a ratio is the median over turns of the ratio within a turn.
+Peers keep their data on the device too, and use TF32 if ours does. With --cold each arm also runs as its own
+program of 12 rounds, with start-up and imports. Flower's simulation is measured only in this way, because its
+actors start with every run.
 
-Peers come from benchmarks/install_peers.sh; what is absent is skipped with a word. Raw times go to
-benchmarks/results/, a work's in the place of those measured before. On a machine where nothing is installed: PYTHONPATH=src python benchmarks/peers ...
+Install peers with benchmarks/install_peers.sh; a missing peer is skipped with a message. Raw times go to
+benchmarks/results/ and replace earlier ones of the same work. On a machine where nothing is installed, run
+
+    PYTHONPATH=src python benchmarks/peers ...
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ _OURS = {
 
 
 class Way(NamedTuple):
-    """How to make an arm for a work, with dropout or without, and what torch is set to while it runs."""
+    """How to make an arm for a work, with or without dropout, and torch's settings while it runs."""
 
     make: Callable[[Work, bool], Arm]
     threads: int
@@ -58,7 +61,7 @@ class Way(NamedTuple):
 
 
 def arms(device: str, threads: int, more: list[str]) -> dict[str, Way]:
-    """Every arm; peers on a CPU also without oneDNN, which the engine leaves off where that is faster."""
+    """Every arm; on a CPU, peers also without oneDNN, which the engine turns off if that is faster."""
     known = {field.name for field in dataclasses.fields(cp.Engine)}
     ours: dict[str, dict[str, Any]] = dict(_OURS[device]) | dict(map(_option, more))
     found: dict[str, Way] = {}
@@ -99,12 +102,12 @@ def _option(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def check(work: Work, ways: dict[str, Way]) -> dict[str, float]:
-    """How far each arm's model is from the first loop's after two rounds of whole batches, relative to how far it went."""
+    """Distance of each arm's model from the first loop's after two rounds of whole batches, over the distance moved."""
     small = dataclasses.replace(work, clients=5, cohort=5, epochs=2)
     small = dataclasses.replace(small, batch=max(map(len, small.data().rows)))
     start = torch.nn.utils.parameters_to_vector(small.model(False).parameters()).detach()
     models = {}
-    # Peers in full precision here: only an arm of ours that is named for another may part from them further.
+    # Peers run in full precision here, so only those of our arms that are named for another precision may differ more.
     before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     for name, way in ways.items():
@@ -249,7 +252,7 @@ def main() -> None:
 
 
 def _present(work: Work, ways: dict[str, Way]) -> dict[str, Way]:
-    """The arms that can be made here; a word about the others."""
+    """The arms that can be made here; print why the others cannot."""
     found = {}
     tiny = dataclasses.replace(work, clients=2, cohort=2)
     for name, way in ways.items():

@@ -1,9 +1,9 @@
-"""`python benchmarks/peers/accuracy.py`: does our engine learn what others learn?
+"""`python benchmarks/peers/accuracy.py`: does our engine reach the same accuracy as others?
 
-pfl's CIFAR-10 benchmark on the real pictures, dropout on, from the same weights and the same dealing of pictures to
-clients in every arm: test accuracy after 500 rounds, over three seeds. Each arm and seed is a program of its own;
-`--together` of them run at once. Results are added to those in the file, so arms can be run one by one.
-CIFAR-10 comes from the data folder; `cifar10.npz.*` there are joined in order to `cifar10.npz` first.
+Every arm trains pfl's CIFAR-10 benchmark on the real images, with dropout, from the same weights and the same
+partition: test accuracy after 500 rounds, over three seeds. Each arm and seed is its own process, and `--together`
+of them run at once. Results are added to those in the file, so arms can be run one by one. CIFAR-10 comes from the
+data folder; files `cifar10.npz.*` there are first joined in order to `cifar10.npz`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def joined(folder: Path) -> None:
-    """Put the parts of a file together, if it came in parts."""
+    """Join the parts of a file, if it came in parts."""
     whole, parts = folder / "cifar10.npz", sorted(folder.glob("cifar10.npz.*"))
     if parts and not whole.is_file():
         with whole.open("wb") as file:
@@ -76,7 +76,7 @@ def accuracy(work: Work, weights: Tensor, inputs: Tensor, targets: Tensor) -> fl
 
 
 def programs(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """Every arm and seed in a program of its own."""
+    """Run every arm and seed in its own process."""
 
     def go(arm: str, seed: int) -> dict[str, Any] | None:
         command = [sys.executable, __file__, *sys.argv[1:], "--single", arm, str(seed)]

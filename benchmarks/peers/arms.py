@@ -1,6 +1,6 @@
-"""One way each to do the same work: our engine, a bare torch loop, pfl.
+"""The arms: our engine, a bare torch loop and pfl, each doing the same work.
 
-An arm is made once, keeps its model and data where it trains, and does a number of rounds when called.
+An arm is made once, keeps its model and data on its device, and does a number of rounds when called.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 class Absent(Exception):
-    """A peer that is not here, and why."""
+    """A peer is not installed; the message says why."""
 
 
 class Arm(Protocol):
@@ -103,7 +103,7 @@ class Loop:
 
 
 class Pfl:
-    """pfl 0.6.0: FederatedAveraging on its simulated backend, with its own central evaluation left out."""
+    """pfl 0.6.0: FederatedAveraging on its simulated backend, without its own central evaluation."""
 
     def __init__(self, work: Work, data: Data, model: nn.Module, device: str, bf16: bool = False) -> None:
         os.environ["PFL_PYTORCH_DEVICE"] = device
@@ -169,7 +169,7 @@ class Pfl:
 
 @contextlib.contextmanager
 def _findable() -> Iterator[None]:
-    """pfl on the path, and something in scipy's place where it is not: pfl's privacy accountants import it, nothing here calls them."""
+    """Put pfl on the path, and mock a missing scipy, which pfl's privacy accountants import but nothing here calls."""
     if not folder("pfl").is_dir():
         raise Absent(f"pfl is not in {folder('pfl').relative_to(_ROOT)}; run: sh benchmarks/install_peers.sh pfl")
     if str(folder("pfl")) not in sys.path:

@@ -1,4 +1,4 @@
-"""What a result was measured on, and with."""
+"""Describe the machine and the versions that a result was measured with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["machine"]
 
 
 def machine(device: str) -> dict[str, Any]:
-    """The computer, Python, torch, and the commit of this checkout where git knows it."""
+    """The computer, Python, torch, and the commit of this checkout if git knows it."""
     found = {
         "processor": platform.processor() or platform.machine(),
         "cores": os.cpu_count(),

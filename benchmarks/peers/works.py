@@ -1,4 +1,4 @@
-"""The works that are compared: model, data, batches, optimiser; the same for every arm."""
+"""The works to compare: model, data, batches and optimiser, the same for every arm."""
 
 from __future__ import annotations
 
