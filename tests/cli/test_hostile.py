@@ -106,7 +106,7 @@ def test_a_long_word_is_not_quoted_whole(cli, words: list[str]) -> None:
         ([*SET, "model.hidden=10000000000000000"], "numbers over 9007199254740992 are taken for a mistake"),
         ([*SET, "data=bomb.npz"], "bomb.npz does not hold plain NumPy arrays"),
         ([*SET, "data=objects.npz"], "holds Python objects, which are not loaded"),
-        (["data", "show", "mnist"], "it holds more than 1000 bytes, and no published file does"),
+        (["data", "show", "mnist"], "it holds more than 1000 bytes, which no published file does"),
         (["data", "get", "cifar10"], "cannot be written"),
         (["run", "quickstart", "--rounds", "1", "--out", "file/run"], "The folder file/run cannot be made"),
         (["compare", "quickstart", "--methods", "fedavg", "--out", "file/all"], "The folder file/all cannot be made"),
@@ -147,7 +147,7 @@ def test_a_file_that_unpacks_to_more_than_the_memory_is_not_unpacked(
     monkeypatch.setattr("counterpoise.federation.readers.arrays.machine_memory", lambda: 10**7)
     code, _, err = cli("data", "show", "large.npz")
     assert code == 2
-    assert "large.npz unpacks to 10 MB; at most 5 MB, half of this machine's memory, are read." in err
+    assert "large.npz unpacks to 10 MB, more than half of this machine's memory (5 MB)." in err
 
 
 def test_a_folder_that_is_forbidden_is_told_whatever_is_done_with_it(

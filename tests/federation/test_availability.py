@@ -159,7 +159,7 @@ def test_a_run_is_replayed_with_its_dropouts(tmp_path):
     assert [r.outcome.excluded for r in again.rounds] == [r.outcome.excluded for r in first.rounds]
     assert any(r.outcome.excluded for r in first.rounds)
     assert again.accuracy == first.accuracy
-    with pytest.raises(CounterpoiseError, match=r"3 rounds were recorded, and this is round 4[.] Run fewer rounds"):
+    with pytest.raises(CounterpoiseError, match=r"3 rounds were recorded, but this is round 4[.] Run fewer rounds"):
         cp.simulate("fedavg", federation, cohort=cp.replay(str(tmp_path / "run")), **(settings | {"rounds": 4}))
 
 
@@ -202,7 +202,7 @@ def test_every_availability_is_kept_and_resumed(tmp_path):
         (lambda: cp.weighted("two"), "option clients must be a whole number or a number, not 'two'"),
         (lambda: cp.stragglers(rate=1.5), "option rate must be a number at least 0 and at most 1, not 1.5"),
         (lambda: cp.day_and_night(2, period=1), "option period must be a whole number at least 2, not 1"),
-        (lambda: cp.replay([]), "there is no round in what was recorded"),
+        (lambda: cp.replay([]), "the recording holds no rounds"),
         (lambda: cp.replay([[0], "x"]), "each round must be a list of client numbers, not x"),
         (lambda: cp.replay([[0.5]]), "each round must be a list of client numbers"),
         (lambda: cp.replay("nowhere.json"), "nowhere.json cannot be read: No such file"),

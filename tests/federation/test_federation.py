@@ -96,8 +96,8 @@ def test_the_servers_sets_are_taken_from_partitions_made_by_hand(partition):
     ("settings", "sentence"),
     [
         ({"probe": 21}, "Class 0 has fewer than 21 samples for the probe set"),
-        ({"proxy": 61}, "A proxy set of 61 samples was asked for, and 60 are there"),
-        ({"probe": 2, "proxy": 55}, "A proxy set of 55 samples was asked for, and 54 are there"),
+        ({"proxy": 61}, "A proxy set of 61 samples was asked for, but only 60 are left"),
+        ({"probe": 2, "proxy": 55}, "A proxy set of 55 samples was asked for, but only 54 are left"),
         ({"heldout": 1.0}, "heldout must be at least 0 and below 1, not 1.0"),
         ({"heldout": -0.1}, "heldout must be at least 0 and below 1"),
         ({"heldout": float("nan")}, "heldout must be at least 0 and below 1"),
@@ -117,7 +117,7 @@ def test_a_probe_set_needs_classes():
 
 
 def test_drawing_clients_leave_nothing_for_the_server():
-    with pytest.raises(CounterpoiseError, match="leave no samples apart for a probe or proxy set"):
+    with pytest.raises(CounterpoiseError, match="leave no samples over for a probe or proxy set"):
         Federation.from_arrays(*arrays(), partition=cp.draws(5, size=3), proxy=3)
 
 
@@ -214,7 +214,7 @@ def with_bad(value):
         ),
         (
             lambda: Federation.from_arrays(np.array([["a"]] * 60), arrays()[1], partition=cp.iid(3)),
-            "the data: inputs are of type .*; give numbers, one row a sample",
+            "the data: inputs are of type .*; give numbers, one row per sample",
         ),
         (
             lambda: Federation.from_arrays(arrays()[0], arrays()[1] - 1, partition=cp.iid(3)),

@@ -68,7 +68,7 @@ def test_a_bad_setting_is_refused(colours, settings, sentence):
 
 
 def test_only_bytes_are_scaled():
-    with pytest.raises(CounterpoiseError, match="scaling is for bytes, and the inputs of synthetic are float32"):
+    with pytest.raises(CounterpoiseError, match="scaling is for bytes, but the inputs of synthetic are float32"):
         cp.load("synthetic", partition=cp.iid(2), scaling="unit")
 
 

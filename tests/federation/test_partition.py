@@ -243,7 +243,7 @@ def test_natural_clients_are_identities_with_enough_samples(who, minimum, client
 
 def test_a_natural_partition_needs_identities():
     x, y = np.zeros((6, 2)), np.arange(6) % 2
-    with pytest.raises(CounterpoiseError, match="does not say whose its samples are"):
+    with pytest.raises(CounterpoiseError, match="does not say who its samples come from"):
         Federation.from_arrays(x, y, partition=cp.natural())
     with pytest.raises(CounterpoiseError, match="identities must be one whole number for each of the 6 samples"):
         Federation.from_arrays(x, y, partition=cp.natural(), identities=np.arange(5))
@@ -278,7 +278,11 @@ def test_a_partition_from_a_file(tmp_path):
     [
         ("none.npy", None, "There is no file .*none.npy"),
         ("a.json", "[[0, 1], [1]]", "gives a sample to two clients"),
-        ("a.json", "[[0, 6]]", "must give one client number to each of the 6 samples, or to each client a list"),
+        (
+            "a.json",
+            "[[0, 6]]",
+            "must give one client number to each of the 6 samples, or a list of rows below 6 to each client",
+        ),
         ("a.json", "[0, 1]", "must give one client number to each of the 6 samples"),
         ("a.json", "[0.5, 1, 1, 1, 1, 1]", "must give one client number"),
         ("a.json", '{"a": 1}', "must give one client number"),
@@ -400,7 +404,7 @@ def test_a_drawing_clients_samples_do_not_depend_on_the_population():
         (lambda: cp.dirichlet(0.5, clients=3, minimum=-1), "option minimum must be a whole number at least 0, not -1"),
         (
             lambda: cp.shards(10, per_client=2, total=19),
-            "10 clients with 2 shards each need 20 shards, and total is 19",
+            "10 clients with 2 shards each need 20 shards, but total is 19",
         ),
         (lambda: cp.draws(3, size=0), "option size must be a whole number at least 1, not 0"),
         (lambda: PARTITIONS.make("dirichlett"), "There is no partition 'dirichlett'. Did you mean 'dirichlet'?"),
@@ -415,8 +419,8 @@ BY_LABEL = [cp.shards(4), cp.dirichlet(0.5, clients=4), cp.lq(1, clients=4), cp.
 BY_COUNT = [cp.iid(4), cp.draws(4, size=5), cp.power_law(4), cp.quantity_dirichlet(0.5, clients=4)]
 NOT_CLASSES = [
     (np.linspace(0, 0.09, 90), r"they are fractions such as 0\.0\d+"),
-    (np.arange(90.0), r"(\d+) samples have \1 different ones"),
-    (np.arange(90), r"(\d+) samples have \1 different ones"),
+    (np.arange(90.0), r"(\d+) samples have \1 different values"),
+    (np.arange(90), r"(\d+) samples have \1 different values"),
     (np.arange(90).reshape(45, 2) % 3, r"each is an array of shape \(2,\)"),
 ]
 
@@ -424,7 +428,7 @@ NOT_CLASSES = [
 @pytest.mark.parametrize(("y", "why"), NOT_CLASSES)
 @pytest.mark.parametrize("partition", BY_LABEL, ids=lambda partition: partition.spec.name)
 def test_a_regressions_targets_are_no_labels_to_deal_by(partition, y, why):
-    sentence = f"deals by label, and these targets are not class numbers: {why}.*Use iid, power-law"
+    sentence = f"deals by label, but these targets are not class numbers: {why}.*Use iid, power-law"
     with pytest.raises(CounterpoiseError, match=sentence):
         Federation.from_arrays(np.zeros((len(y), 2), "f"), y, partition=partition)
 
@@ -444,7 +448,7 @@ def test_whole_floats_that_samples_share_are_class_numbers(partition):
 
 def test_few_different_targets_are_labels_even_if_each_is_alone():
     assert sorted(joined(deal(cp.shards(10, per_client=2), np.arange(20)))) == list(range(20))
-    with pytest.raises(CounterpoiseError, match="21 samples have 21 different ones"):
+    with pytest.raises(CounterpoiseError, match="21 samples have 21 different values"):
         deal(cp.shards(10, per_client=2), np.arange(21))
     assert len(joined(deal(cp.shards(10, per_client=2), np.arange(60) // 2))) == 60  # two samples each
 

@@ -39,9 +39,9 @@ def test_idx_big_endian_integers_as_in_qmnists_labels(tmp_path):
         (b"", "does not begin like an IDX file"),
         (b"\x00\x00\x07\x01\x00\x00\x00\x00", "does not begin like an IDX file"),
         (b"PK\x03\x04", "does not begin like an IDX file"),
-        (idx(8, (2, 2), b"123"), r"promises an array of shape \(2, 2\), and its length does not fit"),
-        (idx(8, (2, 2), b"12345"), "its length does not fit"),
-        (idx(8, (2, 2), b"")[:6], "its length does not fit"),
+        (idx(8, (2, 2), b"123"), r"promises an array of shape \(2, 2\), but its length does not match"),
+        (idx(8, (2, 2), b"12345"), "its length does not match"),
+        (idx(8, (2, 2), b"")[:6], "its length does not match"),
     ],
 )
 def test_a_damaged_idx_file_is_told(tmp_path, raw, why):
@@ -73,7 +73,7 @@ def test_cifars_records_are_labels_then_planes(tmp_path):
 
 def test_a_cut_cifar_file_is_told(tmp_path):
     (tmp_path / "one.bin").write_bytes(bytes(3000))
-    with pytest.raises(CounterpoiseError, match="its length is not a number of records of 3073 bytes"):
+    with pytest.raises(CounterpoiseError, match="its length is not a whole number of records of 3073 bytes"):
         read_cifar([tmp_path / "one.bin"], 1)
 
 
@@ -95,7 +95,7 @@ def test_stls_pictures_are_written_column_by_column_and_labels_from_one(tmp_path
 @pytest.mark.parametrize(
     ("read", "raw", "why"),
     [
-        (read_stl_images, bytes(100), "not a number of pictures of 27648 bytes"),
+        (read_stl_images, bytes(100), "not a whole number of pictures of 27648 bytes"),
         (read_stl_labels, bytes([0, 1]), "does not hold labels from 1 to 10"),
         (read_stl_labels, b"", "does not hold labels from 1 to 10"),
     ],

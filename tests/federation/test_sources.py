@@ -114,7 +114,7 @@ def test_a_file_comes_whole_into_a_folder_that_was_not_there(server, tmp_path, h
 @pytest.mark.parametrize("how", ["whole", "endless"])
 def test_no_more_is_fetched_than_the_file_can_have(server, tmp_path, how):
     server.how, server.content = how, bytes(10**6)
-    with pytest.raises(Unfetched, match="it gives more than 10000 bytes, and the published file has fewer"):
+    with pytest.raises(Unfetched, match="it gives more than 10000 bytes, but the published file has fewer"):
         download(replace(server.remote(), most=10_000), tmp_path / "file.bin")
     assert list(tmp_path.iterdir()) == []
 
@@ -158,7 +158,7 @@ def test_a_server_without_ranges_begins_anew(server, tmp_path):
 def test_a_server_that_gives_nothing_more_is_left_after_a_few_tries(server, tmp_path):
     (tmp_path / "file.bin.part").write_bytes(CONTENT[:5000])
     server.how = "silent"
-    with pytest.raises(CounterpoiseError, match="the connection broke after 5000 bytes; the same command goes on"):
+    with pytest.raises(CounterpoiseError, match="the connection broke after 5000 bytes; run the same command to go on"):
         download(server.remote(), tmp_path / "file.bin")
     assert (tmp_path / "file.bin.part").read_bytes() == CONTENT[:5000]
     assert len(server.asked) < 10
@@ -168,7 +168,7 @@ def test_a_server_that_gives_nothing_more_is_left_after_a_few_tries(server, tmp_
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(server, tmp_path):
-    with pytest.raises(CounterpoiseError, match="what it gives has another MD5 than"):
+    with pytest.raises(CounterpoiseError, match="the MD5 of what it gives is not"):
         download(server.remote(content=b"other"), tmp_path / "file.bin")
     assert not list(tmp_path.glob("file.bin*"))
 
@@ -228,7 +228,7 @@ def test_a_missing_page_is_told(server, tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
     (tmp_path / "set").write_text("a file")
-    with pytest.raises(CounterpoiseError, match=r"cannot be written: .* Set COUNTERPOISE_DATA to a folder that can"):
+    with pytest.raises(CounterpoiseError, match=r"cannot be written: .* Set COUNTERPOISE_DATA to a writable folder"):
         ensure([server.remote()], tmp_path)
 
 
@@ -521,11 +521,11 @@ def test_files_put_there_by_hand_are_held_against_the_published_md5(folder, monk
     for file in files:
         (folder / file.path).parent.mkdir(parents=True, exist_ok=True)
         (folder / file.path).write_bytes(raw)
-    assert dataset.provenance() == "as published: every MD5 fits"
+    assert dataset.provenance() == "as published: every MD5 matches"
     assert dataset.arrays() == "read"
     assert caplog.text == ""
     (folder / files[1].path).write_bytes(raw + b"x")
-    told = "not the published files: train-labels-idx1-ubyte.gz (another MD5)"
+    told = "not the published files: train-labels-idx1-ubyte.gz (different MD5)"
     assert dataset.provenance() == told
     assert dataset.arrays() == "read"
     assert f"mnist: {told}" in caplog.text

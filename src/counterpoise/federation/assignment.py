@@ -15,7 +15,7 @@ __all__ = ["Assignment", "Drawn", "Elsewhere", "Table", "apart"]
 
 
 class Assignment(Protocol):
-    """Rows of each client, for any number of clients."""
+    """Which rows each client holds."""
 
     @property
     def clients(self) -> int:
@@ -25,10 +25,10 @@ class Assignment(Protocol):
         """``[C]`` how many rows each client holds."""
 
     def rows(self, ids: Tensor) -> Tensor:
-        """``[C, width]`` the clients' rows, padded with row 0 to the largest of them."""
+        """``[C, width]`` the clients' rows, padded with row 0 to the length of the longest."""
 
     def split(self, fraction: float, seed: int) -> tuple[Assignment, Assignment]:
-        """Each client's rows in two: those it trains on and a held-out `fraction`."""
+        """Split each client's rows into those it trains on and a held-out `fraction`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Table:
 
     @classmethod
     def of(cls, owners: Tensor, rows: Tensor, clients: int) -> Table:
-        """The table in which ``rows[k]`` belongs to client ``owners[k]``, order kept within a client."""
+        """The table in which ``rows[k]`` belongs to client ``owners[k]``; a client's rows keep their order."""
         counts = torch.bincount(owners, minlength=clients)
         if len(owners) and bool((owners.diff() < 0).any()):
             rows = rows[owners.argsort(stable=True)]
@@ -67,14 +67,14 @@ class Table:
         return torch.where(real, self.flat[torch.where(real, there, 0)], 0)
 
     def split(self, fraction: float, seed: int) -> tuple[Table, Table]:
-        """At least one row stays for training; a client of two or more rows holds one out."""
+        """At least one row stays for training; a client with two or more rows holds out at least one."""
         sizes, owners = self.offsets.diff(), self.owners
         held = (sizes * fraction).round().long()
         if fraction > 0:
             held = held.clamp(min=1)
         held = torch.minimum(held, (sizes - 1).clamp(min=0))
         rows = self.flat.clone()
-        # Clients of one size together: many short sorts in place of one long one.
+        # Clients of equal size are sorted together: many short sorts instead of one long one.
         for size in (2 + torch.bincount(sizes)[2:].nonzero().flatten()).tolist():
             places = self.offsets[:-1][sizes == size][:, None] + torch.arange(size)
             mine = self.flat[places]
@@ -114,19 +114,19 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Clients whose data lies on their own machines: the server of a deployment knows how many there are."""
+    """Clients whose data lies on their own machines: the server of a deployment only knows how many there are."""
 
     clients: int
 
     def sizes(self, ids: Tensor) -> Tensor:
         raise CounterpoiseError(
-            "The server of a deployment does not know how much data its nodes hold: give weights of your own to an "
-            "availability that draws by them, and say how often to evaluate."
+            "The server of a deployment does not know how much data its nodes hold. Give a weighted availability your "
+            "own weights, and say how often to evaluate."
         )
 
     def rows(self, ids: Tensor) -> Tensor:
         raise CounterpoiseError(
-            "The server of a deployment holds no rows of its nodes; they train on their own machines."
+            "The server of a deployment holds none of its nodes' data; they train on their own machines."
         )
 
     def split(self, fraction: float, seed: int) -> tuple[Elsewhere, Elsewhere]:
@@ -134,6 +134,6 @@ class Elsewhere:
 
 
 def apart(*held: Assignment) -> bool:
-    """Whether it is known that every row is held once: by one client, in one of these."""
+    """Whether every row is known to be held only once: by one client, in one of these assignments."""
     tables = [table.flat for table in held if isinstance(table, Table)]
     return len(tables) == len(held) and len(torch.unique(flat := torch.cat(tables))) == len(flat)

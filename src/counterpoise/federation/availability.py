@@ -1,7 +1,7 @@
 """Who takes part in a round: who is asked, and who of them drops out before it ends.
 
-An availability is a function of seed, round and federation alone, so that all methods compared under
-one seed meet the same clients.
+An availability depends only on seed, round and federation, so that all methods compared under one seed
+meet the same clients.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FAILED = "its training failed"
 """Reasons on record for clients of a deployment that took no part in a round."""
 
 Sampler = Callable[[int, int, int], Tensor]
-"""A user's own: ``(seed, round, population) -> client numbers``"""
+"""A user's own sampler: ``(seed, round, population) -> client numbers``"""
 
 
 class Call(NamedTuple):
@@ -58,7 +58,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True)
 class Availability:
-    """Who takes part: `call(seed, round, clients)`, and about how many that is."""
+    """Who takes part in a round, `call(seed, round, clients)`, and about how many, `size(clients)`."""
 
     call: Callable[[int, int, Assignment], Call]
     size: Callable[[Assignment], int]
@@ -72,7 +72,7 @@ Recorded = Annotated[str | list, Option("a run's folder, a JSON file, or a list 
 
 
 def availability(cohort: object) -> Availability:
-    """What a user may say: a number, a fraction, nothing (all), an availability, or a function."""
+    """The availability that a user asks for by a number, a fraction, None (all), an availability or a function."""
     if isinstance(cohort, Availability):
         return cohort
     if cohort is None:
@@ -103,7 +103,7 @@ def _own(sampler: Sampler) -> Availability:
 
 
 def _count(asked: int | float, clients: int) -> int:
-    """How many clients a number or a fraction of them is."""
+    """The number of clients that a number or a fraction stands for."""
     if isinstance(_checked(asked), float):
         return max(1, round(asked * clients))
     if not 0 <= asked <= clients:
@@ -119,11 +119,11 @@ def everyone() -> Availability:
 
 @AVAILABILITIES.register("uniform")
 def uniformly(clients: Count) -> Availability:
-    """So many clients, all equally likely."""
+    """A fixed number of clients, all equally likely."""
 
     def call(seed: int, round: int, held: Assignment) -> Call:
         count = _count(clients, held.clients)
-        everybody = count == held.clients  # as a random order of all would give
+        everybody = count == held.clients  # a random order of all would give the same
         return Call(range(count) if everybody else sample(held.clients, count, seed, purpose("cohort"), round).tolist())
 
     return Availability(call, lambda held: _count(clients, held.clients))
@@ -132,9 +132,9 @@ def uniformly(clients: Count) -> Availability:
 @AVAILABILITIES.register("weighted")
 def weighted(
     clients: Count,
-    weights: Annotated[list | None, Option("one number a client; by default how much data it has")] = None,  # type: ignore[type-arg]
+    weights: Annotated[list | None, Option("one number per client; by default how much data it has")] = None,  # type: ignore[type-arg]
 ) -> Availability:
-    """So many clients without replacement, each drawn in proportion to its weight (Efraimidis and Spirakis 2006)."""
+    """A fixed number of clients, drawn by weight without replacement (Efraimidis and Spirakis 2006)."""
     if weights is not None and not all(
         isinstance(w, int | float) and 0 <= w < float("inf") and not isinstance(w, bool) for w in weights
     ):
@@ -147,7 +147,7 @@ def weighted(
             raise CounterpoiseError(
                 f"availability weighted: {len(given)} weights were given for {held.clients} clients; give one for each."
             )
-        # The first of exponential clocks that run at these rates: the next to ring is drawn by weight.
+        # Exponential clocks run at these rates, so that the next one to ring is drawn by weight.
         waiting = -uniform(counter(seed, purpose("weighted"), round, everyone)).neg().log1p() / given.double()
         count = min(_count(clients, held.clients), int((given > 0).sum()))
         return Call(waiting.nan_to_num(nan=float("inf")).topk(count, largest=False).indices.tolist())
@@ -159,10 +159,10 @@ def weighted(
 def day_and_night(
     clients: Count,
     period: Annotated[int, Option("rounds in a day", low=2)] = 24,
-    share: Annotated[float, Option("of the day in which a client can be asked", above=0, high=1)] = 0.5,
-    zones: Annotated[int, Option("time zones, evenly apart; each client lives in one", low=1)] = 24,
+    share: Annotated[float, Option("fraction of the day in which a client can be asked", above=0, high=1)] = 0.5,
+    zones: Annotated[int, Option("evenly spaced time zones; each client lives in one", low=1)] = 24,
 ) -> Availability:
-    """So many of the clients for whom it is night; when too few are, all of them."""
+    """A fixed number of the clients for whom it is night; all of them if there are too few."""
 
     def awake(seed: int, round: int, ids: Tensor) -> Tensor:
         zone = counter(seed, purpose("time zone"), ids) % zones
@@ -180,7 +180,7 @@ def day_and_night(
 
 
 def _shuffled(population: int, block: int, seed: int, round: int) -> Iterator[Tensor]:
-    """All clients in a random order, a block at a time: who finds enough early pays for no more."""
+    """All clients in a random order, a block at a time, so that a caller who finds enough early pays for no more."""
     key = counter(seed, purpose("cohort"), round)
     for start in range(0, population, block):
         yield permuted(key, torch.arange(start, min(population, start + block)), population)
@@ -194,7 +194,7 @@ def stragglers(
     ] = 0.1,
     slow: Annotated[float, Option("fraction of the clients that are slow, always the same ones", low=0, high=1)] = 1.0,
 ) -> Availability:
-    """Clients that are asked and drop out before they reply; the run records each as such."""
+    """Some of the clients asked drop out before they reply; the run records who."""
     base = availability(of)
 
     def call(seed: int, round: int, held: Assignment) -> Call:
@@ -210,17 +210,17 @@ def stragglers(
 @AVAILABILITIES.register("replay")
 def replay(
     rounds: Recorded,
-    repeat: Annotated[bool, Option("begin again after the last")] = False,
+    repeat: Annotated[bool, Option("begin again after the last round")] = False,
 ) -> Availability:
-    """The participation of an earlier run, or of a real deployment, round by round, dropouts among it."""
+    """The participation of an earlier run, or of a real deployment, round by round, including dropouts."""
     recorded = [_recorded(one, rounds) for one in (_lines(Path(rounds)) if isinstance(rounds, str) else rounds)]
     if not recorded:
-        raise CounterpoiseError("availability replay: there is no round in what was recorded.")
+        raise CounterpoiseError("availability replay: the recording holds no rounds.")
 
     def call(seed: int, round: int, held: Assignment) -> Call:
         if round > len(recorded) and not repeat:
             raise CounterpoiseError(
-                f"availability replay: {len(recorded)} rounds were recorded, and this is round {round}. "
+                f"availability replay: {len(recorded)} rounds were recorded, but this is round {round}. "
                 "Run fewer rounds, or say repeat=True."
             )
         return recorded[(round - 1) % len(recorded)]
@@ -244,7 +244,7 @@ def _lines(path: Path) -> list[Any]:
 
 
 def _recorded(one: Any, where: object) -> Call:
-    """A round as a list of clients, or as a run's folder has it."""
+    """A round, from a list of clients or from a run's record of it."""
     place = f" in {where}" if isinstance(where, str) else ""
     dropped: list[int] = []
     try:

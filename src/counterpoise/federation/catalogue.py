@@ -32,20 +32,20 @@ _OTHER = "not the published files:"
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set by its name. One without `files` needs none: it comes with a package, or is made."""
+    """A named data set. One without `files` comes with a package, or is generated."""
 
     name: str
     summary: str
     licence: str
     home: str
     read: Callable[[Path, int], Raw]
-    """From the data folder, where its files are, and a seed for those that are drawn."""
+    """Reads the arrays, given the data folder and a seed for sets that are drawn at random."""
     files: tuple[Remote, ...] = ()
     identities: Callable[[Path], np.ndarray] | None = None
-    """Whose each training sample is, for a natural partition."""
+    """Who each training sample comes from, for a natural partition."""
 
     def arrays(self, seed: int = 0) -> Raw:
-        """The arrays, of the local data folder or fetched into it."""
+        """The arrays from the local data folder; files that are not there are fetched first."""
         folder = data_folder()
         if (
             self.files
@@ -59,7 +59,7 @@ class DataSet:
         return self.read(folder, seed)
 
     def provenance(self) -> str:
-        """Whether what is in the data folder is what was published, as far as that can be told; '' where nothing is there."""
+        """Whether the data folder holds the published files, as far as can be checked; '' if it holds none."""
         found, folder = place(self), data_folder()
         if found is None:
             return ""
@@ -67,13 +67,13 @@ class DataSet:
             return f"unchecked: {found.name} is a file of your own in place of the published ones"
         whole = [remote for remote in self.files if not remote.members]
         if other := [Path(remote.path).name for remote in whole if md5(folder / remote.path) != remote.md5]:
-            return f"{_OTHER} {', '.join(other)} (another MD5)"
+            return f"{_OTHER} {', '.join(other)} (different MD5)"
         if len(whole) < len(self.files):
             return "unchecked: these files were unpacked from an archive, and only the archive's MD5 is published"
-        return "as published: every MD5 fits"
+        return "as published: every MD5 matches"
 
     def bring(self) -> None:
-        """Fetch what is not in the local data folder."""
+        """Fetch the files that are not in the local data folder."""
         if place(self) is None:
             own = f"{self.name}.npz"
             other = all(remote.path != own for remote in self.files)
@@ -81,7 +81,7 @@ class DataSet:
 
 
 def place(dataset: DataSet) -> Path | None:
-    """The file or folder that `arrays` would read, or None where it would have to fetch something."""
+    """The file or folder that `arrays` would read, or None if it would have to fetch something."""
     folder = data_folder()
     if (own := folder / f"{dataset.name}.npz").is_file():
         return own
@@ -94,12 +94,12 @@ def place(dataset: DataSet) -> Path | None:
 
 
 def _digits(folder: Path, seed: int) -> Raw:
-    """Every fifth is for the test; 17 grey levels become -1 to 1."""
+    """Every fifth sample is for the test; 17 grey levels become -1 to 1."""
     found = find_spec("sklearn")
     if found is None or found.origin is None:
         raise CounterpoiseError("The data set 'digits' comes with scikit-learn; install it: pip install scikit-learn.")
     file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    if file.exists():  # importing scikit-learn takes seconds, in a deployment for every message to a node
+    if file.exists():  # importing scikit-learn takes seconds, and in a deployment for every message to a node
         table = np.loadtxt(file, np.int64, delimiter=",")
     else:
         from sklearn.datasets import load_digits
@@ -188,7 +188,7 @@ def _read_stl(folder: Path, seed: int) -> Raw:
 
 
 def _medmnist(name: str, md5: str, summary: str) -> DataSet:
-    """MedMNIST publishes one .npz a set; its validation part stays unused."""
+    """MedMNIST publishes one .npz file per set; its validation part stays unused."""
     url = f"https://zenodo.org/records/10519652/files/{name}.npz?download=1"
     return DataSet(
         name,
@@ -200,7 +200,7 @@ def _medmnist(name: str, md5: str, summary: str) -> DataSet:
     )
 
 
-# Addresses and checksums as torchvision 0.29 and medmnist 3.0 have them; CIFAR's binary versions as its home has them.
+# Addresses and checksums are those of torchvision 0.29 and medmnist 3.0, for CIFAR's binary versions of its home page.
 _SETS = (
     DataSet(
         "digits",

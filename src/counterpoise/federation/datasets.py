@@ -1,4 +1,4 @@
-"""`load`: a data set, by its name or from a file, dealt to clients."""
+"""`load` deals a data set, named or from a file, to clients."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def load(
     samples: int | None = None,
     columns: Mapping[str, str] | None = None,
 ) -> Federation:
-    """A data set dealt to clients: one by its name, an .npz file, a folder of .npy files, or ``flwr:NAME``.
+    """Deal a data set to clients: a named one, an .npz file, a folder of .npy files, or ``flwr:NAME``.
 
-    A named one is read from the local data folder, or fetched into it. Bytes become numbers from 0 to 1
-    (`scaling` ``"unit"``), from -1 to 1 (``"centred"``), or of mean 0 and deviation 1 in each channel
-    of the training part (``"standard"``). `samples` takes so many training samples at random; `columns`
-    says which columns of a ``flwr:`` set are ``inputs``, ``targets`` and ``identity``. The other
-    settings are those of `Federation.from_arrays`.
+    A named data set is read from the local data folder, or fetched into it first. `scaling` turns bytes
+    into numbers from 0 to 1 (``"unit"``), from -1 to 1 (``"centred"``), or with mean 0 and standard
+    deviation 1 in each channel of the training part (``"standard"``). `samples` keeps that many training
+    samples, drawn at random. `columns` says which columns of a ``flwr:`` set are ``inputs``, ``targets``
+    and ``identity``. The other settings are those of `Federation.from_arrays`.
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
@@ -98,7 +98,7 @@ def load(
 
 
 def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> Raw:
-    """The arrays of a data set, before anybody is dealt anything."""
+    """The arrays of a data set, before they are dealt to clients."""
     if columns is not None and not name.startswith(FLOWER):
         raise CounterpoiseError(f"columns are for {FLOWER} data sets; the arrays of {name} are known by their names.")
     if name in DATASETS:
@@ -115,7 +115,7 @@ def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> 
 
 @functools.lru_cache(maxsize=1)
 def _named(name: str, folder: str, stamp: tuple[str, int] | None, seed: int) -> Raw:
-    """The last data set stays resident: runs that are compared read it once."""
+    """Keep the last data set in memory, so that compared runs read it once."""
     return DATASETS[name].arrays(seed)
 
 
@@ -136,11 +136,11 @@ def _some(raw: Raw, samples: int, seed: int) -> Raw:
 
 
 def _scaled(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | float, Tensor | float]:
-    """Factor and shift that take bytes to the numbers a model sees."""
+    """The factor and shift that turn bytes into the numbers a model sees."""
     if scaling is not None and scaling not in SCALINGS:
         raise unknown("scaling", scaling, SCALINGS)
     if scaling is not None and raw.x_train.dtype != np.uint8:
-        raise CounterpoiseError(f"scaling is for bytes, and the inputs of {name} are {raw.x_train.dtype}.")
+        raise CounterpoiseError(f"scaling is for bytes, but the inputs of {name} are {raw.x_train.dtype}.")
     scaling = scaling or raw.scaling
     if scaling == "unit":
         return 1.0 / raw.peak, 0.0

@@ -1,7 +1,7 @@
 """Feature skew: every client sees the world in its own way.
 
-A skew changes byte pictures once, when the federation is made: each sample as its owner sees it. So
-it composes with every partition that gives a sample to one client, and costs nothing in a round. The
+A skew changes each byte picture once, when the federation is made, to how its owner sees it. So it
+works with every partition that gives each sample to one client, and costs nothing in a round. The
 server's own sets stay as they are.
 """
 
@@ -43,7 +43,7 @@ def noise(level: Annotated[float, Option("standard deviation on the last client,
 @SKEWS.register("rotation")
 def rotation(
     degrees: Annotated[float, Option("largest angle either way", above=0, high=180)],
-    steps: Annotated[int | None, Option("so many angles, evenly apart; by default any", low=2)] = None,
+    steps: Annotated[int | None, Option("number of evenly spaced angles; by default any angle", low=2)] = None,
 ) -> Skew:
     """Each client's pictures are turned by an angle of its own, drawn from -degrees to degrees."""
 
@@ -102,7 +102,7 @@ def within(skew: Skew, peak: int) -> Skew:
 
 
 def _over(values: Tensor, pictures: Tensor) -> Tensor:
-    """One value a picture, to broadcast over its pixels."""
+    """One value per picture, shaped to broadcast over its pixels."""
     return values.view(-1, *(1,) * (pictures.ndim - 1))
 
 

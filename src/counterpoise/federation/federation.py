@@ -26,23 +26,23 @@ __all__ = ["Federation"]
 
 Array = np.ndarray | Tensor
 _MOST_CLIENTS = 10_000_000
-"""A larger client number is taken for a mistake: the table has a place for every client up to it."""
+"""A larger client number is taken for a mistake, because the table has a place for every client up to it."""
 _MOST_CLASSES = 1_000_000
-"""A larger label is taken for a mistake, unless there are as many samples: the model has an output for every class."""
+"""A larger label is taken for a mistake unless there are as many samples: the model has an output for every class."""
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Clients' data as rows of shared arrays, and the server's own sets, apart from all clients."""
+    """Clients' data as rows of shared arrays, and the server's own sets, which no client holds."""
 
     base: Samples
     """The arrays that clients' rows point into."""
     train: Assignment
     heldout: Assignment
-    """A part of each client's data that it does not train on, for its own accuracy."""
+    """The part of each client's data that it does not train on, to measure its own accuracy."""
     test: Samples | None = None
     probe: Samples | None = None
-    """A few inputs per class on the server (FedA4): samples, or made without any (`counterpoise.federation.probes`)."""
+    """A few inputs per class on the server (FedA4): samples, or made ones (`counterpoise.federation.probes`)."""
     proxy: Samples | None = None
     """Public samples on which the server can train (FedDua)."""
     classes: int | None = None
@@ -68,7 +68,7 @@ class Federation:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of every sample and who holds it, by which a resumed run knows its data."""
+        """A digest of every sample and who holds it, by which a resumed run recognises its data."""
         digest = hashlib.sha256()
         for samples in (self.base, self.test, self.probe, self.proxy):
             if samples is None:
@@ -94,7 +94,7 @@ class Federation:
         return replace(self, **moved)  # type: ignore[arg-type]
 
     def only(self, client: int) -> Federation:
-        """What one client holds, as a federation of its own: what a node of a deployment is given.
+        """One client's data as a federation of its own, as a node of a deployment gets it.
 
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
         >>> fed.only(1).clients, len(fed.only(1).base)
@@ -117,8 +117,8 @@ class Federation:
             )
         if self.reported:
             raise CounterpoiseError(
-                "A probe set of class means is made from what clients report, and a deployment has no message for that. "
-                "Give its server a probe set of samples (probe=1) or of noise (probe='noise')."
+                "A probe set of class means is made from what clients report, but a deployment has no message for "
+                "that. Give its server a probe set of samples (probe=1) or of noise (probe='noise')."
             )
         nobody = torch.zeros(self.clients + 1, dtype=torch.int64)
         return replace(
@@ -146,15 +146,15 @@ class Federation:
         identities: Array | None = None,
         features: Skew | None = None,
     ) -> Federation:
-        """A federation of your own arrays.
+        """A federation from your own arrays.
 
-        `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample,
-        or one array of rows per client, which may be a table of them. `heldout` is the fraction of each client's data kept for
-        its own accuracy; `probe` samples per class and `proxy` samples go to the server before the
-        rest is dealt. A `probe` of ``"noise"`` or of ``"means"``, the class means that clients report, takes none
-        of the samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities` says whose
-        each sample is, for ``cp.natural()``; `features` is how clients see pictures differently
-        (``cp.rotation(45)``).
+        `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample, or the
+        rows of each client, as a list of arrays or a table. `heldout` is the fraction of each client's data
+        kept to measure its own accuracy. The server takes `probe` samples per class and `proxy` samples
+        before the rest is dealt. A `probe` of ``"noise"``, or of ``"means"`` (the class means that clients
+        report), takes no samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities`
+        says who each sample comes from, for ``cp.natural()``; `features` makes clients see pictures
+        differently (``cp.rotation(45)``).
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
@@ -171,7 +171,8 @@ class Federation:
             tests = Samples.of(*test, scale, shift, where="the test set")
             if tests.inputs.shape[1:] != base.inputs.shape[1:]:
                 raise CounterpoiseError(
-                    f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, the clients' {tuple(base.inputs.shape[1:])}."
+                    f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, "
+                    f"but the clients' have shape {tuple(base.inputs.shape[1:])}."
                 )
         classes = _classes(base.targets, None if tests is None else tests.targets)
         taken = 0 if isinstance(probe, str) else probe
@@ -193,7 +194,7 @@ class Federation:
 
     @classmethod
     def from_clients(cls, clients: Sequence[tuple[Array, Array]], **settings: Any) -> Federation:
-        """A federation of one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
+        """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
         if not clients:
             raise CounterpoiseError("A federation needs at least one client.")
         each = [Samples.of(*_pair(pair, i), where=f"client {i}") for i, pair in enumerate(clients)]
@@ -211,7 +212,7 @@ class Federation:
 def _pair(given: Any, client: int) -> tuple[Any, Any]:
     """A client's inputs and targets."""
     if isinstance(given, Dataset):
-        return given, given  # which is told where arrays are checked
+        return given, given  # the check of arrays says what to do
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise CounterpoiseError(
             f"client {client} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}."
@@ -220,7 +221,7 @@ def _pair(given: Any, client: int) -> tuple[Any, Any]:
 
 
 def _classes(*targets: Tensor | None) -> int | None:
-    """The number of classes, where targets are class numbers."""
+    """The number of classes if targets are class numbers, else None."""
     present = [t for t in targets if t is not None and len(t)]
     if not present or any(t.is_floating_point() or t.ndim != 1 for t in present):
         return None
@@ -229,14 +230,14 @@ def _classes(*targets: Tensor | None) -> int | None:
     largest, samples = max(int(t.max()) for t in present), sum(map(len, present))
     if largest >= max(_MOST_CLASSES, samples):
         raise CounterpoiseError(
-            f"The label {largest} would make {largest + 1} classes of {samples} samples. Number the classes from 0 without "
-            "gaps: np.unique(labels, return_inverse=True)[1] does."
+            f"The label {largest} would make {largest + 1} classes of {samples} samples. Number the classes from 0 "
+            "without gaps, for example with np.unique(labels, return_inverse=True)[1]."
         )
     return largest + 1
 
 
 def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows left for clients, rows of the probe set, rows of the proxy set; no row is in two."""
+    """Rows left for clients, rows of the probe set and rows of the proxy set; they do not overlap."""
     for name, count in (("probe", probe), ("proxy", proxy)):
         if type(count) is not int or count < 0:
             raise CounterpoiseError(f"{name} must be a whole number at least 0, not {count!r}.")
@@ -253,7 +254,7 @@ def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed:
         probes = torch.cat(picks)
         order = order[~torch.isin(order, probes)]
     if proxy > len(order):
-        raise CounterpoiseError(f"A proxy set of {proxy} samples was asked for, and {len(order)} are there.")
+        raise CounterpoiseError(f"A proxy set of {proxy} samples was asked for, but only {len(order)} are left.")
     return order[proxy:].sort().values, probes, order[:proxy]
 
 
@@ -265,7 +266,7 @@ def _assign(
     identities: Array | None = None,
 ) -> Assignment:
     if isinstance(partition, Partition):
-        if partition.column == "row":  # it names rows, those of the server's sets among them
+        if partition.column == "row":  # it names rows, including those of the server's sets
             named = partition.assign(torch.arange(len(targets)), seed)
             assert isinstance(named, Table)
             there = torch.isin(named.flat, kept)
@@ -276,7 +277,7 @@ def _assign(
             return Table(held.offsets, kept[held.flat])
         if len(kept) < len(targets):
             raise CounterpoiseError(
-                "Clients that draw from a shared base leave no samples apart for a probe or proxy set."
+                "Clients that draw from a shared base leave no samples over for a probe or proxy set."
             )
         return held
     if (isinstance(partition, np.ndarray | Tensor) and partition.ndim != 2) or _whole(partition):
@@ -306,7 +307,7 @@ def _rows(partition: Any) -> tuple[Tensor, Tensor]:
         sizes = [own.numel() if isinstance(own, Tensor) else len(own) for own in rows]
         full = [own for own, size in zip(rows, sizes, strict=True) if size]
         if full and all(isinstance(own, Tensor) and own.ndim == 1 for own in full):
-            full = [torch.cat(full)]  # at once, as a conversion of each takes ten seconds
+            full = [torch.cat(full)]  # converting each on its own takes ten seconds
         full = [np.asarray(own.cpu() if isinstance(own, Tensor) else own) for own in full]
         if not sizes or any(own.ndim != 1 or own.dtype.kind not in "iu" for own in full):
             raise TypeError
@@ -322,7 +323,7 @@ def _rows(partition: Any) -> tuple[Tensor, Tensor]:
 def _identities(identities: Array | None, samples: int) -> Tensor:
     if identities is None:
         raise CounterpoiseError(
-            "This data does not say whose its samples are; a natural partition needs identities, one a sample."
+            "This data does not say who its samples come from; a natural partition needs one identity per sample."
         )
     column = torch.as_tensor(identities)
     if column.shape != (samples,) or column.is_floating_point():

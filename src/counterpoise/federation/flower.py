@@ -27,10 +27,10 @@ def _missing(error: ImportError) -> CounterpoiseError:
 
 
 def read_flower(name: str, columns: Mapping[str, str] | None = None) -> Raw:
-    """A data set by its name on the Hugging Face hub, or by the path of a local one, through flwr-datasets.
+    """Read a data set through flwr-datasets, by its name on the Hugging Face hub or by a local path.
 
-    Inputs are the first column of pictures or arrays and targets the first of class labels, unless
-    `columns` names them (``{"inputs": "image", "targets": "digit"}``).
+    Inputs are the first column of pictures or arrays, and targets the first column of class labels,
+    unless `columns` names them (``{"inputs": "image", "targets": "digit"}``).
     """
     try:
         from flwr_datasets import FederatedDataset
@@ -43,7 +43,7 @@ def read_flower(name: str, columns: Mapping[str, str] | None = None) -> Raw:
             test = source.load_split("test")
         except ValueError:  # it has none
             test = None
-    except Exception as error:  # the hub, the network, the files: whatever it is, the reader must hear of it
+    except Exception as error:  # whatever fails (hub, network, files), the user must hear of it
         raise CounterpoiseError(f"flwr-datasets cannot load {name!r}: {str(error).splitlines()[0]}") from error
     chosen = _columns(train, dict(columns or {}), name)
     x_train, y_train = (_array(train, chosen[what], name) for what in ("inputs", "targets"))
@@ -73,7 +73,7 @@ def _columns(split: Any, given: dict[str, str], name: str) -> dict[str, str]:
     for what in ("inputs", "targets"):
         if what not in chosen:
             raise CounterpoiseError(
-                f"Which column of {name} are the {what}? It has {', '.join(kinds)}. Say columns={{'{what}': ...}}."
+                f"Which column of {name} holds the {what}? It has {', '.join(kinds)}. Say columns={{'{what}': ...}}."
             )
     return chosen
 
@@ -87,12 +87,12 @@ def _array(split: Any, column: str, name: str) -> np.ndarray:
     feature = split.features[column]
     if type(feature).__name__ == "Image" and array.ndim == 4:  # channels last, however many
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    # The numpy format makes every integer an int64, and bytes are pictures.
+    # The numpy format turns every integer into int64, but pictures must be bytes.
     return channels_first(array.astype(np.uint8) if _declared(feature) == "uint8" else array)
 
 
 def _declared(feature: Any) -> str:
-    """The type of a column's numbers, arrays and lists of them too."""
+    """The number type of a column, or of the arrays or lists in it."""
     while hasattr(feature, "feature"):
         feature = feature.feature
     return str(getattr(feature, "dtype", ""))
@@ -103,7 +103,7 @@ def flwr(
     partitioner: Annotated[str, Option("the class in flwr_datasets.partitioner, such as DirichletPartitioner")],
     options: Annotated[dict, Option("its arguments, such as {num_partitions = 10, alpha = 0.5}")],  # type: ignore[type-arg]
 ) -> Partition:
-    """Any partitioner of flwr-datasets that deals samples; the label is its column ``label``."""
+    """Any partitioner of flwr-datasets that deals samples; labels are in its column ``label``."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
         try:

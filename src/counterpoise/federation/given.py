@@ -1,4 +1,4 @@
-"""Partitions that the data or a file gives: natural identities, and owners written down before."""
+"""Partitions that the data gives (natural identities) or a file (recorded owners)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def natural(
         if len(enough) < (clients or 1):
             raise CounterpoiseError(
                 f"partition natural: {len(enough)} of {len(counts)} identities have at least {minimum} samples, "
-                f"and {clients or 1} clients were asked for. Use fewer clients or a lower minimum."
+                f"but {clients or 1} clients were asked for. Use fewer clients or a lower minimum."
             )
         if clients is not None:
             drawn = generator_of(seed, "natural").permutation(len(enough))[:clients]
@@ -52,10 +52,10 @@ def natural(
 def from_file(
     path: Annotated[str, Option("a .npy, .npz or .json file")],
 ) -> Partition:
-    """Who holds what as a file says: a client number for each sample (-1: nobody), or each client's rows.
+    """Deal as a file says: one client number per sample (-1 for nobody), or each client's rows.
 
-    An .npy file, or the array ``owners`` of an .npz, has one number a sample; a .json file that or one
-    list of rows for each client.
+    An .npy file, or the array ``owners`` of an .npz file, has one number per sample. A .json file has
+    either that or one list of rows per client.
     """
 
     def assign(rows: Tensor, seed: int) -> Assignment:
@@ -75,7 +75,7 @@ def from_file(
 
 
 def _owners(found: Any) -> tuple[np.ndarray, np.ndarray, int]:
-    """Whose, which rows, and how many clients; what is not such a thing is a ValueError or TypeError."""
+    """Owners, their rows, and the number of clients. Anything else raises ValueError or TypeError."""
     if isinstance(found, list):
         each = [np.asarray(rows, dtype=np.int64) for rows in found]
         counts = [len(rows) for rows in each]
@@ -90,7 +90,7 @@ def _owners(found: Any) -> tuple[np.ndarray, np.ndarray, int]:
 def _unfit(path: str, samples: int) -> CounterpoiseError:
     return CounterpoiseError(
         f"The partition in {path} must give one client number to each of the {samples} samples, "
-        f"or to each client a list of rows below {samples}."
+        f"or a list of rows below {samples} to each client."
     )
 
 

@@ -1,4 +1,4 @@
-"""Partitions in which clients differ by label."""
+"""Partitions in which clients differ in their labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def shards(
     count = total or used
     if count < used:
         raise CounterpoiseError(
-            f"partition shards: {clients} clients with {per_client} shards each need {used} shards, and total is {count}."
+            f"partition shards: {clients} clients with {per_client} shards each need {used} shards, "
+            f"but total is {count}."
         )
 
     def assign(labels: Tensor, seed: int) -> Assignment:
@@ -87,15 +88,15 @@ def dirichlet(
 
 
 _BLOCK = 1 << 22
-"""Random numbers drawn at once: a million clients and a thousand labels must not need a matrix."""
+"""Most random numbers drawn at once: a matrix of a million clients by a thousand labels would be too large."""
 
 
 @PARTITIONS.register("lq")
 def lq(
-    labels: Annotated[int, Option("different labels each client has", low=1)],
+    labels: Annotated[int, Option("different labels per client", low=1)],
     clients: Clients,
 ) -> Partition:
-    """Each client has a number of labels (LQ-k); a label's samples go in equal shares to those who have it (Li et al. 2022)."""
+    """Each client has k labels (LQ-k); the clients that have a label share its samples equally (Li et al. 2022)."""
     count = labels
 
     def assign(labels: Tensor, seed: int) -> Assignment:
@@ -122,7 +123,7 @@ def lq(
         of = codes[rows]
         rank = np.arange(len(rows)) - (np.cumsum(samples_of) - samples_of)[of]
         turn = rank * takers_of[of] // samples_of[of]
-        taken = takers_of[of] > 0  # with few clients a label may be nobody's
+        taken = takers_of[of] > 0  # with few clients, some labels may go to nobody
         first = np.cumsum(takers_of) - takers_of
         owners = takers[(first[of] + turn)[taken]]
         return Table.of(torch.from_numpy(owners), torch.from_numpy(rows[taken]), clients)
@@ -131,7 +132,7 @@ def lq(
 
 
 def _labels_of_clients(clients: int, count: int, kinds: int, generator: np.random.Generator) -> np.ndarray:
-    """``[clients, count]`` different labels each; the first ones in turn, so that none is left out, the rest at random."""
+    """``[clients, count]`` different labels per client: the first in turn, so that none is left out, then at random."""
     chosen = np.empty((clients, count), dtype=np.int64)
     first = np.resize(generator.permutation(kinds), clients)
     for start in range(0, clients, max(1, _BLOCK // kinds)):

@@ -1,4 +1,4 @@
-"""A federation seen from above: how many of which label each client has."""
+"""An overview of a federation: how many samples of each label each client has."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
 
 
 def spread(count: int, most: int) -> torch.Tensor:
-    """All numbers below `count`, or `most` of them evenly apart."""
+    """All numbers below `count`, or `most` of them, evenly spaced."""
     return torch.arange(count) if count <= most else torch.arange(most) * count // most
 
 
@@ -42,13 +42,13 @@ class Overview(NamedTuple):
     median: float
     largest: int
     labels: float
-    """Different labels of a client, in the mean."""
+    """Mean number of different labels per client."""
     skew: float
     """Mean distance (total variation, 0 to 1) of clients' labels from those of all clients together."""
 
 
 def overview(federation: Federation, counts: np.ndarray) -> Overview:
-    """The numbers of a federation, given the label counts of its clients or of a choice of them."""
+    """The numbers of a federation, given the label counts of all or some of its clients."""
     everyone = torch.arange(federation.clients)
     sizes = federation.train.sizes(everyone) + federation.heldout.sizes(everyone)
     reserved = sum(len(s) for s in (federation.probe, federation.proxy) if s is not None)
@@ -69,8 +69,8 @@ def overview(federation: Federation, counts: np.ndarray) -> Overview:
 def holdings(federation: Federation, labelled: int = 200, sized: int = 10_000) -> dict[str, Any]:
     """Who holds what, as plain values small enough to keep beside every run.
 
-    ``sizes`` are the samples that each client trains on, left out where there are more than `sized` clients; ``labels``
-    are the samples of each label, held-out ones included, of at most `labelled` clients, named by ``shown``.
+    ``sizes`` counts the samples that each client trains on; it is left out if there are more than `sized` clients.
+    ``labels`` counts the samples of each label, held-out ones included, for at most `labelled` clients, the ``shown``.
     """
     found: dict[str, Any] = {"clients": federation.clients}
     if federation.clients <= sized:

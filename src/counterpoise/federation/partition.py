@@ -1,8 +1,8 @@
 """How samples are dealt to clients.
 
 A partition is a recipe: `assign(labels, seed)` gives the same `Assignment` for the same labels and
-seed, or says in a sentence why it cannot be made. Here are the recipe and those that look at no
-label; `labels`, `quantities`, `given` and `flower` have the others.
+seed, or raises an error that says why it cannot. This module has the recipe type and the recipes that
+ignore labels; `labels`, `quantities`, `given` and `flower` have the others.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Partition:
-    """A recipe that deals samples to `clients` clients; None: as many as the data has identities."""
+    """A recipe that deals samples to `clients` clients; None if the data decides how many."""
 
     clients: int | None
     assign: Callable[[Tensor, int], Assignment]
     column: Literal["label", "identity", "row"] = "label"
-    """What of each sample `assign` is given: its target, whose it is, or just its number.
+    """What `assign` gets for each sample: its target, its identity, or just its row number.
 
-    Targets may be anything; a recipe that deals by label asks `class_numbers` of them."""
+    Targets may be anything; a recipe that deals by label turns them into `class_numbers`."""
     spec: Spec = field(default_factory=Spec)
 
 
 PARTITIONS: Registry[Partition] = Registry("partition")
 Clients = Annotated[int, Option("number of clients", low=1)]
-Minimum = Annotated[int, Option("samples every client has at least; the largest clients give them up", low=0)]
+Minimum = Annotated[int, Option("fewest samples of a client; the largest clients make up for a shortage", low=0)]
 
 
 def generator_of(seed: int, what: str) -> np.random.Generator:
@@ -59,31 +59,31 @@ def generator_of(seed: int, what: str) -> np.random.Generator:
 
 
 def need(samples: int, least: int, why: str) -> None:
-    """Refuse what too few samples cannot give."""
+    """Refuse a partition for which there are too few samples."""
     if samples < least:
         raise CounterpoiseError(
-            f"{why}: that needs at least {least} samples, and there are {samples}. Use fewer clients."
+            f"{why}: that needs at least {least} samples, but there are {samples}. Use fewer clients."
         )
 
 
 _FEW_LABELS = 20
-"""Different targets that are labels even if they are few samples each; more must be shared by two samples on average."""
+"""Up to this many different targets always count as labels; more must have two samples each on average."""
 
 
 def class_numbers(targets: Tensor, what: str) -> Tensor:
-    """Targets as labels to deal by: whole numbers, shared by several samples. Refuse those of a regression."""
+    """Targets as class numbers: whole numbers, each shared by several samples. Regression targets are refused."""
     different = 0 if targets.ndim != 1 else len(np.unique(targets.numpy()))
     if targets.ndim != 1:
         why = f"each is an array of shape {tuple(targets.shape[1:])}"
     elif targets.is_floating_point() and not torch.equal(targets, targets.round()):
         why = f"they are fractions such as {float(targets[targets != targets.round()][0]):g}"
     elif different > _FEW_LABELS and 2 * different > len(targets):
-        why = f"{len(targets)} samples have {different} different ones"
+        why = f"{len(targets)} samples have {different} different values"
     else:
         return targets.long()
     raise CounterpoiseError(
-        f"{what} deals by label, and these targets are not class numbers: {why}. Use iid, power-law or "
-        "quantity-dirichlet, which look at no label, or deal by bins of the targets (see docs/data.md)."
+        f"{what} deals by label, but these targets are not class numbers: {why}. Use iid, power-law or "
+        "quantity-dirichlet, which ignore labels, or deal by bins of the targets (see docs/data.md)."
     )
 
 
@@ -102,7 +102,7 @@ def iid(clients: Clients) -> Partition:
 @PARTITIONS.register("draws")
 def draws(
     clients: Clients,
-    size: Annotated[int, Option("samples of each client", low=1)] = 20,
+    size: Annotated[int, Option("samples per client", low=1)] = 20,
 ) -> Partition:
     """Each client draws its samples from a shared base by a hash of its number; clients overlap."""
 
@@ -115,10 +115,10 @@ def draws(
 
 @PARTITIONS.register("mixed")
 def mixed(
-    first: Annotated[Partition, Option("the recipe of the first clients")],
-    second: Annotated[Partition, Option("the recipe of the others")],
+    first: Annotated[Partition, Option("the recipe for the first clients")],
+    second: Annotated[Partition, Option("the recipe for the others")],
 ) -> Partition:
-    """Some clients by one recipe and the rest by another; each client's share of the samples is the same."""
+    """Deal to some clients by one recipe and to the rest by another, with samples in proportion to their numbers."""
     if first.clients is None or second.clients is None or {first.column, second.column} != {"label"}:
         raise CounterpoiseError(
             "partition mixed joins two recipes that deal by label to a known number of clients; "
@@ -142,7 +142,7 @@ def mixed(
 
 
 def top_up(owners: np.ndarray, clients: int, minimum: int, generator: np.random.Generator) -> None:
-    """Give each client that lacks samples those it lacks, one by one from whoever has most."""
+    """Bring every client up to the minimum, taking samples one by one from whichever client has most."""
     counts = np.bincount(owners, minlength=clients)
     lacking = np.flatnonzero(counts < minimum)
     asked = int((minimum - counts[lacking]).sum())
@@ -156,13 +156,13 @@ def top_up(owners: np.ndarray, clients: int, minimum: int, generator: np.random.
 
 
 def _skimmed(counts: np.ndarray, asked: int) -> np.ndarray:
-    """What each gives when `asked` samples are taken one by one from the largest, the first of equals.
+    """How many samples each client gives if `asked` are taken one by one from the largest, the first in a tie.
 
-    All that stand above a level come down to it; the level is found by bisection, so that it does not
-    matter how many samples or clients there are.
+    That cuts every client above some level down to it. Bisection finds the level quickly, however many
+    samples or clients there are.
     """
     low, high = 0, int(counts.max())
-    while low < high:  # the lowest level above which there are at most `asked`
+    while low < high:  # the lowest level above which lie at most `asked` samples
         level = (low + high) // 2
         if np.maximum(counts - level, 0).sum() <= asked:
             high = level

@@ -1,4 +1,4 @@
-"""Probe sets that are made instead of taken from data: for servers that hold no samples."""
+"""Probe sets that are made rather than taken from data, for servers that hold no samples."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ __all__ = ["PROBES", "made_probe"]
 
 PROBES = ("noise", "means")
 _LEAST = 2
-"""A client says nothing of a class of which it holds fewer samples: the mean of one sample is that sample."""
+"""A client reports no mean of a class with fewer samples, because the mean of one sample is that sample."""
 
 
 def made_probe(kind: str, base: Samples, train: Assignment, classes: int | None, seed: int) -> Samples:
-    """One input per class: noise, or the mean of the class means that clients report, by their counts.
+    """One input per class: noise, or the mean of the class means that clients report, weighted by their counts.
 
-    Noise is uniform over the range of the data if inputs are bytes, else standard normal; its class numbers say nothing.
+    Noise is uniform over the range of the data if inputs are bytes, otherwise standard normal; its class
+    numbers mean nothing.
     """
     if kind not in PROBES:
-        raise unknown("probe", kind, PROBES, "that can be made; a whole number takes as many samples per class")
+        raise unknown("probe", kind, PROBES, "that can be made; a whole number takes that many samples per class")
     if classes is None:
         raise CounterpoiseError("A probe set has one input per class; these targets are not class numbers.")
     return _noise(base, classes, seed) if kind == "noise" else _means(base, train, classes)
@@ -32,7 +33,7 @@ def _noise(base: Samples, classes: int, seed: int) -> Samples:
     generator = torch.Generator().manual_seed(integer(seed, purpose("probe of noise")))
     shape = (classes, *base.inputs.shape[1:])
     if base.inputs.dtype == torch.uint8:
-        brightest = int(base.inputs.max())  # not 255 for every data set
+        brightest = int(base.inputs.max())  # some data sets stop short of 255
         inputs = torch.randint(0, brightest + 1, shape, generator=generator, dtype=torch.uint8)
     else:
         inputs = torch.randn(shape, generator=generator).to(base.inputs.dtype)
@@ -46,7 +47,7 @@ def _means(base: Samples, train: Assignment, classes: int) -> Samples:
         inputs, labels = base.take(train.rows(client)[0, : int(train.sizes(client))], torch.float64)
         held = torch.bincount(labels, minlength=classes)
         told = (held >= _LEAST)[labels]
-        # Each reports means and counts; the server adds mean times count.
+        # Each client reports means and counts; the server adds mean times count.
         total.index_add_(0, labels[told], inputs[told].to(total.dtype))
         counts += torch.where(held >= _LEAST, held, 0)
     reported = counts.nonzero()[:, 0]

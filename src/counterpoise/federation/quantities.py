@@ -1,4 +1,4 @@
-"""Partitions in which clients differ by how much they have."""
+"""Partitions in which clients differ in how much data they have."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def quantity_dirichlet(
 
 
 def _deal(n: int, shares: np.ndarray, minimum: int, generator: np.random.Generator, name: str) -> Table:
-    """Random samples in these proportions, and no client below the minimum."""
+    """Deal random samples in these proportions, with no client below the minimum."""
     clients = len(shares)
     need(n, clients * minimum, f"partition {name} cannot give each of {clients} clients {minimum} samples")
     edges = np.cumsum(shares / shares.sum())[:-1] * n

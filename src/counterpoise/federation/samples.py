@@ -1,4 +1,4 @@
-"""Arrays of samples: raw until the batch."""
+"""Arrays of samples, kept raw until a batch is taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Samples"]
 
 @dataclass(frozen=True)
 class Samples:
-    """Inputs and targets, one row a sample. Bytes stay bytes until a batch is taken.
+    """Inputs and targets, one row per sample. Bytes stay bytes until a batch is taken.
 
     A batch of byte inputs becomes ``inputs * scale + shift``; both broadcast over one sample.
     """
@@ -38,7 +38,7 @@ class Samples:
         shift: Tensor | float = 0.0,
         where: str = "the data",
     ) -> Samples:
-        """Samples of arrays or tensors, checked: as many targets as inputs, and finite numbers."""
+        """Samples from arrays or tensors, after checks that the numbers are finite and every input has a target."""
         x, y = _tensor(inputs, "inputs", where), _tensor(targets, "targets", where)
         if x.ndim == 0 or y.ndim == 0 or x.shape[0] != y.shape[0]:
             raise CounterpoiseError(
@@ -75,18 +75,19 @@ def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
 def _tensor(array: object, what: str, where: str) -> Tensor:
     if isinstance(array, Dataset):
         raise CounterpoiseError(
-            f"{where}: {what} are a torch Dataset. Stack its samples first: torch.stack([x for x, _ in dataset]) are its "
-            "inputs and torch.tensor([y for _, y in dataset]) its targets."
+            f"{where}: {what} are a torch Dataset. Stack its samples first: the inputs are torch.stack([x for x, _ in "
+            "dataset]), the targets torch.tensor([y for _, y in dataset])."
         )
     if not isinstance(array, Tensor):
         try:
             array = np.asarray(array)
         except (ValueError, TypeError, RuntimeError):
             raise CounterpoiseError(
-                f"{where}: {what} do not form one array, perhaps because samples differ in shape. Pad or cut them alike."
+                f"{where}: {what} do not form one array, perhaps because samples differ in shape. "
+                "Pad or crop them to one shape."
             ) from None
         if array.dtype == object or array.dtype.kind not in "buif":
-            raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row a sample.")
+            raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row per sample.")
         array = torch.from_numpy(np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64)))
     if array.is_floating_point() and not bool(array.isfinite().all()):
         raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")

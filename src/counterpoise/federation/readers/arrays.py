@@ -1,4 +1,4 @@
-"""Arrays in an .npz file, or one .npy file each in a folder, which are mapped and not read."""
+"""Arrays in an .npz file, or in a folder with one .npy file each; .npy files are memory-mapped, not read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = {
     "y_test": ("y_test", "test_labels"),
     "identity_train": ("identity_train", "identity"),
 }
-"""Ours, MedMNIST's, and the plainest."""
+"""The names that each array may have: ours, MedMNIST's, and the plainest."""
 
 
 class Raw(NamedTuple):
@@ -32,18 +32,18 @@ class Raw(NamedTuple):
     x_test: np.ndarray | None = None
     y_test: np.ndarray | None = None
     identity_train: np.ndarray | None = None
-    """Whose each training sample is, where that is known."""
+    """Who each training sample comes from, if known."""
     peak: int = 255
-    """The largest byte a picture can have."""
+    """The largest value a byte of a picture can have."""
     scaling: str = "unit"
     """How bytes become numbers, unless a user says otherwise."""
 
 
 def read_arrays(path: Path) -> Raw:
-    """The arrays ``x_train``, ``y_train``, ``x_test``, ``y_test`` of a file or folder; the last two may lack.
+    """The arrays ``x_train``, ``y_train``, ``x_test``, ``y_test`` of a file or folder; the last two may be missing.
 
-    MedMNIST's names (``train_images``, ...) do as well, and so do ``x`` and ``y``. Pictures of bytes
-    with their channels last are turned to channels first, and grey ones get a channel.
+    MedMNIST's names (``train_images``, ...) work too, and so do ``x`` and ``y``. Byte pictures with
+    channels last are turned to channels first, and grey ones get a channel axis.
     """
     wanted = {name for names in _NAMES.values() for name in names}
     found = _folder(path) if path.is_dir() else read_archive(path, wanted)
@@ -51,7 +51,7 @@ def read_arrays(path: Path) -> Raw:
     if not {"x_train", "y_train"} <= there.keys():
         raise CounterpoiseError(
             f"{path} holds {', '.join(sorted(found)) or 'no arrays'}; a data set needs x_train and y_train, "
-            "and for the test x_test and y_test."
+            "and for a test set x_test and y_test."
         )
     if ("x_test" in there) != ("y_test" in there):
         raise CounterpoiseError(f"{path} holds one of x_test and y_test without the other.")
@@ -61,7 +61,7 @@ def read_arrays(path: Path) -> Raw:
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
-    """Pictures of bytes with their channels first, and a channel for grey ones; other arrays as they are."""
+    """Byte pictures with channels first, and a channel axis for grey ones; other arrays unchanged."""
     if x.dtype != np.uint8:
         return x
     if x.ndim == 3:
@@ -81,10 +81,10 @@ def _folder(path: Path) -> Mapping[str, np.ndarray]:
 
 
 def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]:
-    """The arrays of an .npz file; those that are not wanted are named and stay unread.
+    """The arrays of an .npz file; unwanted ones are named but not read.
 
-    A few kilobytes can unpack to any size. What an archive says its arrays take is what is read of it, and at most half of
-    the machine's memory.
+    A few kilobytes can unpack to any size, so we never read more than the archive says its arrays take,
+    and refuse more than half of the machine's memory.
     """
     with _told(path), path.open("rb") as file:
         archive = np.load(file, allow_pickle=False)
@@ -94,8 +94,8 @@ def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]
         needs, most = sum(e.file_size for e in entries if e.filename.removesuffix(".npy") in wanted), _most()
         if needs > most:
             raise CounterpoiseError(
-                f"{path} unpacks to {bytes_in_words(needs)}; at most {bytes_in_words(most)}, half of this machine's memory, "
-                "are read. A folder of .npy files is mapped, and may be larger."
+                f"{path} unpacks to {bytes_in_words(needs)}, more than half of this machine's memory "
+                f"({bytes_in_words(most)}). Use a folder of .npy files, which are mapped and may be larger."
             )
         return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
 
@@ -112,6 +112,6 @@ def _told(path: Path) -> Iterator[None]:
         raise CounterpoiseError(f"There is no file {path}.") from None
     except CounterpoiseError:
         raise
-    except Exception as error:  # NumPy, zipfile and the decompressors have each their own for a damaged file
+    except Exception as error:  # NumPy, zipfile and each decompressor raise their own for a damaged file
         why = "it is damaged, or holds Python objects, which are not loaded" if "pickle" in str(error) else error
         raise CounterpoiseError(f"{path} does not hold plain NumPy arrays: {why}.") from None

@@ -1,4 +1,4 @@
-"""A file's bytes, unpacked where it is compressed, or a sentence about why not."""
+"""A file's bytes, unpacked if it is compressed, or an error that says why not."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from counterpoise.errors import CounterpoiseError
 __all__ = ["MOST", "damaged", "read_bytes"]
 
 MOST = 2**30
-"""Bytes of a file, unpacked: five times those of the largest published one, STL-10's test pictures."""
+"""Most bytes of an unpacked file: about five times the largest published one, STL-10's test pictures."""
 
 
 def damaged(path: Path, why: str) -> CounterpoiseError:
@@ -27,7 +27,7 @@ def read_bytes(path: Path) -> np.ndarray:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             raw = file.read(MOST + 1)
         if len(raw) > MOST:
-            raise damaged(path, f"it holds more than {MOST} bytes, and no published file does")
+            raise damaged(path, f"it holds more than {MOST} bytes, which no published file does")
         return np.frombuffer(raw, np.uint8)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise damaged(path, f"it is not a whole gzip file ({error})") from None

@@ -24,7 +24,7 @@ def read_cifar(paths: Iterable[Path], labels: int) -> tuple[np.ndarray, np.ndarr
     for path in paths:
         raw = read_bytes(path)
         if not len(raw) or len(raw) % (labels + _PIXELS):
-            raise damaged(path, f"its length is not a number of records of {labels + _PIXELS} bytes")
+            raise damaged(path, f"its length is not a whole number of records of {labels + _PIXELS} bytes")
         parts.append(raw.reshape(-1, labels + _PIXELS))
     images = np.concatenate([records[:, labels:] for records in parts])
     return images.reshape(-1, 3, 32, 32), np.concatenate([records[:, labels - 1] for records in parts])

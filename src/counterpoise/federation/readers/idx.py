@@ -28,5 +28,5 @@ def read_idx(path: Path) -> np.ndarray:
     shape = raw[4:head].tobytes()
     sizes = tuple(int.from_bytes(shape[i : i + 4], "big") for i in range(0, len(shape), 4))
     if len(raw) != head + math.prod(sizes) * kind.itemsize or 0 in sizes:
-        raise damaged(path, f"its head promises an array of shape {sizes}, and its length does not fit")
+        raise damaged(path, f"its header promises an array of shape {sizes}, but its length does not match")
     return raw[head:].view(kind).reshape(sizes).astype(kind.newbyteorder("="))

@@ -20,7 +20,7 @@ def read_stl_images(path: Path) -> np.ndarray:
     """Pictures ``[N, 3, 96, 96]``, rows before columns."""
     raw = read_bytes(path)
     if not len(raw) or len(raw) % _PIXELS:
-        raise damaged(path, f"its length is not a number of pictures of {_PIXELS} bytes")
+        raise damaged(path, f"its length is not a whole number of pictures of {_PIXELS} bytes")
     return np.ascontiguousarray(raw.reshape(-1, 3, 96, 96).transpose(0, 1, 3, 2))
 
 

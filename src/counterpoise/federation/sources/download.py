@@ -1,4 +1,4 @@
-"""A file from a public place: resumed where it stopped, checked before it gets its name."""
+"""Download a public file: resume where it stopped, and check it before it gets its name."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = ["Remote", "Unfetched", "download", "md5", "verify"]
 
 _BLOCK = 1 << 18
 _TRIES = 4
-"""How often a connection may break without a byte more than before."""
+"""How many connections in a row may break without bringing a byte."""
 _CONNECTIONS = 1000
-"""And how often in all: a server may promise more for ever."""
+"""How many connections to make in all, because a server may promise more for ever."""
 _PATIENCE = 30.0
-"""Seconds without a byte."""
+"""Seconds to wait for a byte."""
 
 
 @dataclass(frozen=True)
@@ -38,29 +38,30 @@ class Remote:
 
     path: str
     urls: tuple[str, ...]
-    """The places that have it, the first one first."""
+    """Where to fetch it from, in this order."""
     md5: str
-    """As its publisher or the usual loaders state it: against damage, not against malice."""
+    """As its publisher or the usual loaders state it: it guards against damage, not malice."""
     members: tuple[str, ...] = ()
-    """Of an archive, what is wanted."""
+    """The wanted members of an archive."""
     most: int = 4 * 10**9
-    """Bytes that are fetched at most: a round number above the published file's length."""
+    """Most bytes to fetch: a round number above the published file's length."""
 
 
 class Unfetched(CounterpoiseError):
-    """No place gives the file; the text says why, place by place."""
+    """No address gives the file; the text says why for each of them."""
 
 
 def verify(path: Path, published: str) -> None:
     """Refuse a file that is not the published one."""
     if (found := md5(path)) != published:
         raise CounterpoiseError(
-            f"{path} is not the published file: its MD5 is {found} and should be {published}. Remove it, and fetch it again."
+            f"{path} is not the published file: its MD5 is {found} and should be {published}. "
+            "Remove it, and fetch it again."
         )
 
 
 def download(remote: Remote, target: Path) -> None:
-    """Bring the file from the first place that gives it whole; folders made for it in vain are removed."""
+    """Fetch the file from the first address that gives all of it; remove folders that were made in vain."""
     part = target.with_name(f"{target.name}.part")
     failures = []
     made = [folder for folder in target.parents if not folder.exists()]
@@ -80,23 +81,23 @@ def download(remote: Remote, target: Path) -> None:
                     return
     except OSError as error:
         raise CounterpoiseError(
-            f"{target} cannot be written: {error.strerror or error}. Set COUNTERPOISE_DATA to a folder that can."
+            f"{target} cannot be written: {error.strerror or error}. Set COUNTERPOISE_DATA to a writable folder."
         ) from None
-    with contextlib.suppress(OSError):  # a part that can be resumed is in it
+    with contextlib.suppress(OSError):  # a folder that holds a resumable part stays
         for folder in made:
             folder.rmdir()
     raise Unfetched("; ".join(failures))
 
 
 class _Failed(Exception):
-    """A place that does not give the file."""
+    """An address does not give the file."""
 
 
 class _TooLong(_Failed):
-    """A place that gives more than the file can have."""
+    """An address gives more than the file can hold."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"it gives more than {most} bytes, and the published file has fewer")
+        super().__init__(f"it gives more than {most} bytes, but the published file has fewer")
 
 
 def _from_network(error: OSError) -> bool:
@@ -112,8 +113,8 @@ def _reason(error: Exception) -> str:
 
 
 def _bring(url: str, part: Path, remote: Remote) -> None:
-    """Fill `part` from where it stands, in as many connections as make progress, and check it."""
-    fresh = not part.exists()  # or its beginning may be of a file that has changed since
+    """Complete `part`, in as many connections as make progress, and check it."""
+    fresh = not part.exists()  # if not, its beginning may come from an older version of the file
     tries = 0
     for _ in range(_CONNECTIONS):
         if tries == _TRIES:
@@ -133,9 +134,9 @@ def _bring(url: str, part: Path, remote: Remote) -> None:
         else:
             part.unlink()
             if fresh:
-                raise _Failed(f"what it gives has another MD5 than {remote.md5}")
+                raise _Failed(f"the MD5 of what it gives is not {remote.md5}")
             fresh = True
-    raise _Failed(f"the connection broke after {_size(part)} bytes; the same command goes on from there")
+    raise _Failed(f"the connection broke after {_size(part)} bytes; run the same command to go on from there")
 
 
 def _size(path: Path) -> int:
@@ -143,20 +144,20 @@ def _size(path: Path) -> int:
 
 
 def _connect(url: str, part: Path, start: int, most: int) -> bool:
-    """Append what one connection gives, `most` bytes in all; whether the file is then as long as the server says."""
+    """Append what one connection gives, up to `most` bytes in all; return whether the file is then complete."""
     request = urllib.request.Request(url, headers={"User-Agent": "counterpoise"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
         answer = urllib.request.urlopen(request, timeout=_PATIENCE)
     except urllib.error.HTTPError as error:
-        if error.code == 416:  # nothing after `start`: it is whole, or of another file
+        if error.code == 416:  # nothing follows `start`: the part is whole, or of another file
             return True
         raise
     with answer, part.open("ab") as file:
-        if start and answer.status != 206:  # the server begins anew
+        if start and answer.status != 206:  # the server starts over
             file.truncate(start := 0)
-        left = getattr(answer, "length", None)  # None too where the server says no number
+        left = getattr(answer, "length", None)  # also None if the server does not say
         total = None if left is None else start + left
         if (total or 0) > most:
             raise _TooLong(most)
@@ -178,7 +179,7 @@ def md5(path: Path) -> str:
 
 @contextlib.contextmanager
 def _alone(part: Path) -> Iterator[None]:
-    """One process at a time, where the system can: two would write into the same part. Its folder is made."""
+    """Make the folder, and let only one process write the part at a time, if the system has locks."""
     if fcntl is None:
         part.parent.mkdir(parents=True, exist_ok=True)
         yield
@@ -188,7 +189,7 @@ def _alone(part: Path) -> Iterator[None]:
         part.parent.mkdir(parents=True, exist_ok=True)
         with lock.open("wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Who had it before may have removed it: then this lock keeps nobody out.
+            # The previous owner may have removed the file; then this lock keeps nobody out.
             with contextlib.suppress(FileNotFoundError):
                 mine = os.path.samestat(os.fstat(file.fileno()), lock.stat())
             if mine:
@@ -220,7 +221,7 @@ class _Bar:
 
 @contextlib.contextmanager
 def _bar(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A callback for the bytes so far, which draws them where a person watches."""
+    """A callback that shows the bytes so far if standard error is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

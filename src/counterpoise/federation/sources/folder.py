@@ -1,4 +1,4 @@
-"""The local data folder, and how the files of a data set come into it."""
+"""The local data folder, and how the files of a data set get into it."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def data_folder() -> Path:
 
 
 def here(remote: Remote, folder: Path) -> bool:
-    """Whether the file, or all that is wanted of an archive, is in the folder."""
+    """Whether the folder holds the file, or every wanted member of the archive."""
     return all(path.is_file() for path in _wanted(remote, folder))
 
 
 def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
-    """Bring every file that is not there, checked, and unpack what is wanted of archives.
+    """Fetch and check every missing file, and unpack the wanted members of archives.
 
-    Where that fails, one sentence names all that are missing, and the file of the folder that does `instead` of them.
+    If that fails, one sentence names all missing files, and the file that the folder could hold `instead`.
     """
     for remote in remotes:
         if here(remote, folder):
@@ -51,7 +51,7 @@ def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
                 download(remote, archive)
             except Unfetched as error:
                 raise _unfetched([r for r in remotes if not here(r, folder)], folder, instead, str(error)) from None
-        elif remote.members:  # a person put it there; of whole files `DataSet.provenance` tells
+        elif remote.members:  # a person put it there; `DataSet.provenance` checks whole files
             verify(archive, remote.md5)
         if remote.members:
             _unpack(archive, remote.members)
@@ -60,7 +60,7 @@ def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
 
 
 def _unfetched(missing: Sequence[Remote], folder: Path, instead: str, why: str) -> CounterpoiseError:
-    """`why` is about the first of them: the others were not tried."""
+    """`why` is about the first missing file; the others were not tried."""
     names = [Path(remote.path).name for remote in missing]
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
     are, them, first = ("are", "them", "the first ") if names[1:] else ("is", "it", "")
@@ -77,7 +77,7 @@ def _wanted(remote: Remote, folder: Path) -> list[Path]:
 
 
 def _unpack(archive: Path, members: Sequence[str]) -> None:
-    """Write the members beside the archive, under their last names alone; nothing else of it is touched."""
+    """Write the members beside the archive, without their folders; extract nothing else."""
     missing = set(members)
     try:
         with tarfile.open(archive, "r|*") as tar:
