@@ -50,7 +50,7 @@ def test_a_logger_that_fails_costs_no_run(caplog: pytest.LogCaptureFixture) -> N
     assert bad[1:] == [1]
     assert good[1:] == [1, 2, 3, "finished"]
     assert [r.getMessage() for r in caplog.records] == [
-        "A logger failed and hears no more of this run: OSError: the server is away"
+        "A logger failed and is not called again in this run: OSError: the server is away"
     ]
 
 

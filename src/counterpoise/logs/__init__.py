@@ -1,4 +1,4 @@
-"""Telling other programs of a run while it goes on: TensorBoard, MLflow, or one of your own.
+"""Loggers tell other programs about a run while it is running: TensorBoard, MLflow, or your own.
 
 A logger is three functions; `simulate(log=...)` takes one, several, or their names.
 """

@@ -1,4 +1,4 @@
-"""What a logger is, and how a run speaks to it."""
+"""What a logger is, and how a run calls it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Start:
-    """What a logger learns when a run begins or goes on."""
+    """What a logger is told when a run begins or resumes."""
 
     method: str
     seed: int
@@ -33,7 +33,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Logger:
-    """Three functions that hear of a run. Each call of `begin` is followed by rounds and one `end`."""
+    """Three functions that a run calls: `begin`, then `round` after each round, then `end`."""
 
     begin: Callable[[Start], object]
     round: Callable[[RoundRecord], object]
@@ -44,11 +44,11 @@ class Logger:
 Log = Logger | str | Sequence[Logger | str]
 
 LOGGERS: dict[str, Callable[[], Logger]] = {}
-"""Loggers by name, each with where it writes by default."""
+"""Loggers by name; each writes to its default place."""
 
 
 def resolve(given: Log | None) -> list[Logger]:
-    """Loggers from what a user gave."""
+    """The loggers that a user gave, or gave the names of."""
     each = [] if given is None else [given] if isinstance(given, Logger | str) else list(given)
     found = []
     for one in each:
@@ -64,9 +64,9 @@ def resolve(given: Log | None) -> list[Logger]:
 
 @contextlib.contextmanager
 def logged(loggers: Sequence[Logger], start: Start) -> Iterator[Callable[[RoundRecord], None]]:
-    """Tell loggers of a run's beginning and end; yields what is to be told each round.
+    """Tell loggers when a run begins and ends; yield the function that tells them about a round.
 
-    One that fails after its beginning is left alone from then on, with a warning: the run is worth more than its log.
+    A logger that fails after it began is dropped with a warning, because the run is worth more than its log.
     """
     for one in loggers:
         one.begin(start)
@@ -78,7 +78,7 @@ def logged(loggers: Sequence[Logger], start: Start) -> Iterator[Callable[[RoundR
                 call(one)
             except Exception as error:
                 going.remove(one)
-                log.warning("A logger failed and hears no more of this run: %s: %s", type(error).__name__, error)
+                log.warning("A logger failed and is not called again in this run: %s: %s", type(error).__name__, error)
 
     status = "finished"
     try:

@@ -1,4 +1,4 @@
-"""MLflow: one of its runs for each of ours, on the server or in the database that MLFLOW_TRACKING_URI names."""
+"""MLflow: one MLflow run per run, on the server or in the database that MLFLOW_TRACKING_URI names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LONGEST = 500
 
 def mlflow(uri: str | None = None, experiment: str = "counterpoise") -> Logger:
     """A logger that writes to the tracking server or database `uri`, by default what MLFLOW_TRACKING_URI names or
-    ``sqlite:///mlflow.db``. A run that goes on is found again by its folder.
+    ``sqlite:///mlflow.db``. A resumed run is found again by its folder.
     """
     state: dict[str, Any] = {}
 
@@ -49,7 +49,7 @@ def mlflow(uri: str | None = None, experiment: str = "counterpoise") -> Logger:
                 client.log_param(run.info.run_id, name, str(value)[:_LONGEST])
 
     def round(record: RoundRecord) -> None:
-        if record.round <= state["told"]:  # a round done again after a kill, with the same numbers
+        if record.round <= state["told"]:  # a round that was repeated after a kill gives the same numbers
             return
         from mlflow.entities import Metric
 

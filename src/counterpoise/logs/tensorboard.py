@@ -16,7 +16,7 @@ __all__ = ["tensorboard"]
 def tensorboard(folder: str | Path | None = None) -> Logger:
     """A logger that writes event files into `folder`, by default ``tensorboard`` in the run's own.
 
-    A run that goes on from an earlier round hides the events after it.
+    A run that resumes from an earlier round hides the events after that round.
     """
     writers: list[Any] = []
 

@@ -1,8 +1,8 @@
-"""What a run showed, in numbers that are each named for what they are.
+"""Measures of a run, each named for what it is.
 
-Pure functions of records and sequences: they know no engine, and a record read from a run's folder
-does as well as a fresh one. `summary` takes a whole run; a metric of your own is a function of outputs
-and targets, given to `simulate(metrics=...)`, and every measure here takes its name.
+They are pure functions of records and sequences. They need no engine, so a record read from a run's
+folder works as well as a fresh one. `summary` measures a whole run. A metric of your own is a function
+of outputs and targets, given to `simulate(metrics=...)`; every measure here takes its name.
 """
 
 from counterpoise.measures.comparison import Standing, best_two, standings

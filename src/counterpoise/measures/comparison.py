@@ -1,4 +1,4 @@
-"""Several methods over several seeds: where each ended, how it stands to another one, and what it cost."""
+"""Several methods over several seeds: where each ended, how it compares with a baseline, and what it cost."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ __all__ = ["Standing", "best_two", "standings"]
 
 
 class Standing(NamedTuple):
-    """One of the things compared; NaN is what was not measured."""
+    """One of the methods compared; NaN stands for what was not measured."""
 
     label: str
     values: Mapping[int, float]
     """By seed, the metric in the last round that measured it."""
     mean: float
     deviation: float
-    """Over seeds, as of a sample; NaN with one."""
+    """Sample standard deviation over seeds; NaN with one seed."""
     low: float
     high: float
     """Student's 95 % interval of the mean; NaN with one seed."""
     paired: Paired | None
-    """Less the baseline, over the seeds that both have; None for the baseline itself and without one in common."""
+    """The difference from the baseline over shared seeds; None for the baseline itself, or if there are none."""
     volatility: float
-    """Mean absolute change of the metric from round to round, the mean over seeds, as are those below."""
+    """Mean absolute change of the metric from round to round. This and all below are means over seeds."""
     gap: float
     """The fairness gap over clients."""
     worst: float
-    """The worst tenth of the clients."""
+    """The mean over the worst tenth of the clients."""
     bytes: float
-    """Sent both ways."""
+    """Bytes sent both ways."""
     seconds: float
 
 
@@ -49,10 +49,10 @@ def standings(
     lower: bool = False,
     personal: bool = False,
 ) -> list[Standing]:
-    """A standing for each label, from its finished runs by seed. `lower` says that less of the metric is better.
+    """A standing for each label, from its finished runs by seed. `lower` says that a lower metric is better.
 
-    They are by the server's model on the test set; `personal` takes each client's own model on its held-out part
-    instead (see `own`), the mean over clients.
+    The metric is that of the server's model on the test set. With `personal` it is the mean over clients of each
+    client's own model on its held-out part (see `own`).
     """
     over = own_curve if personal else curve
     values = {label: {seed: last(over(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
@@ -81,7 +81,7 @@ def standings(
 
 
 def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, Standing | None, Paired | None] | None:
-    """The best mean, the runner-up, and how they differ over the seeds that both have; None without a mean."""
+    """The best mean, the runner-up, and their difference over shared seeds; None if there is no mean."""
     order = sorted((s for s in found if math.isfinite(s.mean)), key=lambda s: s.mean if lower else -s.mean)
     if not order:
         return None
@@ -93,7 +93,7 @@ def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, 
 
 
 def _each(records: Sequence[Record], metric: str, personal: bool) -> Sequence[float]:
-    """Of every client, in the last round that measured them."""
+    """Every client's value in the last round that measured clients."""
     found = (own(r, metric) if personal else r.clients.get(metric, {}) for r in reversed(records))
     return next((list(each.values()) for each in found if each), [])
 

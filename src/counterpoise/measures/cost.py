@@ -11,14 +11,14 @@ __all__ = ["Cost", "cost"]
 
 
 class Cost(NamedTuple):
-    """Of a whole run."""
+    """The cost of a whole run."""
 
     rounds: int
     seconds: float
     bytes_up: int
     bytes_down: int
     peak_memory: int
-    """The most bytes held at once: of the GPU where the run used one, else of the process. 0 where it is not known."""
+    """The most bytes held at once: on the GPU if the run used one, otherwise by the process; 0 if unknown."""
 
 
 def cost(records: Sequence[Record]) -> Cost:

@@ -13,9 +13,9 @@ __all__ = ["couplings", "effective_clients", "effective_number", "spearman"]
 
 
 def spearman(a: Mapping[int, float], b: Mapping[int, float]) -> float:
-    """Rank correlation over the clients that both have, equal values sharing their mean rank.
+    """Spearman's rank correlation over the clients that both have; equal values share their mean rank.
 
-    NaN with fewer than three clients, or where one side has no order.
+    NaN with fewer than three clients, or if all values of one side are equal.
     """
     shared = [c for c in a if c in b and not math.isnan(a[c]) and not math.isnan(b[c])]
     if len(shared) < 3:
@@ -33,10 +33,10 @@ def _ranks(values: list[float]) -> np.ndarray:
 
 
 def couplings(records: Iterable[Record], of: str = "weight", metric: str = "accuracy") -> Curve:
-    """``(round, correlation)`` of clients' weight, or of a number noted for them, with their own metric.
+    """``(round, correlation)`` of clients' weights, or of a number noted for them, with their own metric.
 
     `of` is ``"weight"`` or the name of a note, such as ``"reliability"`` or ``"contribution"``. Only
-    rounds that evaluated clients, and in them the clients heard, are counted.
+    rounds that evaluated clients count, and in them only the clients heard.
     """
     found = []
     for record in records:
@@ -58,5 +58,5 @@ def effective_number(weights: Iterable[float]) -> float:
 
 
 def effective_clients(records: Iterable[Record]) -> Curve:
-    """``(round, effective number of clients)`` of the rounds that gave weights."""
+    """``(round, effective number of clients)`` of the rounds that have weights."""
     return [(r.round, effective_number(r.outcome.weights.values())) for r in records if r.outcome.weights]

@@ -1,4 +1,4 @@
-"""A metric over rounds: where it ended, its best, how fast and how smoothly it got there."""
+"""A metric over rounds: its last and best values, and how fast and how smoothly it got there."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def mean_of_last(curve: Curve, rounds: int = 10) -> float:
 
 
 class Best(NamedTuple):
-    """A best value, and the first round that had it."""
+    """A best value, and the first round that reached it."""
 
     value: float
     round: int | None
 
 
 def best(curve: Curve, lower: bool = False) -> Best:
-    """The best round, chosen on the very values it reports, so an optimistic one; `lower` is better for a loss."""
+    """The best round. It is chosen by the value it reports, so it is optimistic. Say `lower` for a loss."""
     real = [(v, r) for r, v in curve if not math.isnan(v)]
     if not real:
         return Best(math.nan, None)
@@ -56,9 +56,9 @@ def best(curve: Curve, lower: bool = False) -> Best:
 
 
 def best_by_clients(records: Iterable[Record], metric: str = "accuracy", lower: bool = False) -> Best:
-    """The test value of the round whose mean over clients' held-out parts is best: no test sample chose it.
+    """The test value of the round whose mean over clients' held-out parts is best, so no test sample chose it.
 
-    Only rounds that measured both are asked.
+    Only rounds that measured both are considered.
     """
     both = [r for r in records if metric in r.metrics and r.clients.get(metric)]
     chosen = best([(r.round, float(np.mean(list(r.clients[metric].values())))) for r in both], lower).round
@@ -72,18 +72,18 @@ def volatility(curve: Curve) -> float:
 
 
 def rounds_to(curve: Curve, target: float, lower: bool = False) -> int | None:
-    """The first round whose value reaches the target; None where it never does."""
+    """The first round whose value reaches the target; None if it never does."""
     return next((r for r, v in curve if (v <= target if lower else v >= target)), None)
 
 
 def bytes_to(records: Sequence[Record], target: float, metric: str = "accuracy", lower: bool = False) -> int | None:
-    """Bytes sent both ways until the metric reaches the target; None where it never does."""
+    """Bytes sent both ways until the metric reaches the target; None if it never does."""
     reached = rounds_to(curve(records, metric), target, lower)
     return None if reached is None else sum(r.bytes_up + r.bytes_down for r in records if r.round <= reached)
 
 
 def across_seeds(values: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation (of a sample, n - 1) of one value per seed; the latter NaN with one seed."""
+    """Mean and sample standard deviation (n - 1) of one value per seed; the deviation is NaN with one seed."""
     found = np.asarray(values, dtype=float)
     if not len(found):
         return math.nan, math.nan

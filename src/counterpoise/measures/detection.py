@@ -1,4 +1,4 @@
-"""How well verdicts tell liars from honest clients, and how near estimated counts come."""
+"""How well verdicts tell liars from honest clients, and how close estimated counts come to the true ones."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _share(flagged: Sequence[bool], among: Sequence[bool]) -> float:
 
 
 def auc(scores: Sequence[float], lies: Sequence[bool]) -> float:
-    """The chance that a lie scores above an honest claim, equal scores counting half; NaN without one of each.
+    """The chance that a lie scores above an honest claim; a tie counts half. NaN unless there are both.
 
     >>> auc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])
     0.75
@@ -46,7 +46,7 @@ def auc(scores: Sequence[float], lies: Sequence[bool]) -> float:
 def roc(scores: Sequence[float], lies: Sequence[bool]) -> list[tuple[float, float, float]]:
     """``(threshold, false alarms, recall)`` if claims that score at least the threshold were flagged, from none to all.
 
-    Empty without one lie and one honest claim.
+    Empty unless there are both lies and honest claims.
 
     >>> roc([0.1, 0.4, 0.35, 0.8], [False, False, True, True])[1:4]
     [(0.8, 0.0, 0.5), (0.4, 0.5, 0.5), (0.35, 0.5, 1.0)]
@@ -75,13 +75,13 @@ class Detection(NamedTuple):
     recall: float
     false_alarms: float
     auc: float
-    """Of the size of the z-score."""
+    """With the absolute z-score as the score."""
     caught: float
     """The fraction of liars that were flagged at least once."""
     accused: float
     """The fraction of honest clients that were flagged at least once."""
     count_error: float
-    """Of estimates, as `count_error` has it; NaN where true counts are not given."""
+    """The `count_error` of the estimates; NaN if true counts are not given."""
 
 
 def detection(
@@ -89,10 +89,10 @@ def detection(
     liars: Collection[int] | Collection[tuple[int, int]],
     counts: Mapping[int, float] | None = None,
 ) -> Detection:
-    """How a run's verdicts fared, given who lied: clients, or for those who lie at times ``(client, round)``.
+    """How well a run's verdicts did, given who lied: clients, or ``(client, round)`` for those who lie at times.
 
-    A verdict is a row with ``client``, ``round``, ``action`` (anything but ``accepted`` is a flag), and
-    where it has them ``z`` and ``estimated``; `counts` are clients' true data counts.
+    A verdict is a row with ``client``, ``round``, ``action`` (anything but ``accepted`` is a flag), and,
+    if known, ``z`` and ``estimated``; `counts` are clients' true data counts.
     """
     rows = list(verdicts)
     lies = _lies(rows, liars)
@@ -118,19 +118,19 @@ def detection(
 
 
 class Caught(NamedTuple):
-    """After a round, of the clients judged until then."""
+    """How many of the clients judged so far had been flagged after a round."""
 
     round: int
     caught: float
-    """The fraction of liars that were flagged at least once; NaN while none was heard."""
+    """The fraction of liars that were flagged at least once; NaN until one is heard."""
     accused: float
-    """The fraction of honest clients that were."""
+    """The fraction of honest clients that were flagged at least once."""
 
 
 def caught_by_round(
     verdicts: Iterable[Mapping[str, Any]], liars: Collection[int] | Collection[tuple[int, int]]
 ) -> list[Caught]:
-    """`Detection.caught` and `Detection.accused` as they grew. A client is a liar once it has lied."""
+    """`Detection.caught` and `Detection.accused` after each round. A client is a liar once it has lied."""
     rows = sorted(verdicts, key=lambda row: row["round"])
     seen: set[int] = set()
     lied: set[int] = set()

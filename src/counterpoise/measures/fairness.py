@@ -12,12 +12,12 @@ __all__ = ["Distribution", "distribution"]
 
 
 class Distribution(NamedTuple):
-    """Clients' values, each client counting the same."""
+    """Clients' values; every client counts equally."""
 
     clients: int
     mean: float
     deviation: float
-    """Over these clients: a population, not a sample."""
+    """The standard deviation of these clients as a population, not a sample."""
     lowest: float
     lower_quartile: float
     median: float
@@ -27,11 +27,11 @@ class Distribution(NamedTuple):
     """Mean of the worst tenth of the clients, at least one."""
     best_decile: float
     gap: float
-    """The fairness gap: how far the two are apart."""
+    """The fairness gap: how far apart the two are."""
 
 
 def distribution(values: Iterable[float], lower: bool = False) -> Distribution:
-    """Spread of one value per client; those that are NaN are left out. `lower` says that less is better.
+    """The spread of one value per client; NaN values are left out. `lower` says that lower is better.
 
     >>> found = distribution([0.2] + [0.8] * 8 + [1.0])
     >>> found.worst_decile, found.best_decile, round(found.gap, 12), round(found.mean, 12)

@@ -1,4 +1,4 @@
-"""Clients by the model that each would use: its own where a method makes one, the server's otherwise."""
+"""Clients measured by the model that each would use: its own if the method makes one, otherwise the server's."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def own(record: Record, metric: str = "accuracy") -> dict[int, float]:
 
 
 def own_curve(records: Iterable[Record], metric: str = "accuracy") -> Curve:
-    """``(round, value)`` of every round that measured clients: the mean over them of `own`."""
+    """``(round, value)`` of every round that measured clients: the mean of `own` over them."""
     found = ((r.round, [v for v in own(r, metric).values() if math.isfinite(v)]) for r in records)
     return [(round, sum(values) / len(values)) for round, values in found if values]

@@ -1,4 +1,4 @@
-"""What the measures ask of a round's record; `counterpoise.engine.RoundRecord` is one."""
+"""What the measures need from a round's record; `counterpoise.engine.RoundRecord` is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Outcome(Protocol):
 
     @property
     def weights(self) -> Mapping[int, float] | None:
-        """Of every client heard; None for a rule without weights."""
+        """The weight of every client heard; None for a rule without weights."""
 
     @property
     def notes(self) -> Mapping[str, Mapping[int, float]]:
@@ -24,7 +24,7 @@ class Outcome(Protocol):
 
     @property
     def verdicts(self) -> Mapping[int, Any]:
-        """What was made of clients' claims; `counterpoise.method.Verdict` is one."""
+        """The verdicts on clients' claims; `counterpoise.method.Verdict` is one."""
 
 
 class Record(Protocol):
@@ -38,15 +38,15 @@ class Record(Protocol):
 
     @property
     def metrics(self) -> Mapping[str, float]:
-        """Of the server's model, where measured."""
+        """Metrics of the server's model, if measured."""
 
     @property
     def clients(self) -> Mapping[str, Mapping[int, float]]:
-        """On each client's held-out part, where measured: of the server's model, and as ``personal_...`` of the client's."""
+        """Metrics on each client's held-out part, if measured: the server's model, and as ``personal_...`` its own."""
 
     @property
     def liars(self) -> Sequence[int]:
-        """Who did lie, where it is known."""
+        """Who lied, if known."""
 
     @property
     def seconds(self) -> float: ...

@@ -14,13 +14,13 @@ from counterpoise.errors import CounterpoiseError
 __all__ = ["WILCOXON_FROM", "Paired", "paired", "student_interval"]
 
 WILCOXON_FROM = 6
-"""Seeds from which Wilcoxon's p can be below 0.05: at best it is 0.25 with three, 0.0625 with five, 0.03125 with six."""
+"""With fewer seeds Wilcoxon's p cannot be below 0.05: at best 0.25 with three, 0.0625 with five, 0.03125 with six."""
 _CONSTANT = 1e-12
-"""Differences that vary by less than this share of the values are one number and rounding."""
+"""Differences that vary by less than this share of the values count as one number plus rounding errors."""
 
 
 class Paired(NamedTuple):
-    """One method less another, seed by seed, and what a paired t-test says of it."""
+    """One method minus another, seed by seed, and what a paired t-test says about it."""
 
     seeds: int
     difference: float
@@ -33,15 +33,15 @@ class Paired(NamedTuple):
     p: float
     """The two-sided p of the same test, so that it is below 0.05 exactly if the 95 % interval excludes 0.
 
-    1 if no seed differs; NaN where the interval is."""
+    1 if no seed differs; NaN if the interval is NaN."""
     wilcoxon: float
-    """The two-sided p of Wilcoxon's signed-rank test, which does not take differences to be normal.
+    """The two-sided p of Wilcoxon's signed-rank test, which does not assume that differences are normal.
 
-    NaN below `WILCOXON_FROM` seeds, and where the interval is."""
+    NaN below `WILCOXON_FROM` seeds, and if the interval is NaN."""
 
     @property
     def least(self) -> float:
-        """About the smallest mean difference that seeds which vary this much could have told from noise."""
+        """Roughly the smallest mean difference that could be told from noise if seeds vary this much."""
         return (self.high - self.low) / 2
 
 
@@ -65,12 +65,12 @@ def paired(values: Sequence[float], baseline: Sequence[float], level: float = 0.
 
 
 def _rounded(differences: np.ndarray, scale: float) -> np.ndarray:
-    """Differences to about twelve digits of the values, so that 0.3 - 0.2 and 0.2 - 0.1 are a tie."""
+    """Round differences to about twelve digits of the values, so that 0.3 - 0.2 and 0.2 - 0.1 are a tie."""
     return np.round(differences, min(12 - math.floor(math.log10(scale)), 300)) if scale else differences
 
 
 def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """The interval of a normal mean by Student's t, which holds its level for few values too; NaN with fewer than two."""
+    """Student's t interval for the mean of normal values, exact even for few of them; NaN with fewer than two."""
     found = np.asarray(values, dtype=float)
     if len(found) < 2:
         return math.nan, math.nan
@@ -101,6 +101,6 @@ def _wilcoxon(differences: np.ndarray) -> float:
         return 1.0
     from scipy.stats import wilcoxon
 
-    with warnings.catch_warnings():  # zeros and ties make it use the normal approximation, and say so
+    with warnings.catch_warnings():  # zeros and ties make it use the normal approximation, with a warning
         warnings.simplefilter("ignore")
         return float(wilcoxon(differences).pvalue)

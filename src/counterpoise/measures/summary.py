@@ -36,9 +36,9 @@ def summary(
 ) -> dict[str, Any]:
     """Every measure of a run's rounds (``run.rounds``) as plain values; what could not be measured is left out.
 
-    `target` adds the rounds and bytes it took to reach it; `lower` says that less of the metric is
-    better. Values of clients are those of the last round that measured them. `counts`, clients' true
-    data counts, adds the error of the estimated ones.
+    `target` adds the rounds and bytes it took to reach it; `lower` says that a lower metric is better.
+    Client values come from the last round that measured clients. `counts`, clients' true data counts,
+    adds the error of the estimated ones.
     """
     found: dict[str, Any] = {}
     for name, less in ((metric, lower), ("loss", True), (f"train_{metric}", lower)):
