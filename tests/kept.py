@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
-from counterpoise.engine.rounds.simulation import RoundRecord
 from counterpoise.method import Verdict
 from counterpoise.runs.config import parse
 from counterpoise.runs.folder import Folder

@@ -1,13 +1,11 @@
 """What is recorded on a GPU, with recordings that play on a CPU: buffers filled in time, and the same numbers."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, net, small
 from torch import nn
 
-from counterpoise.engine import Engine, Simulation
+from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
 from counterpoise.engine.backends import batched
 from counterpoise.engine.clients.network import Network
@@ -227,7 +225,7 @@ def test_a_cast_of_what_a_function_rewrites_is_kept(monkeypatch):
     assert (w == 6).all()  # ... before it is renewed
 
 
-# ------------------------------------------------------------ the next round, begun before this one's record is made
+# ------------------------------------------------------------ the next round, prepared while this one trains
 
 
 def overlapping(cohort=6):
@@ -236,29 +234,16 @@ def overlapping(cohort=6):
     return simulation
 
 
-def trainings(simulation, monkeypatch):
-    """The rounds trained, in order, as they are asked of the backend."""
-    train, seen = simulation.backend.train, []
-
-    def counted(job, planned=None):
-        seen.append(job.shared.start)
-        return train(job, planned)
-
-    monkeypatch.setattr(simulation.backend, "train", counted)
-    return seen
-
-
-def test_a_round_is_begun_in_the_one_before_and_trained_once(monkeypatch):
+def test_a_round_is_prepared_in_the_one_before_once(monkeypatch):
     simulation = overlapping()
-    seen = trainings(simulation, monkeypatch)
-    simulation.advance()
-    assert len(seen) == 2
-    assert seen[1] is simulation.server.model
-    simulation.advance(last=True)
-    assert len(seen) == 2  # nothing is begun after the last
+    plan, planned = simulation.backend.plan, []
+    monkeypatch.setattr(simulation.backend, "plan", lambda job: planned.append(job) or plan(job))
+    for round in (1, 2, 3):
+        simulation.advance()
+        assert len(planned) == round + 1
 
 
-def test_a_round_begun_at_another_model_is_trained_again(monkeypatch):
+def test_a_prepared_round_goes_on_from_a_model_that_was_changed_since():
     ahead, plain = overlapping(), overlapping()
     plain.overlaps = False
     for simulation in (ahead, plain):
@@ -269,7 +254,7 @@ def test_a_round_begun_at_another_model_is_trained_again(monkeypatch):
 
 
 @pytest.mark.parametrize("failure", [RuntimeError("out of memory"), Interrupted("Stopped.")], ids=["error", "stop"])
-def test_what_fails_in_the_next_round_is_told_there(failure, monkeypatch):
+def test_a_round_that_fails_in_training_changes_nothing(failure, monkeypatch):
     simulation = overlapping()
     train, calls = simulation.backend.train, []
 
@@ -281,19 +266,33 @@ def test_what_fails_in_the_next_round_is_told_there(failure, monkeypatch):
 
     monkeypatch.setattr(simulation.backend, "train", failing)
     assert simulation.advance().round == 1
-    assert simulation.round == 1
-    assert simulation.server.whole
+    model = simulation.server.model
     with pytest.raises(type(failure)):
         simulation.advance()
     assert simulation.round == 1
+    assert simulation.server.whole
+    assert simulation.server.model is model
 
 
-def test_a_model_with_draws_of_its_own_is_not_trained_ahead(monkeypatch):
-    simulation = overlapping()
-    monkeypatch.setattr(simulation, "traits", replace(simulation.traits, unkeyed=True))
-    seen = trainings(simulation, monkeypatch)
+def test_a_metric_that_fails_leaves_the_round_before_whole():
+    """Evaluation comes before anything is written."""
+
+    def failing(outputs, targets):
+        if len(outputs) > 2 and simulation.round:
+            raise RuntimeError("no memory left")
+        return (outputs.argmax(1) == targets).to(outputs)
+
+    settings = {"metrics": {"mine": failing}, "evaluation": Evaluation(clients_every=1), "engine": double()}
+    simulation = Simulation(METHODS.make("scaffold"), blobs(SIZES, heldout=0.4), small(), **settings)
     simulation.advance()
-    assert len(seen) == 1
+    (part,) = simulation.client_state
+    model, kept = simulation.server.model, simulation.client_state[part][1]
+    with pytest.raises(RuntimeError):
+        simulation.advance()
+    assert simulation.round == 1
+    assert simulation.server.whole
+    assert simulation.server.model is model
+    assert all(torch.equal(kept[name], row) for name, row in simulation.client_state[part][1].items())
 
 
 def test_a_sampler_that_ends_is_asked_for_no_round_that_does_not_come():

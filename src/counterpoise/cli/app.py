@@ -30,7 +30,7 @@ from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo
 from counterpoise.cli.target import Target
 from counterpoise.engine.backends.distributed import rank
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
 from counterpoise.memory import out_of_memory
 from counterpoise.runs.build import setup

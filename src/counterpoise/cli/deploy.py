@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.screen import Console, echo
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 
 __all__ = ["deploy"]

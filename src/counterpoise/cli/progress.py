@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from counterpoise.cli.screen import Console
 from counterpoise.engine.backends.distributed import rank
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 
 __all__ = ["watched"]
 

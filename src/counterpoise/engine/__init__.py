@@ -3,8 +3,9 @@
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome, Server
-from counterpoise.engine.rounds.simulation import RoundRecord, Simulation
+from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import accuracy, cross_entropy
 
 __all__ = [

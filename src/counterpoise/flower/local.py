@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
 from counterpoise.flower.keeper import descendants, end_descendants

@@ -17,7 +17,9 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, template
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.simulation import Heard, Opened, RoundRecord
+from counterpoise.engine.rounds.loop import Closed, Heard, Loop, Opened
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.server import Step
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
@@ -88,34 +90,41 @@ class Strategy(strategy.Strategy):
             loss,
             metrics,
         )
-        self.setup, self.simulation = made, made.simulation()
-        self.run = Run(made.method.name, made.seed, self.simulation.module)
+        self.setup, self.loop = made, made.loop()
+        self.trainer = self.loop.trainer
+        self.run = Run(made.method.name, made.seed, self.trainer.module)
         self.folder = None if out is None else self._folder(Path(out))
-        self.roster = Roster(self.simulation.federation.clients)
+        self.roster = Roster(self.trainer.federation.clients)
         self.patience, self._first = patience, True
         self._opened: Opened | None = None
         self._like: Arrays = {}
         """A reply to this round's training as it should be."""
-        self._record: RoundRecord | None = None
+        self._closed: Closed | None = None
+        """The round that the server has decided on, until the nodes have evaluated its model."""
         self._sent: dict[int, Message] = {}
         """For each client asked in this round, the message it was sent."""
 
+    @property
+    def simulation(self) -> Loop:
+        """The former name of `loop`, for one version."""
+        return self.loop
+
     def _folder(self, path: Path) -> Folder:
-        config = describe(self.setup, self.simulation)
+        config = describe(self.setup, self.trainer)
         if not (path / "config.toml").exists():
             with Folder.begun(path, config) as folder:
-                folder.save(self.simulation, "running")
+                folder.save(self.loop, "running")
         else:
             folder = Folder.open(path)
             check_same(folder.config, config)
             with folder.locked():  # it drops what the checkpoint does not count, and another process may be writing
-                self.run.rounds, status = folder.restore(self.simulation)
+                self.run.rounds, status = folder.restore(self.loop)
                 if status == "diverged":
                     raise CounterpoiseError(
-                        f"The run in {path} diverged after round {self.simulation.round}; going on would diverge again."
+                        f"The run in {path} diverged after round {self.loop.round}; going on would diverge again."
                     )
                 if folder.config.rounds != config.rounds:
-                    folder.extend(max(config.rounds, self.simulation.round))
+                    folder.extend(max(config.rounds, self.loop.round))
         self.run.settings, self.run.folder = folder.config.plain(), path
         return folder
 
@@ -137,13 +146,13 @@ class Strategy(strategy.Strategy):
         same ones.
         """
         rounds, result = num_rounds or self.setup.rounds, Result()
-        if initial_arrays is not None and not self.simulation.round:
+        if initial_arrays is not None and not self.loop.round:
             self._begin_with(initial_arrays)
         self.summary()
         with contextlib.nullcontext() if self.folder is None else self.folder.locked():
             self._check_mine()
             try:
-                while self.simulation.round < rounds:
+                while self.loop.round < rounds:
                     self._turn(grid, rounds, timeout, train_config, evaluate_config, evaluate_fn, result)
             except Diverged:
                 self._save("diverged")
@@ -151,12 +160,12 @@ class Strategy(strategy.Strategy):
             why = untrained(self.run.rounds)
             status = "failed" if why else "finished"
             self._save(status)
-        self.run.model, self.run.status = self.simulation.trained(), status
+        self.run.model, self.run.status = self.loop.trained(), status
         if why:
             failed = Failed(f"{why} The model is the one the run began with.")
             failed.run = self.run
             raise failed
-        for sentence in doubts(self.run.rounds, self.simulation.server.limits.norm_ratio):
+        for sentence in doubts(self.run.rounds, self.loop.server.limits.norm_ratio):
             log.warning("%s", sentence)
         result.arrays = self.arrays()
         return result
@@ -171,7 +180,7 @@ class Strategy(strategy.Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
         result: Result,
     ) -> None:
-        number, arrays = self.simulation.round + 1, self.arrays()
+        number, arrays = self.loop.round + 1, self.arrays()
         messages = self.configure_train(number, arrays, train_config or ConfigRecord(), grid)
         _, trained = self.aggregate_train(number, exchange(grid, messages, timeout, most_bytes(self._like) + SMALL))
         arrays = self.arrays()
@@ -189,19 +198,19 @@ class Strategy(strategy.Strategy):
 
     def arrays(self) -> ArrayRecord:
         """The model as Flower's other strategies hold it: the module's state by name."""
-        return to_record(self.simulation.trained().state_dict())
+        return to_record(self.loop.trained(self._closed and self._closed.step.model).state_dict())
 
     def _begin_with(self, arrays: ArrayRecord) -> None:
-        given, simulation = from_record(arrays), self.simulation
+        given, layout = from_record(arrays), self.trainer.layout
         try:
-            values = [given[name].to(simulation.start) for name in simulation.layout.names]
-            start = simulation.layout.flatten(values)
-            fits = [tuple(v.shape) for v in values] == list(simulation.layout.shapes)
+            values = [given[name].to(self.trainer.start) for name in layout.names]
+            start = layout.flatten(values)
+            fits = [tuple(v.shape) for v in values] == list(layout.shapes)
         except KeyError as error:
             raise CounterpoiseError(f"initial_arrays lacks the parameter {error}.") from None
         if not fits:
             raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
-        simulation.server.model = start
+        self.loop.server.model = start
 
     def _check_given(self, arrays: ArrayRecord) -> None:
         """Refuse a model that someone changed on its way from one call to the next: the change would be lost."""
@@ -214,12 +223,12 @@ class Strategy(strategy.Strategy):
     def _check_mine(self) -> None:
         """Refuse a folder that another process went on with after it was read here."""
         held = self.folder and self.folder.checkpoint.folder
-        if held and (held / "checkpoint.json").exists() and read_index(held)["round"] != self.simulation.round:
+        if held and (held / "checkpoint.json").exists() and read_index(held)["round"] != self.loop.round:
             raise CounterpoiseError(f"Another process has gone on with the run in {held.parent}. Start this one again.")
 
     def _save(self, status: str) -> None:
         if self.folder is not None:
-            self.folder.save(self.simulation, status)
+            self.folder.save(self.loop, status)
 
     # ------------------------------------------------------------ what Flower asks of a strategy
 
@@ -228,9 +237,9 @@ class Strategy(strategy.Strategy):
     ) -> Iterable[Message]:
         """A message to the node of every client drawn that is connected. The model sent is the server's own."""
         self._check_given(arrays)
-        self._opened = opened = self.simulation.open()
-        initial = {name: store.initial for name, store in self.simulation.client_state.items()}
-        self._like = template(self.simulation.program, opened.shared, initial)
+        self._opened = opened = self.loop.open()
+        initial = {name: store.initial for name, store in self.loop.client_state.items()}
+        self._like = template(self.trainer.program, opened.shared, initial)
         here = self._wait(grid, opened)
         there = [client for client in opened.asked if client in here and client not in opened.dropped]
         arrays, nodes = to_record(pack_broadcast(opened.shared)), {client: here[client] for client in there}
@@ -240,35 +249,37 @@ class Strategy(strategy.Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The round on the server."""
-        opened, simulation = self._opened, self.simulation
+        opened = self._opened
         if opened is None:
             raise CounterpoiseError("aggregate_train was called before configure_train.")
         cohort, reasons, losses, up = sift(replies, self._asked(), opened.round, self._like)
         absent = {client: AWAY for client in opened.asked if client not in self._sent}
         absent |= dict.fromkeys(opened.dropped, DROPPED)
-        down = simulation.bytes_to_each(opened.shared) * len(self._sent)
-        with simulation.setting(opened.round):
+        down = self.loop.bytes_to_each(opened.shared) * len(self._sent)
+        with self.trainer.setting(opened.round):
             last = opened.round == self.setup.rounds
-            record = simulation.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
-        self._opened, self._record = None, record
-        return self.arrays(), _metrics({"train_loss": record.metrics.get("train_loss")})
+            closed = self.loop.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
+        self._opened, self._closed = None, closed
+        return self.arrays(), _metrics({"train_loss": closed.metrics.get("train_loss")})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """A message to every node that is connected, when it is time to evaluate."""
         self._check_given(arrays)
-        every, round = self.simulation.evaluator.setting.clients_every, self.simulation.round
-        due = bool(every) and (round == self.setup.rounds or round % (every or 1) == 0)
-        nodes, model = self.roster.present(grid) if due else {}, {"model": self.simulation.server.model}
-        return self._messages(MessageType.EVALUATE, nodes, to_record(model), round, config)
+        if self._closed is None:
+            raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
+        every, step = self.loop.evaluator.setting.clients_every, self._closed.step
+        due = bool(every) and (step.round == self.setup.rounds or step.round % (every or 1) == 0)
+        nodes, model = self.roster.present(grid) if due else {}, {"model": step.model}
+        return self._messages(MessageType.EVALUATE, nodes, to_record(model), step.round, config, step)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """What the nodes found, each on its own held-out data; with it the round is kept."""
-        if self._record is None:
+        if self._closed is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
-        each = measured(replies, self._asked(), self._record.round, self.simulation.evaluator.ranges)
-        record, self._record = replace(self._record, clients=each), None
+        each = measured(replies, self._asked(), self._closed.step.round, self.loop.evaluator.ranges)
+        record, self._closed = self.loop.commit(self._closed, each), None
         self.run.rounds.append(record)
         if self.folder is not None:
             self.folder.append(record)
@@ -277,14 +288,13 @@ class Strategy(strategy.Strategy):
 
     def summary(self) -> None:
         """Say in the log what is run."""
-        simulation = self.simulation
         log.info(
             "%s: %d parameters, %d clients, %d a round, from round %d%s",
             self.setup.method.name,
-            simulation.layout.size,
-            simulation.federation.clients,
-            simulation.cohort_size,
-            simulation.round + 1,
+            self.trainer.layout.size,
+            self.trainer.federation.clients,
+            self.trainer.cohort_size,
+            self.loop.round + 1,
             "" if self.folder is None else f", kept in {self.folder.path}",
         )
 
@@ -302,14 +312,20 @@ class Strategy(strategy.Strategy):
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def _messages(
-        self, kind: str, nodes: Mapping[int, int], arrays: ArrayRecord, round: int, given: ConfigRecord
+        self,
+        kind: str,
+        nodes: Mapping[int, int],
+        arrays: ArrayRecord,
+        round: int,
+        given: ConfigRecord,
+        step: Step | None = None,
     ) -> list[Message]:
-        """A message for each client's node."""
-        told = {**given, "round": round, "seed": self.simulation.seed}
-        server = self.simulation.server
+        """A message for each client's node; with `step`, as of the round that it will commit."""
+        told = {**given, "round": round, "seed": self.trainer.seed}
+        server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:
-            accepted = {part: server.accepted_rounds(part, [client])[0] for part in server.accepted}
+            accepted = {part: server.accepted_rounds(part, [client], step)[0] for part in server.accepted}
             return ArrayRecord({**arrays, **to_record(pack_accepted(accepted))})
 
         self._sent = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
 
 __all__ = ["LOGGERS", "Log", "Logger", "Start", "logged", "resolve", "scalars"]

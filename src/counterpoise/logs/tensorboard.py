@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.logs.base import LOGGERS, Logger, Start, scalars
 

@@ -14,8 +14,9 @@ from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.augment import AUGMENTS
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.adversaries import each_adversary
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.simulation import Simulation, each_adversary
+from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Partition, load
 from counterpoise.flat import raw_bytes
@@ -167,7 +168,7 @@ def check_same(kept: Config, made: Config) -> None:
             )
 
 
-def describe(made: Setup, simulation: Simulation) -> Config:
+def describe(made: Setup, trainer: Trainer) -> Config:
     """The complete configuration of a set-up, with what its simulation resolved."""
     own = {
         name: getattr(value, "__qualname__", type(value).__qualname__)
@@ -212,14 +213,14 @@ def describe(made: Setup, simulation: Simulation) -> Config:
         "cohort": cohort,
         "seed": made.seed,
         "data": {**source, "fingerprint": federation.fingerprint},
-        "model": _model_choice(made.model, simulation.module),
+        "model": _model_choice(made.model, trainer.module),
         "method": method.plain()
         if method.name
         else {"name": OWN, "called": made.method.name, "parts": _parts(made.method)},
         "local": local,
         "adversary": named,
-        "engine": asdict(simulation.engine),
-        "evaluation": asdict(simulation.evaluator.setting),
+        "engine": asdict(trainer.engine),
+        "evaluation": asdict(trainer.evaluator.setting),
         "limits": asdict(made.limits),
         "own": own,
     }

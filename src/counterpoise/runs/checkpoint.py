@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from counterpoise.engine.rounds.lengths import Lengths
-from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.contents import INDEX, of_checkpoint
@@ -47,11 +47,11 @@ class Checkpoint:
         self._digests: dict[str, str] = {}
         """For each rows file in use, what it must contain."""
 
-    def save(self, simulation: Simulation, status: str, records: Mapping[str, str] | None = None) -> None:
-        """Write the state as of the simulation's last round, with the digests of the `records` kept beside it."""
+    def save(self, loop: Loop, status: str, records: Mapping[str, str] | None = None) -> None:
+        """Write the state as of the loop's last round, with the digests of the `records` kept beside it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        round = simulation.round
-        stores = _stores(simulation)
+        round = loop.round
+        stores = _stores(loop)
         newest = dict(self._newest)
         for piece, some in enumerate(_pieces(stores)):
             saved = f"{round}-{piece}" if piece else str(round)
@@ -63,8 +63,8 @@ class Checkpoint:
             replace_file(self._rows(saved), lambda path, rows=rows: save_file(rows, path))  # type: ignore[misc]
             self._digests[saved] = _digest(self._rows(saved))
         live = set(newest.values())
-        state = {"model": simulation.server.model}
-        for part, named in simulation.server.state.items():
+        state = {"model": loop.server.model}
+        for part, named in loop.server.state.items():
             state |= {f"{part}/{name}": tensor for name, tensor in named.items()}
         held = {key: tensor.clone() for key, tensor in state.items()}  # two names may share a tensor
         replace_file(self._state(round), lambda path: save_file(held, path))
@@ -76,7 +76,7 @@ class Checkpoint:
             "state": _digest(self._state(round)),
             "rows": {saved: digest for saved, digest in self._digests.items() if saved in live},
             "records": dict(records or {}),
-            "lengths": dict(simulation.server.lengths.latest),
+            "lengths": dict(loop.server.lengths.latest),
         }
         replace_text(self.folder / INDEX, json.dumps(index, indent=1) + "\n")
         for store in stores.values():
@@ -84,16 +84,16 @@ class Checkpoint:
         self._newest = newest
         self._clean(round)
 
-    def load(self, simulation: Simulation) -> dict[str, Any]:
-        """Bring a fresh simulation to the state saved; returns the index."""
+    def load(self, loop: Loop) -> dict[str, Any]:
+        """Bring a fresh loop to the state saved; returns the index."""
         index = read_index(self.folder)
         if index["run"] != self.fingerprint:
             raise CounterpoiseError(
                 f"The checkpoint in {self.folder} belongs to another run: its configuration is not this one's."
             )
-        device = simulation.server.model.device
+        device = loop.server.model.device
         state = self._read(self._state(int(index["round"])), index["state"], device)
-        server = simulation.server
+        server = loop.server
         fresh = {"model": server.model} | {f"{p}/{n}": t for p, named in server.state.items() for n, t in named.items()}
         # An earlier version's method may have kept more than today's does, or less of what is infinite until it is known.
         state = {name: own for name, own in fresh.items() if not bool(own.isfinite().any())} | state
@@ -102,8 +102,8 @@ class Checkpoint:
         server.model = state["model"]
         server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
         server.lengths = Lengths(index.get("lengths", {}))
-        simulation.round = int(index["round"])
-        stores = _stores(simulation)
+        loop.round = int(index["round"])
+        stores = _stores(loop)
         self._digests = dict(index["rows"])
         for saved in sorted(self._digests, key=lambda saved: [int(number) for number in saved.split("-")]):
             rows = self._read(self._rows(saved), self._digests[saved], device)
@@ -115,7 +115,7 @@ class Checkpoint:
                     self._newest[name, client] = saved
         for store in stores.values():
             store.touched.clear()
-        self._clean(simulation.round)
+        self._clean(loop.round)
         return index
 
     def _clean(self, round: int) -> None:
@@ -159,9 +159,9 @@ def read_index(folder: Path) -> dict[str, Any]:
     return index  # type: ignore[no-any-return]
 
 
-def _stores(simulation: Simulation) -> dict[str, Store]:
-    server = simulation.server
-    kinds = {"record": server.records, "client": simulation.client_state, "accepted": server.accepted}
+def _stores(loop: Loop) -> dict[str, Store]:
+    server = loop.server
+    kinds = {"record": server.records, "client": loop.client_state, "accepted": server.accepted}
     return {f"{kind}/{name}": store for kind, stores in kinds.items() for name, store in stores.items()}
 
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from math import inf, isfinite
 
 from counterpoise.engine.rounds.admission import too_long
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.measures import curve
 
 __all__ = ["doubts", "untrained"]

@@ -17,7 +17,8 @@ from typing import Any
 
 import tomli_w
 
-from counterpoise.engine.rounds.simulation import RoundRecord, Simulation
+from counterpoise.engine.rounds.loop import Loop
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint, read_index
 from counterpoise.runs.config import Config, parse
@@ -113,19 +114,19 @@ class Folder:
         self.clients.append(_clients_line(record))
         self.written = record.round
 
-    def save(self, simulation: Simulation, status: str) -> None:
+    def save(self, loop: Loop, status: str) -> None:
         """Write a checkpoint, after pushing the lines it counts on to the disk."""
         for ledger in self._ledgers.values():
             ledger.push()
         digests = {name: ledger.digest for name, ledger in self._ledgers.items()}
-        self.checkpoint.save(simulation, status, digests | self._holdings)
+        self.checkpoint.save(loop, status, digests | self._holdings)
 
     def locked(self) -> contextlib.AbstractContextManager[int | None]:
         """Hold the folder for one process at a time, where the system can."""
         return hold(self.path, busy(self.path))
 
-    def restore(self, simulation: Simulation, writes: bool = True) -> tuple[list[RoundRecord], str]:
-        """Bring a simulation, and if this process `writes` both files, back to the checkpoint; later lines are dropped.
+    def restore(self, loop: Loop, writes: bool = True) -> tuple[list[RoundRecord], str]:
+        """Bring a loop, and if this process `writes` both files, back to the checkpoint; later lines are dropped.
 
         A run that was killed before its first checkpoint goes back to its beginning.
         """
@@ -137,22 +138,22 @@ class Folder:
                 if name in index.get("records", {}):
                     ledger.check(index["round"], index["records"][name])
             self._holdings = {name: digest for name, digest in index.get("records", {}).items() if name == HOLDINGS}
-            status = self.checkpoint.load(simulation)["status"]
+            status = self.checkpoint.load(loop)["status"]
         else:
             self._check_never_saved()
-        records = [record for record in records if record.round <= simulation.round]
-        if [record.round for record in records] != list(range(1, simulation.round + 1)):
+        records = [record for record in records if record.round <= loop.round]
+        if [record.round for record in records] != list(range(1, loop.round + 1)):
             raise CounterpoiseError(
                 f"{self.path} has lost rounds that its checkpoint counts; its metrics.jsonl or clients.jsonl is not whole."
             )
-        simulation.recall(records)
-        self.written = simulation.round
+        loop.recall(records)
+        self.written = loop.round
         if writes:
             self._clean()
             for ledger in self._ledgers.values():
-                ledger.cut(simulation.round) if saved else ledger.begin()
+                ledger.cut(loop.round) if saved else ledger.begin()
             if not saved:
-                self.save(simulation, status)
+                self.save(loop, status)
         return records, status
 
     def _check_never_saved(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.method import Verdict
 

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
-from counterpoise.engine.rounds.simulation import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Action, Verdict
 from counterpoise.runs.contents import of_comparison

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, has_personal, own_curve
 from counterpoise.measures import summary as measured

@@ -11,8 +11,10 @@ from torch import nn
 
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.simulation import Adversaries, Simulation
+from counterpoise.engine.rounds.loop import Loop
+from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
@@ -65,6 +67,10 @@ class Setup:
             if not isinstance(getattr(self, name), kind):
                 found = type(getattr(self, name)).__name__
                 raise CounterpoiseError(f"{name} must be made by {how}; this is of type {found}.")
+
+    def loop(self) -> Loop:
+        """The loop of a deployment's server, whose clients train elsewhere."""
+        return self.simulation().loop
 
     def simulation(self) -> Simulation:
         """A simulation at its beginning."""

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.simulation import Adversaries, RoundRecord, Simulation
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, takes_only_its_options
 from counterpoise.federation import Availability, Federation, Sampler
@@ -116,7 +118,7 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
         run.keep = lambda path: _keep(made, simulation, run, path)
         return _go(simulation, run, made.rounds, on_round, None, loggers)
     with _begun(made, simulation, run, out) as folder:
-        folder.save(simulation, "running")
+        folder.save(simulation.loop, "running")
         return _go(simulation, run, made.rounds, on_round, folder, loggers)
 
 
@@ -126,7 +128,7 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder
 
-    with Folder.begun(path, describe(made, simulation)) as folder:
+    with Folder.begun(path, describe(made, simulation.trainer)) as folder:
         folder.write_holdings(holdings(made.federation))
         run.settings, run.folder = folder.config.plain(), path
         yield folder
@@ -136,7 +138,7 @@ def _keep(made: Setup, simulation: Simulation, run: Run, path: Path) -> None:
     with _begun(made, simulation, run, path) as folder:
         for record in run.rounds:
             folder.append(record)
-        folder.save(simulation, run.status)
+        folder.save(simulation.loop, run.status)
     run.keep = None
 
 
@@ -183,12 +185,12 @@ def resume(
         adversary=adversary,
     )
     simulation = made.simulation()
-    check_same(kept.config, describe(made, simulation))
+    check_same(kept.config, describe(made, simulation.trainer))
     run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before it was ours
-        run.rounds, run.status = kept.restore(simulation, writes)
+        run.rounds, run.status = kept.restore(simulation.loop, writes)
         if run.status == "diverged":
             raise CounterpoiseError(
                 f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
@@ -257,13 +259,13 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
                 error.add_note(f"Round {simulation.round + 1} was being written and is not kept.{kept}")
                 raise
             if folder is not None and len(run.rounds) == simulation.round == folder.written:
-                folder.save(simulation, "failed")
+                folder.save(simulation.loop, "failed")
             error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
             raise
         run.status = status
         run.model = simulation.trained()
         if folder is not None:
-            folder.save(simulation, status)
+            folder.save(simulation.loop, status)
     if reason is not None:
         reason.run = run
         raise reason
@@ -282,7 +284,7 @@ def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | N
         if folder is not None:
             folder.append(record)
             if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
-                folder.save(simulation, "running")
+                folder.save(simulation.loop, "running")
                 saved = time.monotonic()
         enough = on_round is not None and bool(on_round(record))
         if simulation.round < rounds and simulation.backend.halt.is_set():

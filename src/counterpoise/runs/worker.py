@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.runs.build import setup
 from counterpoise.runs.collection import told

@@ -266,6 +266,10 @@ class Batched:
         self._recorded: dict[tuple[Any, ...], Recorded] = {}
         self.replays = Replays(_OFTEN, replays)
 
+    @property
+    def asynchronous(self) -> bool:
+        return self.records
+
     def plan(self, job: Job) -> list[Piece]:
         local, surveys = self.program.local, self.program.surveys
         batch = job.width(local.batch)

@@ -122,6 +122,8 @@ class _Halt(threading.Event):
 class Distributed:
     """A backend that trains this rank's share of a cohort on another backend, and shares the replies."""
 
+    asynchronous = False  # ranks wait for each other
+
     def __init__(self, inner: Backend, program: Program, group: Group) -> None:
         self.halt: threading.Event = _Halt(inner.halt)
         self._inner, self._program, self._group = inner, program, group

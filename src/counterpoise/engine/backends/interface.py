@@ -99,9 +99,13 @@ def _all_in_order(places: Tensor, count: int) -> bool:
 
 
 class Backend(Protocol):
-    """Both backends; `halt` stops them between steps."""
+    """What every backend offers; `halt` stops it between steps."""
 
     halt: threading.Event
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether `train` returns while the device still works, so that the CPU can prepare the next round."""
 
     def plan(self, job: Job) -> Any:
         """What can be prepared of a job before its round begins; the job's `shared` and `state` are not looked at."""

@@ -35,6 +35,8 @@ for it once, and then saves 0.2 to 1.5 ms a step: a short run would lose by it."
 class PerClient:
     """Trains clients one by one on `threads` threads."""
 
+    asynchronous = False
+
     def __init__(
         self,
         program: Program,

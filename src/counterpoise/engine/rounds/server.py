@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import isfinite
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
-__all__ = ["Outcome", "Server"]
+__all__ = ["Outcome", "Server", "Step"]
 
 Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
 """By part: clients and their new records."""
@@ -45,6 +46,19 @@ class Outcome:
     """Named numbers of the round as a whole."""
 
 
+class Step(NamedTuple):
+    """All that a round changes on the server, before it is written."""
+
+    round: int
+    outcome: Outcome
+    model: Tensor
+    state: Named
+    records: Rows
+    accepted: Taken
+    streak: Streak
+    lengths: Lengths
+
+
 class Server:
     """The model, every part's server state, and the records of the clients seen."""
 
@@ -62,10 +76,14 @@ class Server:
         self.whole = True
         """False from the first write of a round until the runtime has written all of it: not a state to keep."""
 
-    def accepted_rounds(self, part: str, clients: Sequence[int]) -> list[int]:
-        """For each of the clients, the round of the state that it goes on from: the last one that this part took in."""
+    def accepted_rounds(self, part: str, clients: Sequence[int], step: Step | None = None) -> list[int]:
+        """For each of the clients, the round of the state that it goes on from: the last one that this part took in.
+
+        With `step`, as they are once it is committed.
+        """
         rounds: list[int] = self.accepted[part].gather(clients)["round"].tolist()
-        return rounds
+        taken = {*step.accepted.get(part, ())} if step else set()
+        return [step.round if step and c in taken else since for c, since in zip(clients, rounds, strict=True)]
 
     def broadcast(self) -> Named:
         """What goes to every client beside the model."""
@@ -76,7 +94,13 @@ class Server:
         }
 
     def receive(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Outcome:
-        """One round's replies to a new model. Nothing changes unless the whole round succeeds.
+        """Decide on a round's replies and commit the step."""
+        step = self.decide(cohort, world, excluded)
+        self.commit(step)
+        return step.outcome
+
+    def decide(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Step:
+        """Turn one round's replies into a new model and all that goes with it; nothing changes yet.
 
         `excluded` names clients that the runtime could not hear (no reply, a torn one).
         """
@@ -95,19 +119,28 @@ class Server:
         left_out |= refused
         weighed = any(part.by_counts for part in self.method.parts)
         round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
-        outcome = self._take(round, claims, left_out)
-        self.streak, self.lengths = streak, lengths
-        return outcome
+        return self._take(round, claims, left_out)._replace(streak=streak, lengths=lengths)
+
+    def commit(self, step: Step) -> None:
+        """Write a step. The state is not whole until the runtime has written its own part of the round."""
+        self.whole = False
+        self.model, self.state = step.model, step.state
+        self.streak, self.lengths = step.streak, step.lengths
+        for name, (ids, values) in step.records.items():
+            self.records[name].scatter(ids, values)
+        for name, store in self.accepted.items():
+            if ids := step.accepted.get(name, ()):
+                store.scatter(ids, {"round": torch.full((len(ids),), step.round)})
 
     def recall(self, rounds: Iterable[Outcome]) -> None:
         """Take up what the server knows of the last rounds of a run that is gone on with, beside what is kept of it."""
         for outcome in rounds:
             self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
 
-    def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Outcome:
-        """The admitted replies through every part."""
+    def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Step:
+        """Pass the admitted replies through every part."""
         if not len(round.cohort):
-            return Outcome(claims, {}, left_out, skipped=_unheard(claims, left_out))
+            return self._step(round, Outcome(claims, {}, left_out, skipped=_unheard(claims, left_out)))
         state = dict(self.state)
         rows: Rows = {}
         taken: Taken = {}
@@ -143,34 +176,36 @@ class Server:
         if why := why or _useless(weights):
             # What the server learned of its clients stays; what it would have done with them does not.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
-            self._commit(self.model, state, rows, learned)
-            self._accept(round.world.round, {name: ids for name, ids in taken.items() if name in learned})
-            return Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
+            outcome = Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
+            accepted = {name: ids for name, ids in taken.items() if name in learned}
+            return self._step(round, outcome, self.model, state, rows, accepted, learned)
         if contributions:
             notes["contribution"] = contributions
         everyone = {part.name: round.cohort.ids for part in self.method.parts}
-        self._commit(round.model, state, rows, everyone.keys())
-        self._accept(round.world.round, everyone | taken)
-        return Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
+        outcome = Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
+        return self._step(round, outcome, round.model, state, rows, everyone | taken, everyone.keys())
 
-    def _commit(self, model: Tensor, state: Named, rows: Rows, parts: Set[str]) -> None:
-        self.whole = False
-        self.model = model
-        self.state = {name: own if name in parts else self.state[name] for name, own in state.items()}
-        for name, (ids, values) in rows.items():
-            if name in parts:
-                self.records[name].scatter(ids, values)
+    def _step(
+        self,
+        round: Round,
+        outcome: Outcome,
+        model: Tensor | None = None,
+        state: Named | None = None,
+        rows: Rows | None = None,
+        accepted: Taken | None = None,
+        parts: Set[str] = frozenset(),
+    ) -> Step:
+        """A step that keeps what some of the parts made of the round; of the others, what was there.
 
-    def _accept(self, round: int, taken: Taken) -> None:
-        """Note whose replies each part took in, and so which state of a client counts from now on.
-
-        It is the part's own server half that decides: the clients that its `apply` was given and did not exclude, if what
-        it made of them was kept. A part without `apply` follows the model. All other clients go back to the state that
+        `accepted` says whose replies each part took in, and so which state of a client counts from now on. The part's
+        own server half decides this: it accepts the clients that its `apply` was given and did not exclude, if what
+        it made of them is kept. A part without `apply` follows the model. All other clients go back to the state that
         they began the round with.
         """
-        for name, store in self.accepted.items():
-            if ids := taken.get(name, ()):
-                store.scatter(ids, {"round": torch.full((len(ids),), round)})
+        kept = {name: own if name in parts else self.state[name] for name, own in (state or self.state).items()}
+        records = {name: written for name, written in (rows or {}).items() if name in parts}
+        model = self.model if model is None else model
+        return Step(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
 
     def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
         """The effective weight of each client, its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s, and why

@@ -31,6 +31,7 @@ from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
+from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.store import Store
 from counterpoise.engine.scores import Loss, Metric, accuracy, cross_entropy
 from counterpoise.errors import CounterpoiseError
@@ -43,20 +44,7 @@ from counterpoise.memory import bytes_in_words, machine_memory
 from counterpoise.method import Cohort, Method
 from counterpoise.randomness import check_seed, integer, purpose
 
-__all__ = ["RESERVED", "Trainer"]
-
-RESERVED = (
-    "round",
-    "loss",
-    "train_loss",
-    "seconds",
-    "bytes_up",
-    "bytes_down",
-    "bytes_server",
-    "bytes_clients",
-    "memory",
-    "skipped",
-)
+__all__ = ["Trainer"]
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from itertools import accumulate, product
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.engine.rounds.simulation import RoundRecord
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Arm, Study
 from counterpoise.report.style import Look, rows, shade, sized, unit

@@ -1,0 +1,220 @@
+"""Rounds of a federation, whoever trains its clients: open one, close it, commit it."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from math import nan
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast
+from counterpoise.engine.clients.program import Sent, Shared
+from counterpoise.engine.devices import put
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.server import Outcome, Server, Step
+from counterpoise.engine.rounds.store import Store, row_bytes
+from counterpoise.engine.rounds.trainer import Trainer
+from counterpoise.engine.rounds.world import SimulatedWorld
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.availability import Availability
+from counterpoise.method import Cohort
+
+try:
+    import resource
+except ImportError:  # not a POSIX system
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Closed", "Heard", "Loop", "Opened"]
+
+log = logging.getLogger(__name__)
+
+
+class Opened(NamedTuple):
+    """A round that has begun: who is asked, and what everybody is sent."""
+
+    round: int
+    asked: list[int]
+    dropped: list[int]
+    """The clients asked that will drop out."""
+    shared: Shared
+    begun: float
+
+
+class Heard(NamedTuple):
+    """What came back from the clients asked, in the simulator or over a network."""
+
+    cohort: Cohort
+    absent: dict[int, str]
+    """The clients that could not be heard, each with the reason."""
+    losses: Mapping[int, float]
+    """Each client's mean loss in training."""
+    bytes_up: int
+    bytes_down: int
+    liars: frozenset[int] = frozenset()
+    present: Sequence[int] = ()
+    sent: Sent | None = None
+    """In the simulator: what the clients that trained ended the round with."""
+
+
+class Closed(NamedTuple):
+    """A round that the server has decided on and nothing of which is written yet."""
+
+    opened: Opened
+    heard: Heard
+    step: Step
+    metrics: Mapping[str, float]
+    clients: dict[str, dict[int, float]]
+    """Metrics of each client that were measured here."""
+    last: bool
+    seconds: float
+    """From the opening to here."""
+
+
+class Loop:
+    """The server and the count of rounds.
+
+    A round is opened, closed and committed. Between `open` and `close` its clients train, here or elsewhere. Nothing
+    changes before `commit`, so a run that stops or fails in training or evaluation is whole as of its last round.
+    While `commit` writes, the state is not whole (`Server.whole`): then the last checkpoint is the last good state.
+    """
+
+    def __init__(self, trainer: Trainer, availability: Availability, limits: Limits) -> None:
+        self.trainer, self.availability = trainer, availability
+        self.server = Server(trainer.program.method, trainer.start, limits, trainer.memory)
+        self.evaluator = trainer.evaluator
+        self.round = 0
+        self._lr = (nan, trainer.start.new_empty(()))
+        """The learning rate sent last, as a number and as a tensor on the device."""
+        for part in trainer.program.method.parts:
+            if part.check is not None:
+                part.check(SimulatedWorld(trainer, 0, None))
+
+    @property
+    def client_state(self) -> dict[str, Store]:
+        """What parts keep on clients, as far as they are simulated here."""
+        return self.trainer.client_state
+
+    def draw(self, round: int) -> tuple[list[int], list[int]]:
+        """The clients asked in a round, and those of them that drop out."""
+        trainer = self.trainer
+        asked, dropped = self.availability.call(trainer.seed, round, trainer.federation.train)
+        ids = sorted(asked)
+        if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < trainer.federation.clients):
+            raise CounterpoiseError(
+                f"The cohort drawn for round {round} names a client twice or one that is not there: {ids}."
+            )
+        return ids, sorted(set(dropped) & set(ids))
+
+    def open(self, drawn: tuple[list[int], list[int]] | None = None) -> Opened:
+        """Draw the next round's clients, unless they are `drawn` already, and make what they are sent."""
+        begun, round = time.perf_counter(), self.round + 1
+        asked, dropped = drawn or self.draw(round)
+        if (lr := self.trainer.program.local.lr(round)) != self._lr[0]:
+            there = put(torch.tensor(lr, dtype=self.trainer.engine.torch_dtype), self.server.model.device)
+            self._lr = (lr, there)
+        shared = Shared(self.server.model, self.server.broadcast(), self._lr[1])
+        return Opened(round, asked, dropped, shared, begun)
+
+    def close(self, opened: Opened, heard: Heard, last: bool = False) -> Closed:
+        """The server's half of a round and the evaluation of its new model; nothing is written."""
+        world = SimulatedWorld(self.trainer, opened.round, opened.shared)
+        step = self.server.decide(heard.cohort, world, heard.absent)
+        metrics, each = self.evaluator.evaluate(step.model, opened.round, last)
+        losses = heard.losses
+        if heard.sent is not None:
+            # Not before the server is done: on a GPU this waits for the training.
+            losses = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
+        counted = [loss for client, loss in losses.items() if client not in step.outcome.excluded]
+        if counted:
+            metrics = {"train_loss": sum(counted) / len(counted)} | metrics
+        return Closed(opened, heard, step, metrics, each, last, time.perf_counter() - opened.begun)
+
+    def commit(self, closed: Closed, measured: Mapping[str, Mapping[int, float]] | None = None) -> RoundRecord:
+        """Write the round: the server's state, what clients keep, the count of rounds. Then make its record.
+
+        `measured` are metrics that clients elsewhere measured on their own held-out samples.
+        """
+        begun = time.perf_counter()
+        opened, heard, step, metrics, each, last, seconds = closed
+        self.server.commit(step)
+        if heard.sent is not None:
+            for part in self.client_state:
+                accepted = [since == opened.round for since in self.server.accepted_rounds(part, heard.present)]
+                self.trainer.keep(part, heard.present, heard.sent, accepted)
+        self.round, self.server.whole = opened.round, True
+        if measured is None and self.evaluator.clients_due(opened.round, last):
+            each = each | self.trainer.personal(self.server.model)
+        _log(opened.round, step.outcome)
+        return RoundRecord(
+            opened.round,
+            tuple(opened.asked),
+            step.outcome,
+            metrics,
+            each if measured is None else measured,
+            seconds + time.perf_counter() - begun,
+            heard.bytes_up,
+            heard.bytes_down,
+            self._memory(),
+            tuple(sorted(heard.liars)),
+            *self._kept(),
+        )
+
+    def bytes_to_each(self, shared: Shared) -> int:
+        """What a client is sent in a round."""
+        return byte_count(pack_broadcast(shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
+
+    def recall(self, records: Sequence[RoundRecord]) -> None:
+        """Take up what the server knows of the last rounds of a run that is resumed."""
+        self.server.recall(record.outcome for record in records)
+
+    def trained(self, model: Tensor | None = None) -> nn.Module:
+        """The server's model, or another, as a module of its own in evaluation mode."""
+        module = copy.deepcopy(self.trainer.module)
+        with torch.no_grad():
+            trainable = [p for p in module.parameters() if p.requires_grad]
+            for parameter, value in zip(
+                trainable, self.trainer.layout.unflatten(self.server.model if model is None else model), strict=True
+            ):
+                parameter.copy_(value)
+        return module.eval()
+
+    def _kept(self) -> tuple[int, int]:
+        """Bytes of state on the server and on clients."""
+        state = sum(row_bytes(named) for named in self.server.state.values())
+        return (
+            state + sum(store.bytes for store in (*self.server.records.values(), *self.server.accepted.values())),
+            sum(store.bytes for store in self.client_state.values()),
+        )
+
+    def _memory(self) -> int:
+        device = self.trainer.engine.device
+        if torch.device(device).type == "cuda":
+            # Not `max_memory_allocated`, which takes as long as a small model's step.
+            held: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
+            return held
+        if resource is None:
+            return 0
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _log(round: int, outcome: Outcome) -> None:
+    """Say who is left out, and whose claim is not accepted."""
+    for client, reason in outcome.excluded.items():
+        log.info("round %d: client %d is left out: %s", round, client, reason)
+    for client, verdict in outcome.verdicts.items():
+        if verdict.action != "accepted":
+            log.info(
+                "round %d: the claim of client %d to %g samples is %s: %s",
+                round,
+                client,
+                verdict.claimed,
+                verdict.action,
+                verdict.reason,
+            )

@@ -1,0 +1,40 @@
+"""What one round showed, and the names under which a run keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from counterpoise.engine.rounds.server import Outcome
+
+__all__ = ["COSTS", "RESERVED", "RoundRecord"]
+
+COSTS = ("seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory")
+"""What a round took; each is a field of its record."""
+RESERVED = ("round", "loss", "train_loss", *COSTS, "skipped")
+"""Names that a user's metric cannot have, because the run's record uses them."""
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """What one round showed."""
+
+    round: int
+    cohort: tuple[int, ...]
+    outcome: Outcome
+    metrics: Mapping[str, float]
+    """Of the server's new model: ``train_loss`` and, in rounds that are evaluated, ``loss``, ``accuracy``, ..."""
+    clients: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """In rounds that are evaluated: the metrics of each client on its held-out samples."""
+    seconds: float = 0.0
+    """From the opening of the round to its record, without what nodes of a deployment take to evaluate."""
+    bytes_up: int = 0
+    bytes_down: int = 0
+    memory: int = 0
+    """The most bytes held so far, by the GPU if there is one, else by the process; 0 if the system does not tell."""
+    liars: tuple[int, ...] = ()
+    """The clients of the cohort that an adversary played in this round: the truth beside the verdicts."""
+    bytes_server: int = 0
+    """What the method keeps on the server beside the model: its state, and its records of the clients seen."""
+    bytes_clients: int = 0
+    """What the method keeps on the clients seen, all together."""
