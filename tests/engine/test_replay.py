@@ -18,8 +18,7 @@ from torch.nn import functional as F
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.engine.acceleration import replay
-from counterpoise.engine.backends import batched, perclient
-from counterpoise.engine.rounds import trainer
+from counterpoise.engine.backends import batched, making, perclient
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, Optimizer, sgd
 from counterpoise.method import Part
@@ -437,9 +436,9 @@ def test_modules_that_were_changed_are_not_pure(monkeypatch):
 
 def test_large_models_are_recorded_only_if_asked(monkeypatch):
     size = sum(p.numel() for p in small().parameters())
-    monkeypatch.setattr(trainer, "_RECORDED", size)
+    monkeypatch.setattr(making, "_RECORDED", size)
     assert started().engine.record
-    monkeypatch.setattr(trainer, "_RECORDED", size - 1)
+    monkeypatch.setattr(making, "_RECORDED", size - 1)
     assert not started().engine.record
     assert started(record=True).engine.record
 

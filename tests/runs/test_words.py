@@ -166,7 +166,7 @@ def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pyt
 
 
 def test_a_round_whose_batches_do_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterpoise.engine.rounds.trainer.machine_memory", lambda: 1_000_000)
+    monkeypatch.setattr("counterpoise.engine.backends.making.machine_memory", lambda: 1_000_000)
     settings = {"model": cp.models.linear, "rounds": 1, "engine": cp.Engine(threads=1, backend="per-client")}
     assert cp.simulate("fedavg", digits(3), local=Local(steps=600, batch=32), **settings).status == "finished"
     sentence = "local: 800 steps of 32 samples in a round take 1.02 MB to plan for 1 clients at once"

@@ -114,17 +114,24 @@ class Engine:
         return self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
     @property
+    def kind(self) -> str:
+        """'cpu' or 'cuda'."""
+        return torch.device(self.place).type
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 
-    def resolve(self, cohort: int, numbers: int, stacks: bool = False, records: bool = False) -> Engine:
+    def resolve(
+        self, cohort: int, numbers: int, stacks: bool = False, records: bool = False, unkeyed: bool = False
+    ) -> Engine:
         """This setting with every open choice made.
 
-        `numbers` is how many a client's model or batch holds, the greater; `stacks` whether a CPU too had better train
-        clients as one batch; `records` whether steps are known to do nothing but compute, and gain
-        by being recorded.
+        `numbers` is how many a client's model or batch holds, whichever are more. `stacks` says that a CPU, too, had
+        better train clients as one batch; `records` that steps do nothing but compute and gain by being recorded;
+        `unkeyed` that the model draws random numbers which cannot be keyed by client, so that threads would mix them.
         """
-        device, kind = self.place, torch.device(self.place).type
+        device, kind = self.place, self.kind
         backend = self.backend
         if backend == "auto":
             backend = "batched" if stacks or self.bf16 or kind == "cuda" else "per-client"
@@ -139,15 +146,16 @@ class Engine:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
         if self.record and kind != "cpu":
             log.warning("record is for a CPU; a GPU records its steps without being asked.")
+        threads = self.threads or (1 if kind == "cuda" and backend == "batched" else _cores())
         return replace(
             self,
             backend=backend,
             device=device,
             compile=self.compile and compiles,
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
-            threads=self.threads or (1 if kind == "cuda" and backend == "batched" else _cores()),
+            threads=1 if unkeyed and backend == "per-client" else threads,
             chunk=self.chunk or chunk(kind, cohort, numbers),
-            record=kind == "cpu" and (records if self.record is None else self.record),
+            record=kind == "cpu" and not unkeyed and (records if self.record is None else self.record),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 

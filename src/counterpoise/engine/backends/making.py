@@ -1,0 +1,129 @@
+"""From what a user asked for to a backend: count the work, choose the setting, make the backend."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from math import prod
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from counterpoise.engine.acceleration.replay import pure
+from counterpoise.engine.backends.batched import Batched, refused
+from counterpoise.engine.backends.distributed import Distributed, Group
+from counterpoise.engine.backends.interface import Backend
+from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.backends.settings import Engine, chunk
+from counterpoise.engine.backends.stacking import stacks, unbatched
+from counterpoise.engine.clients.inspection import Traits
+from counterpoise.engine.clients.program import Program, by_functions
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Elsewhere
+from counterpoise.federation.federation import Federation
+from counterpoise.flat import Layout
+from counterpoise.local import Local
+from counterpoise.memory import bytes_in_words, machine_memory
+
+__all__ = ["Work", "choose_setting", "count_work", "make_backend"]
+
+log = logging.getLogger(__name__)
+
+_PLACE_BYTES = 40
+"""What each place of a batch takes while batches are drawn: its number twice, its row, its share, its masks."""
+_RECORDED = 2**22
+"""Up to this many parameters, steps are recorded unasked. Those of larger models take seconds to record and gain little."""
+
+
+class Work(NamedTuple):
+    """How much clients train in a round, counted before any of them does."""
+
+    sizes: Tensor
+    """Each client's number of samples."""
+    steps: Tensor
+    """Each client's steps per pass."""
+    batch: int
+    """The widest batch."""
+    numbers: int
+    """Those of a client's model or of its batch, whichever are more."""
+    cohort: int
+    share: int
+    """The clients of a cohort that this process trains."""
+
+
+def count_work(federation: Federation, local: Local, parameters: int, cohort: int, group: Group | None) -> Work:
+    """Count the work of a federation's clients. The server of a deployment trains none."""
+    clients = torch.arange(federation.clients)
+    sizes = torch.zeros_like(clients)
+    if not isinstance(federation.train, Elsewhere):
+        sizes = federation.train.sizes(clients)
+    batch = max(1, min(local.batch, int(sizes.max())))
+    numbers = max(parameters, batch * prod(federation.shape))
+    share = cohort if group is None else -(-max(cohort, 1) // group.size)
+    return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share)
+
+
+def choose_setting(
+    asked: Engine, program: Program, module: nn.Module, federation: Federation, traits: Traits, work: Work
+) -> Engine:
+    """Make every choice that was left open, after a trial of what `vmap` takes if it matters."""
+    together = False
+    if asked.backend == "batched" or (asked.backend == "auto" and (asked.bf16 or asked.kind != "cpu")):
+        asked = _as_one_batch(asked, unbatched(program, module, federation, traits.keyed))
+    elif asked.backend == "auto":
+        most = max(1, min(asked.chunk or chunk("cpu", work.share, work.numbers), work.share))
+        typical = _typical(work.steps, work.share)
+        together = stacks(program, module, federation, traits.keyed, typical, most, work.batch)
+    records = Layout.of(module).size <= _RECORDED and pure(module, program.code)
+    if traits.unkeyed:
+        log.warning(
+            "The model draws random numbers that cannot be keyed by client: "
+            "the run repeats only for this backend and chunk."
+        )
+    return asked.resolve(work.cohort, work.numbers, together, records, traits.unkeyed)
+
+
+def make_backend(
+    engine: Engine, program: Program, module: nn.Module, layout: Layout, keyed: bool, work: Work, group: Group | None
+) -> tuple[Program, Backend]:
+    """The backend of a resolved setting, and the program as that backend differentiates it."""
+    batched, dtype, replays = engine.backend == "batched", engine.torch_dtype, bool(engine.record)
+    share = max(work.share, 1)
+    most, threads = min(engine.chunk or 1, share), engine.threads or 1
+    _check_plan(program.local, int(work.steps.max()), work.batch, most if batched else min(threads, share))
+    backend: Backend
+    if batched:
+        program = replace(program, differentiate=by_functions)
+        how = {"fused": engine.compile, "lowered": engine.convolutions == "triton", "half": engine.bf16}
+        backend = Batched(program, module, layout, keyed, most, dtype, replays=replays, **how)
+    else:
+        backend = PerClient(program, module, layout, keyed, threads, dtype, replays=replays)
+    return program, backend if group is None else Distributed(backend, program, group)
+
+
+def _as_one_batch(asked: Engine, reason: str) -> Engine:
+    """The setting asked for if clients can train as one batch; else an open choice goes to the other backend."""
+    if reason and (asked.backend == "batched" or asked.bf16):
+        raise refused(reason)
+    if reason:
+        log.warning(
+            "Clients train one by one, not as one batch of them, which is slower on a GPU, because: %s.", reason
+        )
+        return replace(asked, backend="per-client")
+    return asked
+
+
+def _check_plan(local: Local, steps: int, batch: int, clients: int) -> None:
+    """Refuse a round whose batches, which are drawn before a client begins, do not fit into memory."""
+    needs, has = clients * local.passes * steps * batch * _PLACE_BYTES, machine_memory()
+    if has is not None and needs > has:
+        raise CounterpoiseError(
+            f"local: {local.passes * steps} steps of {batch} samples in a round take {bytes_in_words(needs)} to plan for "
+            f"{clients} clients at once, and this machine has {bytes_in_words(has)}. Use fewer epochs or steps."
+        )
+
+
+def _typical(steps: Tensor, cohort: int) -> Tensor:
+    """The steps of a cohort that is as unequal as all clients are."""
+    return steps.sort().values[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]
