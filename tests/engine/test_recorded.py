@@ -7,7 +7,7 @@ from torch import nn
 
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
-from counterpoise.engine.backends import batched
+from counterpoise.engine.backends import batched, chunks
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill, own
 from counterpoise.errors import Interrupted
@@ -47,7 +47,7 @@ class Played:
 
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
 def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
-    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setattr(chunks, "Recording", Played)
 
     def models(recorded):
         simulation = Simulation(
@@ -70,7 +70,7 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
 
 
 def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
-    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setattr(chunks, "Recording", Played)
     monkeypatch.setattr(batched, "overhead", lambda device, *sizes: 20.0)  # of LeNet-5 on a GPU
     made = []
 
@@ -102,7 +102,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
 
 
 def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
-    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setattr(chunks, "Recording", Played)
     part = Part(
         "who",
         begin=lambda client: {"who": client.index.to(client.start.dtype)},
@@ -129,7 +129,7 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
 
 def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
     """A simulation of compiled chunks, after it did what one of plain chunks does."""
-    monkeypatch.setattr(batched, "Recording", Played)
+    monkeypatch.setattr(chunks, "Recording", Played)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
 
     def simulation(fused):

@@ -7,233 +7,28 @@ done before the others of its chunk is masked. On a GPU the phases of a chunk ar
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
 from counterpoise.engine.acceleration.convolution import Lowered
-from counterpoise.engine.acceleration.graphs import Compiled, Recording
 from counterpoise.engine.acceleration.replay import Replays
 from counterpoise.engine.backends.buckets import buckets, overhead, room
-from counterpoise.engine.backends.interface import Batches, Job, Script, gather, restored, staked
+from counterpoise.engine.backends.chunks import Chunk, Fixed, Piece, Recorded, Replayed, together
+from counterpoise.engine.backends.interface import Batches, Job, Script, restored
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.clients.program import Carry, Named, Program, Sent, Shared, Stake, Traces
+from counterpoise.engine.clients.program import Program, Sent, Traces
 from counterpoise.engine.devices import put
-from counterpoise.engine.trees import aligned, fill, form, leaves, on, own, select, where
-from counterpoise.errors import CounterpoiseError, Interrupted
-from counterpoise.federation.samples import Samples
+from counterpoise.engine.trees import fill, leaves, on, own, select
+from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
 
-__all__ = ["Batched", "refused"]
+__all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
 _OFTEN = 200
 """Steps of one form after which a CPU records them, which takes as long as 100 to 200 of them."""
-_STACKS = ("vmap", "functorch", "BatchedTensor")
-"""What torch calls them when it refuses something."""
-T = TypeVar("T")
-Phase = Callable[..., Carry]
-"""A program's `step` or `survey`."""
-
-
-class Fixed(NamedTuple):
-    """What stays over the steps of a chunk: what clients are sent and bring, and their batches in training and in a first look."""
-
-    shared: Shared
-    counts: Tensor
-    state: Named
-    script: Script
-    survey: Script | None
-
-
-class Piece(NamedTuple):
-    """What can be prepared of a chunk: its clients' places in the cohort, their counts, their batches and how many those are."""
-
-    places: Tensor
-    clients: int
-    """How many of the places count; the rest repeat the last of them, for the chunk to have a size that is recorded."""
-    counts: Tensor
-    script: Script
-    steps: int
-    """In one pass."""
-    survey: Script | None
-    looks: int
-
-
-class Cursor(NamedTuple):
-    """Where a chunk is in its script, on the device, and what it carries there."""
-
-    step: Tensor
-    carry: Carry
-
-
-class Chunk:
-    """The phases of a chunk of clients."""
-
-    def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
-        self.backend, self.program, self.samples, self.fixed = backend, backend.program, samples, fixed
-        self.shared, self.stake = fixed.shared, staked(fixed.counts, fixed.state)
-
-    def begin(self) -> Cursor:
-        carry = _together(self.program.begin, (None, 0), self.shared, self.stake)
-        return Cursor(self.fixed.script.rows.new_zeros(()), carry)
-
-    def survey(self, cursor: Cursor) -> Cursor:
-        assert self.fixed.survey is not None
-        return self.advance(self.program.survey, self.shared, self.stake, self.fixed.survey, cursor)
-
-    def step(self, cursor: Cursor) -> Cursor:
-        return self.advance(self.program.step, self.shared, self.stake, self.fixed.script, cursor)
-
-    def end_epoch(self, cursor: Cursor) -> Cursor:
-        return cursor._replace(
-            carry=_together(self.program.end_epoch, (None, 0, 0), self.shared, self.stake, cursor.carry)
-        )
-
-    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        if not self.program.finishes:  # then nothing in it looks at one client: it holds for stacks as it stands
-            return self.program.finish(self.shared, self.stake, cursor.carry, traces)
-        return _together(self.program.finish, (None, 0, 0, 0), self.shared, self.stake, cursor.carry, traces)
-
-    def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
-        """One batch of every client that has one."""
-        return Cursor(cursor.step + 1, self.move(phase, (shared, stake), cursor.carry, script.at(cursor.step)))
-
-    def move(self, phase: Phase, fixed: tuple[Shared, Stake], carry: Carry, now: Script) -> Carry:
-        local, network = self.program.local, self.backend.network
-        batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
-        after = _together(partial(phase, network), (None, 0, 0, 0), *fixed, carry, batch, draws="different")
-        return after if now.active is None else Carry(*where(now.active, after, carry))
-
-
-class Replayed(Chunk):
-    """The same on a CPU: steps on batches of shapes that have been met often are replayed."""
-
-    def __init__(self, backend: Batched, samples: Samples, fixed: Fixed) -> None:
-        super().__init__(backend, samples, fixed)
-        self.leaves = list(leaves((self.shared, self.stake)))
-
-    def begin(self) -> Cursor:
-        return self._laid(super().begin())
-
-    def survey(self, cursor: Cursor) -> Cursor:
-        return self._laid(super().survey(cursor))
-
-    def end_epoch(self, cursor: Cursor) -> Cursor:
-        return self._laid(super().end_epoch(cursor))
-
-    def _laid(self, cursor: Cursor) -> Cursor:
-        """Laid out as a step leaves it: not one row for all."""
-        cursor = own(cursor)
-        self.laid = form(((self.shared, self.stake), cursor.carry))
-        return cursor
-
-    def step(self, cursor: Cursor) -> Cursor:
-        replays, move = self.backend.replays, partial(self.move, self.program.step)
-        now = self.fixed.script.at(cursor.step)
-        arguments = ((self.shared, self.stake), cursor.carry, now)
-        shapes = tuple(t if t is None else t.shape for t in now)
-        replays.meet([shapes])
-        if shapes in replays.due:
-            replays.record(shapes, move, *arguments)
-        replay = replays.get(shapes, self.laid)
-        return Cursor(cursor.step + 1, replay(self.leaves, *arguments[1:]) if replay else move(*arguments))
-
-
-class Recorded(Chunk):
-    """The same as CUDA graphs: made on first use, for all chunks of these shapes."""
-
-    loaded: Piece | None = None
-    """Whose batches lie in the buffers."""
-    _written = True
-    """Whether another phase wrote to the cursor since the last step."""
-
-    def fits(self, piece: Piece) -> bool:
-        """Whether the buffers are long enough."""
-        return all(
-            len(to) >= len(of) for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True)
-        )
-
-    def load(self, piece: Piece) -> None:
-        if self.loaded is not piece:
-            self.fixed.counts.copy_(piece.counts, non_blocking=True)
-            for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True):
-                to[: len(of)].copy_(of, non_blocking=True)
-            self.loaded = piece
-
-    @property
-    def _batches(self) -> list[Tensor]:
-        return list(leaves((self.fixed.script, self.fixed.survey)))
-
-    @cached_property
-    def _begin(self) -> Recording:
-        begin = super().begin
-        return Recording(lambda: aligned(begin()))  # not the model's buffers, which the cursor would write to
-
-    @cached_property
-    def _survey(self) -> Recording:
-        return Recording(super().survey, self._cursor, into=self._cursor)
-
-    @cached_property
-    def _step(self) -> Recording:
-        advance, cursor = partial(self.advance, self.program.step), self._cursor
-        arguments = (self.shared, self.stake, self.fixed.script, cursor)
-        return Recording(advance, *arguments, into=cursor, fused=self.backend.fused)
-
-    @cached_property
-    def _end_epoch(self) -> Recording:
-        return Recording(super().end_epoch, self._cursor, into=self._cursor)
-
-    @cached_property
-    def _finish(self) -> Recording:
-        return Recording(super().finish, self._cursor, {})
-
-    @cached_property
-    def _fused_finish(self) -> Compiled:
-        def finish(shared: Shared, carry: Carry) -> Sent:
-            return self.program.finish(shared, self.stake, carry, {})
-
-        return Compiled(finish, self.shared, self._cursor.carry)
-
-    @property
-    def _cursor(self) -> Cursor:
-        return self._begin.result  # type: ignore[no-any-return]
-
-    def begin(self) -> Cursor:
-        phases = {
-            "_begin": True,
-            "_survey": self.program.surveys,
-            "_step": True,
-            "_end_epoch": self.program.ends_epochs,
-        }
-        for phase, taken in phases.items():
-            if taken:
-                getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
-        self._written = True
-        return self._begin()  # type: ignore[no-any-return]
-
-    def survey(self, cursor: Cursor) -> Cursor:
-        return self._survey()  # type: ignore[no-any-return]
-
-    def step(self, cursor: Cursor) -> Cursor:
-        if self._written:
-            self._step.renew()
-            self._written = False
-        return self._step()  # type: ignore[no-any-return]
-
-    def end_epoch(self, cursor: Cursor) -> Cursor:
-        self._written = True
-        return self._end_epoch()  # type: ignore[no-any-return]
-
-    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        if not self.program.finishes:
-            return self._fused_finish() if self.backend.fused else super().finish(cursor, traces)
-        # A part may pass on what lies in the buffers, which belong to the next chunk.
-        return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
 
 class Batched:
@@ -355,34 +150,15 @@ class Batched:
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             some = torch.split(models, self.chunk)
-            return torch.cat([_together(self._evaluate, (0, None), models, inputs) for models in some])
+            return torch.cat([together(self._evaluate, (0, None), models, inputs) for models in some])
 
     def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return _together(self._evaluate, (0, 0), models, inputs)
+            return together(self._evaluate, (0, 0), models, inputs)
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs, alone=not self.records)
-
-
-def _together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
-    """A phase of one client, for all of a chunk at once."""
-    try:
-        return vmap(phase, over, randomness=draws)(*arguments)
-    except RuntimeError as error:
-        if not any(name in str(error) for name in _STACKS):
-            raise
-        reason = str(error).strip().split(". ")[0].split("\n")[0]
-        raise refused(reason) from error
-
-
-def refused(reason: str) -> CounterpoiseError:
-    """What is said to a model or a hook that `vmap` does not take."""
-    return CounterpoiseError(
-        f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
-        "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
-    )
 
 
 def _key(job: Job, piece: Piece) -> tuple[Any, ...]:

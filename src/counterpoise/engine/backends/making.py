@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.replay import pure
-from counterpoise.engine.backends.batched import Batched, refused
+from counterpoise.engine.backends.batched import Batched
+from counterpoise.engine.backends.chunks import refused
 from counterpoise.engine.backends.distributed import Distributed, Group
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.backends.perclient import PerClient

@@ -202,7 +202,9 @@ class Server:
         it made of them is kept. A part without `apply` follows the model. All other clients go back to the state that
         they began the round with.
         """
-        kept = {name: own if name in parts else self.state[name] for name, own in (state or self.state).items()}
+        kept = self.state
+        if state is not None:
+            kept = {name: own if name in parts else self.state[name] for name, own in state.items()}
         records = {name: written for name, written in (rows or {}).items() if name in parts}
         model = self.model if model is None else model
         return Step(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
