@@ -11,8 +11,8 @@ from torch import nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 
 from counterpoise.engine import Engine, Simulation
+from counterpoise.engine.backends.making import _as_one_batch
 from counterpoise.engine.clients.recurrent import Unrolled
-from counterpoise.engine.rounds.trainer import _as_one_batch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part
