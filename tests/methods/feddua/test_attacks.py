@@ -17,8 +17,7 @@ from counterpoise.engine import Engine, Simulation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Cohort
 from counterpoise.methods import feddua
-from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.options import BRANCH_STEPS
+from counterpoise.methods.feddua.constants import BRANCH_STEPS, LONGEST_STEP
 
 CLIENTS, LIAR = 20, 3
 LOCAL = Local(batch=8, optimizer=sgd(0.05))
@@ -112,7 +111,7 @@ def test_branch_weights_sent_once_do_not_poison_the_rounds_after(value) -> None:
     ours, theirs = (s.server.state["counts"]["branch"] for s in (simulation, honest))
     assert bool(ours.isfinite().all())
     # Its own part of one round: a share of the steps of the rate, and what honest clients then do about it.
-    assert float((ours - theirs).norm()) < BRANCH_STEPS * 0.1 * branch.LONGEST * 2 * sizes()[LIAR] / sizes().sum() + 0.1
+    assert float((ours - theirs).norm()) < BRANCH_STEPS * 0.1 * LONGEST_STEP * 2 * sizes()[LIAR] / sizes().sum() + 0.1
 
 
 # ---------------------------------------------------------------- forged gradients

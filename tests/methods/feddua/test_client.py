@@ -19,8 +19,8 @@ from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.methods import avg, fedavg, feddua, fedprox
 from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.options import BRANCH_STEPS
-from counterpoise.methods.feddua.prior import expected
+from counterpoise.methods.feddua.constants import BRANCH_STEPS, EMBEDDING_SIZE
+from counterpoise.methods.feddua.prior import expect
 
 SIZES = [3, 4, 9, 14, 26]
 BATCH = 4
@@ -117,7 +117,7 @@ def test_with_equal_gradients_rho_is_the_optimisers_reach(optimizer, epochs) -> 
             buffer = m * buffer + 1
             moved += 1 + m * buffer if nesterov else buffer
         assert float(updates[i].norm()) / 0.2 == pytest.approx(moved, rel=1e-12)
-        log_alpha = expected(torch.tensor([n], dtype=torch.float64).log(), local)
+        log_alpha = expect(torch.tensor([n], dtype=torch.float64).log(), local)
         assert float(log_alpha.exp()) == pytest.approx(moved / epochs / n, rel=1e-12)
         if epochs == 1:
             assert told["alphas"][i].tolist() == pytest.approx([moved / n], rel=1e-12)
@@ -160,11 +160,11 @@ def test_a_step_of_the_branch_is_gradient_descent_on_equation_8(data) -> None:
     seed = data.draw(st.integers(0, 2**31))
     generator = torch.Generator().manual_seed(seed)
     phi = 0.2 * torch.randn(branch.LAYOUT.size, generator=generator, dtype=torch.float64)
-    own = torch.randn(branch.SIZE, generator=generator, dtype=torch.float64)
+    own = torch.randn(EMBEDDING_SIZE, generator=generator, dtype=torch.float64)
     n = torch.tensor(float(data.draw(st.integers(1, 10_000))), dtype=torch.float64)
     batch = data.draw(st.sampled_from([1, 8, 64]))
     # Off by up to e times: a factor further off is clipped, tested below.
-    rho = n * branch.factor(phi, own, batch) * math.exp(data.draw(st.floats(-1, 0.3)))
+    rho = n * branch.predict_factor(phi, own, batch) * math.exp(data.draw(st.floats(-1, 0.3)))
     rate, learnable = data.draw(st.sampled_from([0.01, 0.3])), data.draw(st.booleans())
 
     a, e = phi.clone().requires_grad_(), own.clone().requires_grad_()
@@ -183,9 +183,9 @@ def test_a_step_of_the_branch_is_gradient_descent_on_equation_8(data) -> None:
 
 def test_equation_9_is_the_printed_one_over_n_squared() -> None:
     """Finite differences of ``1/2 |rho / alpha - n|^2`` by alpha, through the last bias: d alpha / d bias = alpha."""
-    phi, own = branch.first_branch(torch.zeros(1, dtype=torch.float64)), torch.ones(branch.SIZE, dtype=torch.float64)
+    phi, own = branch.start_branch(torch.zeros(1, dtype=torch.float64)), torch.ones(EMBEDDING_SIZE, dtype=torch.float64)
     n, rho, batch, eps = torch.tensor(40.0, dtype=torch.float64), torch.tensor(6.0, dtype=torch.float64), 8, 1e-6
-    alpha = float(branch.factor(phi, own, batch))
+    alpha = float(branch.predict_factor(phi, own, batch))
 
     def loss(a: float) -> float:
         return 0.5 * (float(rho) / a - float(n)) ** 2
@@ -197,10 +197,10 @@ def test_equation_9_is_the_printed_one_over_n_squared() -> None:
 
 def test_equation_8_as_printed_is_n_squared_as_steep_and_cut_to_the_same_length() -> None:
     """With a factor that all but fits, so that neither step is cut; and with one that does not."""
-    phi, own = branch.first_branch(torch.zeros(1, dtype=torch.float64)), torch.ones(branch.SIZE, dtype=torch.float64)
+    phi, own = branch.start_branch(torch.zeros(1, dtype=torch.float64)), torch.ones(EMBEDDING_SIZE, dtype=torch.float64)
     n, batch = torch.tensor(40.0, dtype=torch.float64), 8
     for off, cut in ((1 + 1e-6, False), (1.5, True)):
-        rho = off * n * branch.factor(phi, own, batch)
+        rho = off * n * branch.predict_factor(phi, own, batch)
         relative, printed = (branch.learn(phi, own, rho, n, batch, 0.1, 1, False, p)[0] - phi for p in (False, True))
         if cut:
             assert float(printed.norm()) == pytest.approx(0.1)
@@ -213,10 +213,10 @@ def test_a_method_with_the_printed_loss_learns_by_it() -> None:
     """Their steps differ in length alone; the factor's last bias shows which was taken."""
     local = Local(batch=BATCH, optimizer=sgd(0.2))
     told = {loss: reports(feddua(branch_loss=loss), local=local)[0]["branch"] for loss in ("relative", "printed")}
-    phi = branch.first_branch(torch.zeros(1, dtype=torch.float64))
+    phi = branch.start_branch(torch.zeros(1, dtype=torch.float64))
     for i, n in enumerate(SIZES):
         rho = torch.tensor(float(steps_of(n)), dtype=torch.float64)
-        own, count = branch.embedding(torch.tensor(i), torch.float64), torch.tensor(float(n), dtype=torch.float64)
+        own, count = branch.embed(torch.tensor(i), torch.float64), torch.tensor(float(n), dtype=torch.float64)
         for loss, sent in told.items():
             want, _ = branch.learn(phi, own, rho, count, BATCH, 0.1, BRANCH_STEPS, False, loss == "printed")
             assert torch.allclose(sent[i], want, rtol=0, atol=1e-9)
@@ -236,27 +236,27 @@ def test_paper_takes_the_printed_loss() -> None:
 @pytest.mark.parametrize("rho", [1e-9, 1e9, 1e30])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_factor_far_off_takes_a_step_of_the_rate_at_most(rho, dtype) -> None:
-    phi, own = branch.first_branch(torch.zeros(1, dtype=dtype)), torch.ones(branch.SIZE, dtype=dtype)
+    phi, own = branch.start_branch(torch.zeros(1, dtype=dtype)), torch.ones(EMBEDDING_SIZE, dtype=dtype)
     n = torch.tensor(50.0, dtype=dtype)
     new_phi, new_own = branch.learn(phi, own, torch.tensor(rho, dtype=dtype), n, 8, 0.1, 1, True)
     step = torch.cat([new_phi - phi, new_own - own]).norm()
     assert float(step) <= 0.1 + 1e-6
     if rho > 1:
         assert float(step) == pytest.approx(0.1, rel=1e-5)
-        assert float(branch.factor(new_phi, new_own, 8)) > float(branch.factor(phi, own, 8))
-    assert float(branch.factor(new_phi, new_own, 8)) > 0
+        assert float(branch.predict_factor(new_phi, new_own, 8)) > float(branch.predict_factor(phi, own, 8))
+    assert float(branch.predict_factor(new_phi, new_own, 8)) > 0
 
 
 def test_factors_begin_near_one_over_the_batch_and_embeddings_differ() -> None:
-    phi = branch.first_branch(torch.zeros(1, dtype=torch.float64))
-    own = torch.stack([branch.embedding(torch.tensor(i), torch.float64) for i in range(200)])
-    factors = torch.stack([branch.factor(phi, e, 16) for e in own])
+    phi = branch.start_branch(torch.zeros(1, dtype=torch.float64))
+    own = torch.stack([branch.embed(torch.tensor(i), torch.float64) for i in range(200)])
+    factors = torch.stack([branch.predict_factor(phi, e, 16) for e in own])
     assert bool((factors > 0).all())
     assert float(factors.log().add(math.log(16)).abs().max()) < 1
     assert abs(float(own.mean())) < 0.1
     assert float(own.std()) == pytest.approx(1, abs=0.1)
     assert len({tuple(e.tolist()) for e in own}) == 200
-    assert torch.equal(branch.embedding(torch.tensor(3), torch.float64), own[3])
+    assert torch.equal(branch.embed(torch.tensor(3), torch.float64), own[3])
 
 
 def by_hand(federation, client: int, phi, own, epochs: int, rate: float, learnable: bool, lr=0.2):
@@ -266,11 +266,11 @@ def by_hand(federation, client: int, phi, own, epochs: int, rate: float, learnab
     for _ in range(epochs):
         for _ in range(BRANCH_STEPS):
             a, e = phi.clone().requires_grad_(), own.clone().requires_grad_()
-            (0.5 * (rho / (branch.factor(a, e, BATCH) * n) - 1) ** 2).backward()
+            (0.5 * (rho / (branch.predict_factor(a, e, BATCH) * n) - 1) ** 2).backward()
             slope = torch.cat([a.grad, e.grad] if learnable else [a.grad])
             clip = rate * min(1.0, 1 / float(slope.norm()))
             phi, own = phi - clip * a.grad, own - clip * e.grad if learnable else own
-        alphas.append(float(branch.factor(phi, own, BATCH)))
+        alphas.append(float(branch.predict_factor(phi, own, BATCH)))
     return phi, own, alphas
 
 
@@ -289,8 +289,8 @@ def test_the_clients_branch_is_a_plain_loop_over_two_rounds(backend, embedding) 
         engine=double(backend=backend),
         adversary=spy,
     )
-    phi = branch.first_branch(simulation.server.model)
-    owns = [branch.embedding(torch.tensor(i), torch.float64) for i in range(len(SIZES))]
+    phi = branch.start_branch(simulation.server.model)
+    owns = [branch.embed(torch.tensor(i), torch.float64) for i in range(len(SIZES))]
     first = [e.clone() for e in owns]
     for turn in range(2):
         assert torch.allclose(simulation.server.state["counts"]["branch"], phi, rtol=0, atol=1e-9)

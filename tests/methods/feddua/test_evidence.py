@@ -14,9 +14,10 @@ from worlds import FixedWorld, cohort
 
 from counterpoise.flat import Layout
 from counterpoise.local import Local, adam, exponential, sgd
-from counterpoise.methods.feddua.evidence import Points, consistency, displacement, measure, report
-from counterpoise.methods.feddua.prior import Line, expected, fit_line, fit_network, solved
-from counterpoise.methods.feddua.sequential import HORIZON, forgiven, looks, weigh_up
+from counterpoise.methods.feddua.constants import HORIZON
+from counterpoise.methods.feddua.evidence import Points, check_consistency, check_displacement, check_report, measure
+from counterpoise.methods.feddua.prior import Line, expect, fit_line, fit_network, solve
+from counterpoise.methods.feddua.sequential import raise_limit, update_warnings, weigh_up
 from counterpoise.parts.robust import line, regression, spread
 
 PLAIN = Local(epochs=2, batch=8, optimizer=sgd(0.1))
@@ -150,7 +151,7 @@ def test_the_report_is_held_against_the_majoritys_line(local, seed, C, equal) ->
     assert float(ours[0]) == pytest.approx(a, abs=1e-9)
     assert float(ours[1]) == pytest.approx(b, abs=1e-9)
     error = expects + a + b * np.log(n) - alpha
-    stream = report(points, points, ours, local)
+    stream = check_report(points, points, ours, local)
     assert stream.error.numpy() == pytest.approx(error, abs=1e-9, nan_ok=True)
     assert float(stream.spread) == pytest.approx(np_spread(error[known]), abs=1e-9)
     least = 0.0 if local is PLAIN else 0.27
@@ -160,7 +161,7 @@ def test_the_report_is_held_against_the_majoritys_line(local, seed, C, equal) ->
 def linear_bound(local) -> float:
     """The bound on the slope: a line far steeper is cut there."""
     n = tensor([10.0, 100, 1000, 10000, 20000, 50000]).log()
-    return float(fit_line(n, expected(n, local) + 5 * n, local).b)
+    return float(fit_line(n, expect(n, local) + 5 * n, local).b)
 
 
 def test_the_slope_is_bounded() -> None:
@@ -176,7 +177,7 @@ def test_the_claim_is_held_against_the_reported_factor(seed, C) -> None:
     nothing = torch.zeros(C, dtype=torch.float64)
     points = Points(tensor(n), tensor(rho), tensor(alpha), *[nothing] * 4)
     error = centred(n - (rho - alpha))
-    stream = consistency(points, points, PLAIN)
+    stream = check_consistency(points, points, PLAIN)
     assert stream.error.numpy() == pytest.approx(error, abs=1e-12)
     assert float(stream.spread) == pytest.approx(np_spread(error), abs=1e-12)
     assert stream.floor.numpy() == pytest.approx(np.maximum(8 / (2 * np.exp(n)), 0.2))
@@ -208,7 +209,7 @@ def test_the_update_is_held_against_a_fit_on_its_shape(seed, C) -> None:
     points = Points(tensor(n), nothing, nothing, tensor(size), *map(tensor, features.T))
     c = huber(np.clip(features[~missing], -2.3, 2.3), np.clip(size[~missing], -2.3, 2.3), np.array([1.0, 0, 0]))
     error = size - features @ c
-    stream = displacement(points, points, PLAIN)
+    stream = check_displacement(points, points, PLAIN)
     assert stream.error.numpy() == pytest.approx(error, abs=1e-8, nan_ok=True)
     assert float(stream.spread) == pytest.approx(np_spread(error[~missing]), abs=1e-8)
     assert stream.floor.numpy() == pytest.approx(np.maximum(8 / (2 * np.exp(n)), 0.2))
@@ -222,32 +223,32 @@ def test_the_update_is_held_against_a_fit_on_its_shape(seed, C) -> None:
 def test_the_estimate_undoes_the_expectation_within_a_batch(local, prior) -> None:
     n = torch.arange(1.0, 400.0, dtype=torch.float64)
     a, b = map(torch.tensor, prior)
-    rho = expected(n.log(), local) + a + b * n.log() + n.log()
-    found = solved(rho, Line(a.double(), b.double()), local).exp()
+    rho = expect(n.log(), local) + a + b * n.log() + n.log()
+    found = solve(rho, Line(a.double(), b.double()), local).exp()
     off = 1.0 if prior == (0.0, 0.0) else 1 / (1 - abs(prior[1])) + 0.5
     assert float((found - n).abs().max()) <= off * local.batch + 1
     full = (torch.arange(1, 50) * local.batch - local.batch // 2).double()  # half a batch below the next step
     if prior == (0.0, 0.0):
-        rho = expected(full.log(), local) + full.log()
-        assert solved(rho, Line(a.double(), b.double()), local).exp().tolist() == pytest.approx(full.tolist(), rel=1e-9)
+        rho = expect(full.log(), local) + full.log()
+        assert solve(rho, Line(a.double(), b.double()), local).exp().tolist() == pytest.approx(full.tolist(), rel=1e-9)
 
 
 def test_a_partial_batch_is_a_step() -> None:
     n = tensor([1, 7, 8, 9, 16, 17])
-    assert (expected(n.log(), PLAIN).exp() * n).tolist() == pytest.approx([1, 1, 1, 2, 2, 3])
+    assert (expect(n.log(), PLAIN).exp() * n).tolist() == pytest.approx([1, 1, 1, 2, 2, 3])
 
 
 def test_a_count_below_a_batch_is_not_told_from_the_steps() -> None:
     """A falling line multiplies counts below a batch no further: one step stays one step."""
     a, b = tensor(0.0), tensor(-0.3)
     steps = 0.5 + np.array([0.01, 0.5, 0.9])  # n / B + 1/2 of counts below a batch
-    found = solved(tensor(np.log(steps) - 0.3 * math.log(8)), Line(a, b), PLAIN).exp()
+    found = solve(tensor(np.log(steps) - 0.3 * math.log(8)), Line(a, b), PLAIN).exp()
     assert found.tolist() == pytest.approx([1.0, 4.0, 7.2], rel=1e-6)
 
 
 def test_without_rho_there_is_no_estimate_and_extremes_stay_numbers() -> None:
     zero = torch.zeros((), dtype=torch.float64)
-    found = solved(tensor([np.nan, -80.0, 500.0]), Line(zero, zero), PLAIN)
+    found = solve(tensor([np.nan, -80.0, 500.0]), Line(zero, zero), PLAIN)
     assert bool(found[0].isnan())
     assert float(found[1]) == pytest.approx(0, abs=1e-9)
     assert float(found[2]) == pytest.approx(60)
@@ -258,14 +259,14 @@ def test_without_rho_there_is_no_estimate_and_extremes_stay_numbers() -> None:
 
 def ladder(curve, local=PLAIN, count=8):
     n = torch.linspace(math.log(8), math.log(400), count, dtype=torch.float64)
-    return n, expected(n, local) + curve(n)
+    return n, expect(n, local) + curve(n)
 
 
 def test_a_network_follows_what_no_line_does() -> None:
     """A bend in the middle."""
     n, alpha = ladder(lambda n: 0.25 * (n - 4).clamp(min=0))
     network, line_ = fit_network(n, alpha, PLAIN, key=7), fit_line(n, alpha, PLAIN)
-    errors = [float((prior(n) + expected(n, PLAIN) - alpha).square().mean().sqrt()) for prior in (network, line_)]
+    errors = [float((prior(n) + expect(n, PLAIN) - alpha).square().mean().sqrt()) for prior in (network, line_)]
     assert errors[0] < 0.5 * errors[1]
 
 
@@ -288,7 +289,7 @@ def test_a_networks_slope_is_bounded_everywhere(seed, steep) -> None:
     assert float(slopes.abs().max()) <= 0.3 + 1e-9
     counts = tensor([100.0, 1e3, 1e5, 1e7])
     rho = torch.log(counts / 8 + 0.5) + network(counts.log())
-    assert solved(rho, network, PLAIN).exp().tolist() == pytest.approx(counts.tolist(), rel=1e-6)
+    assert solve(rho, network, PLAIN).exp().tolist() == pytest.approx(counts.tolist(), rel=1e-6)
 
 
 def test_a_network_is_drawn_by_its_key_and_by_nothing_else() -> None:
@@ -360,9 +361,9 @@ def test_many_points_are_thinned_evenly() -> None:
 def test_all_looks_together_spend_the_first_ones_error_rate() -> None:
     p = math.erfc(3.0 / math.sqrt(2))
     rounds = torch.arange(1, 6, dtype=torch.float64)
-    spent = [math.erfc(float(limit) / math.sqrt(2)) for limit in looks(3.0, rounds)]
+    spent = [math.erfc(float(limit) / math.sqrt(2)) for limit in raise_limit(3.0, rounds)]
     assert spent == pytest.approx([p / (t * (t + 1)) for t in range(1, 6)], rel=1e-9)
-    assert float(looks(3.0, torch.tensor([1e6], dtype=torch.float64))) < 8
+    assert float(raise_limit(3.0, torch.tensor([1e6], dtype=torch.float64))) < 8
 
 
 def np_weigh(error, total, floor, rounds, sums, drifts, threshold):
@@ -533,7 +534,7 @@ def test_ten_claims_in_a_row_that_fit_forgive_a_warning(patience) -> None:
     def after(warnings, story):
         left = tensor([warnings])
         for what in story:
-            left = forgiven(left, torch.tensor([what == "o"]), torch.tensor([what == "f"]), patience)
+            left = update_warnings(left, torch.tensor([what == "o"]), torch.tensor([what == "f"]), patience)
         return float(left)
 
     assert after(0.0, "o" * 20) == patience + 1

@@ -23,7 +23,7 @@ from counterpoise.local import Local, adam, sgd
 from counterpoise.methods import feddua
 from counterpoise.methods.feddua import branch
 from counterpoise.methods.feddua.options import Options
-from counterpoise.methods.feddua.verdicts import averaged, believed
+from counterpoise.methods.feddua.verdicts import average_branch, believe
 
 # ---------------------------------------------------------------- one round
 
@@ -88,7 +88,7 @@ def test_every_clients_factor_is_on_record() -> None:
     """Eq. 12 at the count it claims; with the branch, what it reported."""
     claimed = lying()
     assert list(judge(claimed).notes["alpha"].values()) == pytest.approx(np.ceil(TRUE / BATCH) / claimed)
-    phi = branch.first_branch(torch.zeros(D, dtype=torch.float64)).expand(12, -1)
+    phi = branch.start_branch(torch.zeros(D, dtype=torch.float64)).expand(12, -1)
     told = {"alphas": np.linspace(0.1, 0.2, 12)[:, None] * [0.5, 2.0]}
     by_branch = judge(None, server(feddua(), D), told=told, phi=phi)
     assert list(by_branch.notes["alpha"].values()) == pytest.approx(np.linspace(0.1, 0.2, 12))
@@ -138,7 +138,7 @@ def test_counts_believed_are_as_written(seed, C, raising) -> None:
     estimated = np.exp(3 * rng.standard_normal(C) + 3)
     estimated[rng.random(C) < 0.2] = np.nan
     z, rejected, known = 5 * rng.standard_normal(C), rng.random(C) < 0.5, rng.random(C) < 0.7
-    ours = believed(*map(torch.as_tensor, (claimed, estimated, z, rejected, known)), raising)
+    ours = believe(*map(torch.as_tensor, (claimed, estimated, z, rejected, known)), raising)
     assert ours.tolist() == np_believed(claimed, estimated, z, rejected, known, raising)
     if not raising:
         assert bool((ours.numpy() <= claimed).all())  # nobody is ever raised
@@ -154,7 +154,7 @@ def test_nobody_moves_the_branch_further_than_honest_steps_could(seed, C, passes
     sent = phi + np.exp(4 * rng.standard_normal((C, 1))) * rng.standard_normal((C, 20)) / math.sqrt(20)
     counts = rng.integers(0, 50, C).astype(float)
     options = Options("branch", "cohort", "both", True, "prior", 3.5, 3, "fixed", rate)
-    ours = averaged(*map(torch.as_tensor, (phi, sent, counts)), options, passes).numpy()
+    ours = average_branch(*map(torch.as_tensor, (phi, sent, counts)), options, passes).numpy()
     want = phi.copy()
     for way, count in zip(sent - phi, counts, strict=True):
         if count:
@@ -435,7 +435,7 @@ def test_under_adam_there_are_verdicts_and_nothing_follows(caplog) -> None:
     assert seen <= {"accepted", "warned"}
     with caplog.at_level(logging.WARNING):
         Simulation(direct(), blobs([9] * 5), small(), local=local)
-    assert "Verdicts are recorded; no claim is corrected and no client excluded" in caplog.text
+    assert "Verdicts are recorded, but no claim is corrected and no client is excluded" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         Simulation(direct(), blobs([9] * 5), small(), local=Local(optimizer=sgd(0.1, momentum=0.9)))

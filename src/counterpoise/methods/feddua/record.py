@@ -1,4 +1,4 @@
-"""Verdicts as they are recorded: what decided, the counts it speaks for, and a reason in words."""
+"""Verdicts as they are recorded: what decided, the counts that it suggests, and a reason in words."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ from typing import NamedTuple
 from torch import Tensor
 
 from counterpoise.method import Action, Verdict
-from counterpoise.methods.feddua.sequential import HORIZON
+from counterpoise.methods.feddua.constants import FEWEST_CLIENTS, HORIZON
 
-__all__ = ["FEWEST", "Counts", "Finding", "verdicts"]
-
-FEWEST = 5
-"""Clients that must have been seen before a claim is judged."""
+__all__ = ["Finding", "write_verdicts"]
 
 
 class Finding(NamedTuple):
-    """What decides about each client's claim, ``[C]``."""
+    """What the server found about each client's claim, ``[C]``."""
 
     z: Tensor
     estimated: Tensor
-    """The count that it speaks for."""
+    """The count that the deciding evidence suggests."""
     low: Tensor
     high: Tensor
-    """The counts ``low < n <= high`` that would have looked the same: of as many steps, or within the threshold."""
+    """Counts ``low < n <= high`` would have looked the same: they take as many steps, or lie within the threshold."""
     by_update: Tensor
+    """Whether the update decided, not the report."""
     by_memory: Tensor
-    """Whether it is the average of several rounds."""
+    """Whether the average of several rounds decided."""
     over: Tensor
+    """Whether the claim is too large."""
     under: Tensor
+    """Whether the claim is too small."""
     excluded: Tensor
-
-
-class Counts(NamedTuple):
-    """Of each client, ``[C]``."""
-
     claimed: Tensor
     verified: Tensor
-    """What the round goes on with."""
+    """The count that the round goes on with."""
     taken: Tensor
-    """The estimate that a correction takes: the finding's, or line 13's."""
+    """The estimate that a correction uses: `estimated`, or line 13's."""
     warnings: Tensor
+
+    @property
+    def stands(self) -> Tensor:
+        """Whether later fits may use the claim."""
+        return ~self.over & ~self.under & ~self.excluded
 
 
 class _Row(NamedTuple):
-    """One client's numbers."""
+    """One client's finding."""
 
     z: float
     estimated: float
@@ -63,25 +63,24 @@ class _Row(NamedTuple):
     warnings: float
 
 
-def verdicts(
-    ids: Sequence[int], finding: Finding, counts: Counts, *, patience: int, enough: bool, by_counts: bool
+def write_verdicts(
+    ids: Sequence[int], finding: Finding, *, patience: int, enough: bool, by_counts: bool
 ) -> dict[int, Verdict]:
-    """The record's row for each client. If the method's rule ignores counts (not `by_counts`), nothing is corrected."""
-    columns = [column.tolist() for column in (*finding, *counts)]
-    rows = [_Row(*row) for row in zip(*columns, strict=True)]
-    return {i: _verdict(row, patience, enough, by_counts) for i, row in zip(ids, rows, strict=True)}
+    """Write the record's row for each client. If the method's rule ignores counts (not `by_counts`), none is corrected."""
+    rows = [_Row(*row) for row in zip(*(column.tolist() for column in finding), strict=True)]
+    return {i: _write_verdict(row, patience, enough, by_counts) for i, row in zip(ids, rows, strict=True)}
 
 
-def _verdict(row: _Row, patience: int, enough: bool, by_counts: bool) -> Verdict:
+def _write_verdict(row: _Row, patience: int, enough: bool, by_counts: bool) -> Verdict:
     corrected = by_counts and row.claimed != row.verified
     action: Action = "corrected" if corrected else "warned" if row.over else "accepted"
-    reason = f"fewer than {FEWEST} clients have been seen" if not enough else _reason(row, corrected)
+    reason = f"fewer than {FEWEST_CLIENTS} clients have been seen" if not enough else _give_reason(row, corrected)
     z = row.z if enough else None
     estimated = row.taken if math.isfinite(row.taken) else None
     if row.excluded:
         action, reason = "excluded", f"{reason}; with {math.ceil(row.warnings)} warnings it is excluded"
         if not row.over:
-            # Nothing of this round decided, so no interval and no score of this round is given as the cause.
+            # This round decided nothing, so none of its intervals or scores is given as the cause.
             left = round((row.warnings - patience) * HORIZON)
             reason = (
                 f"earlier rounds left it with {math.ceil(row.warnings)} warnings; it is heard again after {left} more rounds "
@@ -93,7 +92,7 @@ def _verdict(row: _Row, patience: int, enough: bool, by_counts: bool) -> Verdict
     return Verdict(row.claimed, estimated, row.low, row.high, z, action, reason)
 
 
-def _reason(row: _Row, corrected: bool) -> str:
+def _give_reason(row: _Row, corrected: bool) -> str:
     if not math.isfinite(row.estimated):
         return "it did not move" + (f"; the largest claim that stands is {row.verified:g}" if corrected else "")
     if not row.over and not row.under:

@@ -1,161 +1,178 @@
-"""The server's verdicts on a cohort's claims (Algorithm 1, lines 10-16)."""
+"""The server's verdicts on the counts that a cohort claims (Algorithm 1, lines 10-16).
+
+`judge` collects everything into one `Hearing`, weighs the evidence, estimates the counts, and records the result.
+"""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from counterpoise.local import Local
-from counterpoise.method import Round, Tensors, World
-from counterpoise.methods.feddua import branch
-from counterpoise.methods.feddua.evidence import Points, Stream, consistency, displacement, factors, measure, report
-from counterpoise.methods.feddua.options import BRANCH_STEPS, LADDER, REMEMBERED, Options
-from counterpoise.methods.feddua.prior import Line, Network, Prior, fit_line, fit_network, linear, solved
-from counterpoise.methods.feddua.record import FEWEST, Counts, Finding, verdicts
-from counterpoise.methods.feddua.sequential import Weighed, forgiven, weigh_up
+from counterpoise.method import Round, Tensors
+from counterpoise.methods.feddua.constants import (
+    BRANCH_STEPS,
+    COUNT_ROUNDING,
+    FEWEST_CLIENTS,
+    LONGEST_STEP,
+    REMEMBERED,
+)
+from counterpoise.methods.feddua.evidence import (
+    Points,
+    Stream,
+    check_consistency,
+    check_displacement,
+    check_report,
+    measure,
+    read_factors,
+)
+from counterpoise.methods.feddua.options import Options
+from counterpoise.methods.feddua.prior import Prior, count_steps, is_linear, solve
+from counterpoise.methods.feddua.record import Finding, write_verdicts
+from counterpoise.methods.feddua.rehearsal import choose_priors, is_due, rehearse
+from counterpoise.methods.feddua.sequential import Weighed, update_warnings, weigh_up
 
-__all__ = ["averaged", "believed", "judged", "rehearsed"]
-
-_REHEARSE_EVERY = 10
-"""Rounds after which the server trains on its proxy set again."""
+__all__ = ["Hearing", "average_branch", "believe", "collect", "estimate", "judge", "record", "weigh"]
 
 
-class _Known(NamedTuple):
-    """What claims are held against."""
+class Pool(NamedTuple):
+    """What claims are compared with: recent rounds and this one, without excluded clients."""
 
-    pooled: Points
-    """Points of recent rounds and this one's, but of those excluded."""
+    points: Points
     drifts: Tensor
+    """How far recent errors lay from their client's earlier average, ``[M, K]``."""
     many: bool
     """Whether enough clients were seen to be a measure of one another."""
 
 
-def judged(round: Round, options: Options, name: str) -> Round:
-    """The round with verdicts, with the counts that follow from them, without those excluded."""
-    cohort, world, device = round.cohort, round.world, round.cohort.updates.device
-    state, records, reports = (_on("cpu", tensors) for tensors in (round.state, round.records, round.reports))
-    local, ids = world.local, torch.tensor(cohort.ids)
-    barred = _excluded(records["warnings"], options, local)
+@dataclass(frozen=True)
+class Hearing:
+    """One round's claims and everything that judges them, on the CPU."""
+
+    options: Options
+    local: Local
+    ids: Tensor
+    claimed: Tensor
+    """The claimed counts ``[C]``."""
+    reports: Tensors
+    state: Tensors
+    records: Tensors
+    mine: Points
+    """The points of this cohort."""
+    pool: Pool
+    prior: Prior
+    """What factors are compared with."""
+    counting: Prior
+    """What counts are solved from."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether anybody is judged: few clients are no measure of one another, but the server's own training is one."""
+        return self.pool.many or self.options.witnessed
+
+
+class Decision(NamedTuple):
+    """The evidence that decides about each client's claim ``[C]``; the fields are those of `Finding`."""
+
+    z: Tensor
+    estimated: Tensor
+    low: Tensor
+    high: Tensor
+    by_update: Tensor
+    by_memory: Tensor
+
+
+def judge(round: Round, options: Options, name: str) -> Round:
+    """Judge the round's claims; return it with verdicts, verified counts and without excluded clients."""
+    hearing = collect(round, options, name)
+    weighed = weigh(hearing)
+    finding = estimate(hearing, weighed)
+    return record(round, hearing, weighed, finding)
+
+
+# ---------------------------------------------------------------- collect
+
+
+def collect(round: Round, options: Options, name: str) -> Hearing:
+    """Collect what clients sent, what the server remembers, and the prior; rehearse if it is time."""
+    cohort, world, local = round.cohort, round.world, round.world.local
+    state, records, reports = (_move("cpu", tensors) for tensors in (round.state, round.records, round.reports))
+    ids, barred = torch.tensor(cohort.ids), _exclude(records["warnings"], options, local)
     mine = measure(cohort, world, reports, options.branch, ~barred)
-    known = _known(state, mine, ids, barred)
-    if options.rehearses and (world.round % _REHEARSE_EVERY == 1 or not _rehearsed(state)):
-        state |= rehearsed(world, options, name)
-    prior, counting = _priors(state, known.pooled, options, local)
-    weighed = _weighed(mine, known, prior, state.get("witnesses"), records, options, local)
-    there = weighed.error.isfinite()
-    told = solved(mine.rho, counting, local)
-    finding = _found(weighed, mine, told, known.many, options, local)
-
-    # Too few clients are no measure of one another; the server's own training is one for reports.
-    enough = known.many or options.witnessed
-    over = (finding.z > options.threshold) & (mine.n > 0) & enough
-    under = (finding.z < -options.threshold) & enough
-    fits = there.any(1) & ~over & ~under
-    records["warnings"] = forgiven(records["warnings"], over, fits & enough, options.patience)
-    records |= {"rounds": records["rounds"] + weighed.kept, "sums": weighed.sums} if options.memory else {}
-    excluded = _excluded(records["warnings"], options, local)
-    good = ~over & ~under & ~excluded
-
+    pool = _pool(state, mine, ids, barred)
+    if is_due(state, options, world.round):
+        state |= rehearse(world, options, name)
+    prior, counting = choose_priors(state, pool.points, options, local)
     claimed = cohort.examples.cpu().double()
-    estimated, raising = finding.estimated, options.estimate == "report"
-    if raising:  # line 13 as printed, with the very factor in question
-        printed = (mine.rho - factors(reports)).exp().clamp(min=1)
-        estimated = torch.where(finding.by_update | ~printed.isfinite(), estimated, printed)
-    verified = claimed
-    if enough and linear(local):
-        heard = ~excluded
-        verified = believed(claimed, estimated, finding.z, (over | under) & heard, there.any(1) & heard, raising)
-    if options.branch:
-        state["branch"] = averaged(state["branch"], reports["branch"], verified * good, options, local.passes)
-    rows = torch.cat([torch.stack(mine, dim=1), weighed.drift], dim=1)[good]
-    rows = torch.where(rows.isfinite(), rows, torch.inf)  # what is missing: NaN would not equal itself
-    state["recent"] = torch.cat([state["recent"], rows])[-REMEMBERED:]
-    state["ids"] = torch.cat([state["ids"], ids[good]])[-REMEMBERED:]
-
-    ours = verdicts(
-        cohort.ids,
-        finding._replace(over=over, under=under, excluded=excluded),
-        Counts(claimed, verified, estimated, records["warnings"]),
-        patience=options.patience,
-        enough=enough,
-        by_counts=round.by_counts,
-    )
-    return round.noting(alpha=mine.alpha.exp().to(device)).but(
-        cohort=replace(cohort, examples=verified.to(cohort.examples)),
-        state=_on(device, state),
-        records=_on(device, records),
-        verdicts=ours | {c: v for c, v in round.verdicts.items() if v.action != "accepted"},  # of one further in
-        excluded={client: verdict.reason for client, verdict in ours.items() if verdict.action == "excluded"},
-    )
+    return Hearing(options, local, ids, claimed, reports, state, records, mine, pool, prior, counting)
 
 
-def _on(device: torch.device | str, tensors: Tensors) -> dict[str, Tensor]:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
-
-
-def _excluded(warnings: Tensor, options: Options, local: Local) -> Tensor:
-    return (warnings.ceil() > options.patience) & linear(local)
-
-
-def _known(state: Tensors, mine: Points, ids: Tensor, barred: Tensor) -> _Known:
+def _pool(state: Tensors, mine: Points, ids: Tensor, barred: Tensor) -> Pool:
     kept, columns = state["ids"] >= 0, len(Points._fields)
     recent = state["recent"][kept]
     old = recent[:, :columns].unbind(1)
-    pooled = Points(*(torch.cat([before, now[~barred]]) for before, now in zip(old, mine, strict=True)))
+    points = Points(*(torch.cat([before, now[~barred]]) for before, now in zip(old, mine, strict=True)))
     seen = set(state["ids"][kept].tolist()) | set(ids[~barred].tolist())
-    return _Known(pooled, recent[:, columns:], len(seen) >= FEWEST)
+    return Pool(points, recent[:, columns:], len(seen) >= FEWEST_CLIENTS)
 
 
-# ---------------------------------------------------------------- what speaks against each claim
+def _move(device: torch.device | str, tensors: Tensors) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def _rehearsed(state: Tensors) -> bool:
-    return all(bool(state[name].isfinite().all()) for name in ("line", "network") if name in state)
+def _exclude(warnings: Tensor, options: Options, local: Local) -> Tensor:
+    return (warnings.ceil() > options.patience) & is_linear(local)
 
 
-def _priors(state: Tensors, pooled: Points, options: Options, local: Local) -> tuple[Prior, Prior]:
-    """What factors are held against, and what counts are solved from."""
-    if options.rehearses:
-        ours: Prior = Line(*state["line"].unbind())
-        if options.prior == "network":
-            ours = Network(state["network"])
-        return ours, ours
-    prior = fit_line(pooled.n, pooled.alpha, local)
-    # A count follows from rho, whatever the branch has made of it.
-    return prior, fit_line(pooled.n, pooled.rho - pooled.n, local) if options.branch else prior
+# ---------------------------------------------------------------- weigh
 
 
-def _weighed(
-    mine: Points,
-    known: _Known,
-    prior: Prior,
-    witnesses: Tensor | None,
-    records: Tensors,
-    options: Options,
-    local: Local,
-) -> Weighed:
-    def stream(kind: str) -> Stream:
-        if kind == "report":
-            return report(known.pooled, mine, prior, local, witnesses)
-        return (consistency if kind == "consistency" else displacement)(known.pooled, mine, local)
-
-    streams = [stream(kind) for kind in options.kinds]
+def weigh(hearing: Hearing) -> Weighed:
+    """Weigh each kind of evidence against each claim, in this round and over the client's rounds."""
+    options, records = hearing.options, hearing.records
+    streams = [_check(hearing, kind) for kind in options.kinds]
     error, floor = torch.stack([s.error for s in streams], dim=1), torch.stack([s.floor for s in streams], dim=1)
     total = torch.stack([s.spread for s in streams])
     rounds = records["rounds"] + 1 if options.memory else torch.ones_like(records["rounds"])
-    return weigh_up(error, total, floor, rounds, records["sums"], known.drifts, options.threshold)
+    return weigh_up(error, total, floor, rounds, records["sums"], hearing.pool.drifts, options.threshold)
 
 
-def _found(weighed: Weighed, mine: Points, told: Tensor, many: bool, options: Options, local: Local) -> Finding:
-    """The kind of evidence that decides about each client's claim, and the counts that it speaks for.
+def _check(hearing: Hearing, kind: str) -> Stream:
+    pooled, mine, local = hearing.pool.points, hearing.mine, hearing.local
+    if kind == "report":
+        return check_report(pooled, mine, hearing.prior, local, hearing.state.get("witnesses"))
+    return (check_consistency if kind == "consistency" else check_displacement)(pooled, mine, local)
 
-    An over-claim that one kind shows stands, or a report forged past the claim would hide the others.
+
+# ---------------------------------------------------------------- estimate
+
+
+def estimate(hearing: Hearing, weighed: Weighed) -> Finding:
+    """Decide which claims are too large or too small, who is excluded, and which counts the round goes on with."""
+    options, local, claimed, enough = hearing.options, hearing.local, hearing.claimed, hearing.enough
+    decision, known = _decide(hearing, weighed), weighed.error.isfinite().any(1)
+    over = (decision.z > options.threshold) & (hearing.mine.n > 0) & enough
+    under = (decision.z < -options.threshold) & enough
+    fits = known & ~over & ~under
+    warnings = update_warnings(hearing.records["warnings"], over, fits & enough, options.patience)
+    excluded = _exclude(warnings, options, local)
+    taken, verified = _take_estimate(hearing, decision), claimed
+    if enough and is_linear(local):
+        heard, raising = ~excluded, options.estimate == "report"
+        verified = believe(claimed, taken, decision.z, (over | under) & heard, known & heard, raising)
+    return Finding(*decision, over, under, excluded, claimed, verified, taken, warnings)
+
+
+def _decide(hearing: Hearing, weighed: Weighed) -> Decision:
+    """Choose the kind of evidence that decides about each claim, and the counts that it suggests.
+
+    An over-claim that one kind shows stands. Otherwise a report forged past the claim would hide the other kinds.
     """
-    usable = torch.tensor([many or kind == "report" for kind in options.kinds])
+    options, mine, batch = hearing.options, hearing.mine, hearing.local.batch
+    usable = torch.tensor([hearing.pool.many or kind == "report" for kind in options.kinds])
     scores = torch.where(usable, weighed.z, 0)
     over = (scores > options.threshold).any(1, keepdim=True)
     which = torch.where(over, scores, scores.abs()).argmax(1, keepdim=True)
@@ -163,28 +180,37 @@ def _found(weighed: Weighed, mine: Points, told: Tensor, many: bool, options: Op
         t.gather(1, which)[:, 0] for t in (scores, weighed.error, weighed.scale, weighed.by_memory)
     )
     by_update = torch.tensor([kind == "displacement" for kind in options.kinds])[which[:, 0]]
-    # The counts that evidence of this size lets stand, and no others.
+    # Exactly the counts that evidence of this size lets stand.
     own, wide = mine.n - error, options.threshold * scale
     low, high = (own - wide).exp(), (own + wide).exp()
-    # A report tells steps, so counts of as many steps look the same. It does not where the factor speaks and not rho.
-    steps = torch.ceil(told.exp() / local.batch - 1e-9).clamp(min=1)
-    least, most, claim = (steps - 1) * local.batch, steps * local.batch, mine.n.exp()
-    beside = torch.where(z > options.threshold, claim > most + 1e-6, (z >= -options.threshold) | (claim < least + 1e-6))
-    by_steps = ~by_update & ~by_memory & told.isfinite() & beside
+    # A report shows steps, so counts with as many steps look the same; unless the factor decides and rho contradicts it.
+    told = solve(mine.rho, hearing.counting, hearing.local)
+    steps = count_steps(told, hearing.local).clamp(min=1)
+    least, most, claim = (steps - 1) * batch, steps * batch, mine.n.exp()
+    agrees = torch.where(
+        z > options.threshold,
+        claim > most + COUNT_ROUNDING,
+        (z >= -options.threshold) | (claim < least + COUNT_ROUNDING),
+    )
+    by_steps = ~by_update & ~by_memory & told.isfinite() & agrees
     estimated = torch.where(by_steps, told, own).exp().clamp(min=1)
     low, high = torch.where(by_steps, least, low), torch.where(by_steps, most, high)
-    none = torch.zeros_like(by_memory)
-    return Finding(z, estimated, low, high.clamp(min=1), by_update, by_memory, none, none, none)
+    return Decision(z, estimated, low, high.clamp(min=1), by_update, by_memory)
 
 
-# ---------------------------------------------------------------- what follows
+def _take_estimate(hearing: Hearing, decision: Decision) -> Tensor:
+    """Take the estimate to correct by: the decision's, or line 13 as printed, which uses the very factor in question."""
+    if hearing.options.estimate != "report":
+        return decision.estimated
+    printed = (hearing.mine.rho - read_factors(hearing.reports)).exp().clamp(min=1)
+    return torch.where(decision.by_update | ~printed.isfinite(), decision.estimated, printed)
 
 
-def believed(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, known: Tensor, raising: bool) -> Tensor:
-    """The counts to go on with ``[C]``: no rejected one above what was claimed, nor above the largest that stands.
+def believe(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, known: Tensor, raising: bool) -> Tensor:
+    """Choose the counts to go on with ``[C]``: a rejected one is at most the claim and the largest claim that stands.
 
-    A claim of too little stands, as a forged report must not buy weight; `raising` is line 13 as printed, which takes the
-    estimate then too, up to the largest that stands. A claim of which nothing is known is held to the largest as well.
+    Too small a claim stands, because a forged report must not buy weight. With `raising`, line 13 as printed, it takes the
+    estimate instead, up to the largest claim that stands. A claim about which nothing is known is held to the largest too.
     """
     standing = known & ~rejected
     largest = claimed[standing].max() if bool(standing.any()) else claimed.min()
@@ -195,33 +221,49 @@ def believed(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, kn
     return torch.where(rejected, torch.where(z > 0, lowered, raised), torch.where(known, claimed, silent))
 
 
-def averaged(phi: Tensor, sent: Tensor, counts: Tensor, options: Options, passes: int) -> Tensor:
-    """The branch's weights, averaged by verified counts; nobody moves them further than honest steps could."""
+# ---------------------------------------------------------------- record
+
+
+def record(round: Round, hearing: Hearing, weighed: Weighed, finding: Finding) -> Round:
+    """Record the verdicts, pass on verified counts, and remember the claims that stand."""
+    cohort, options, device = round.cohort, hearing.options, round.cohort.updates.device
+    state = {**hearing.state, **_remember(hearing, weighed, finding.stands)}
+    if options.branch:
+        counts = finding.verified * finding.stands
+        state["branch"] = average_branch(
+            state["branch"], hearing.reports["branch"], counts, options, hearing.local.passes
+        )
+    records = {**hearing.records, "warnings": finding.warnings}
+    if options.memory:
+        records |= {"rounds": records["rounds"] + weighed.kept, "sums": weighed.sums}
+    ours = write_verdicts(
+        cohort.ids, finding, patience=options.patience, enough=hearing.enough, by_counts=round.by_counts
+    )
+    inner = {client: verdict for client, verdict in round.verdicts.items() if verdict.action != "accepted"}
+    return round.noting(alpha=hearing.mine.alpha.exp().to(device)).but(
+        cohort=replace(cohort, examples=finding.verified.to(cohort.examples)),
+        state=_move(device, state),
+        records=_move(device, records),
+        verdicts=ours | inner,
+        excluded={client: verdict.reason for client, verdict in ours.items() if verdict.action == "excluded"},
+    )
+
+
+def _remember(hearing: Hearing, weighed: Weighed, stands: Tensor) -> dict[str, Tensor]:
+    rows = torch.cat([torch.stack(hearing.mine, dim=1), weighed.drift], dim=1)[stands]
+    rows = torch.where(rows.isfinite(), rows, torch.inf)  # marks what is missing; NaN would not equal itself
+    return {
+        "recent": torch.cat([hearing.state["recent"], rows])[-REMEMBERED:],
+        "ids": torch.cat([hearing.state["ids"], hearing.ids[stands]])[-REMEMBERED:],
+    }
+
+
+def average_branch(phi: Tensor, sent: Tensor, counts: Tensor, options: Options, passes: int) -> Tensor:
+    """Average the branch's weights by verified counts. Nobody moves them further than honest steps could."""
     if not bool(counts.sum() > 0):
         return phi
     moves = sent - phi
-    reach = options.rate * branch.LONGEST * BRANCH_STEPS * passes
+    reach = options.branch_rate * LONGEST_STEP * BRANCH_STEPS * passes
     moves = moves * (reach / torch.linalg.vector_norm(moves, dim=1, keepdim=True).clamp(min=reach))
     mean: Tensor = (counts / counts.sum()).to(phi) @ moves
     return phi + mean
-
-
-def rehearsed(world: World, options: Options, name: str) -> dict[str, Tensor]:
-    """The prior from the server's own training at a ladder of sizes, from the present model (section IV-B).
-
-    And how far each of them lies off it: they are honest, however few the clients are.
-    """
-    batch, most, local = world.local.batch, world.proxy_size, world.local
-    sizes = torch.logspace(math.log10(batch), math.log10(most), LADDER).round().long().clamp(1, most).tolist()
-    cohort = world.rehearse(sizes)
-    everyone = torch.ones(len(cohort), dtype=torch.bool)
-    points = measure(cohort, world, _on("cpu", cohort.reports[name]), options.branch, everyone)
-    prior: Prior = (line := fit_line(points.n, points.alpha, local))
-    found = {"line": torch.stack(line)}
-    if options.prior == "network":
-        prior = network = fit_network(points.n, points.alpha, local, world.key)
-        found["network"] = network.weights
-    if options.witnessed:
-        errors = report(points, points, prior, local).error
-        found["witnesses"] = torch.where(errors.isfinite(), errors, torch.inf)
-    return found
