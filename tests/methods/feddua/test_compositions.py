@@ -174,5 +174,5 @@ def test_strange_reports_can_still_be_written_down(federation, tmp_path: Path) -
     run = simulate(feddua(), federation, rounds=2, adversary=strange, out=tmp_path / "run", engine=double())
     verdict = run.rounds[0].outcome.verdicts[run.rounds[0].cohort[0]]
     assert verdict.action == "accepted"
-    assert "may weigh less" in verdict.reason
+    assert "may claim less" in verdict.reason
     assert cp.resume(tmp_path / "run", adversary=strange).verdicts == run.verdicts

@@ -68,7 +68,7 @@ def test_no_claim_is_rejected_inside_the_interval_on_record(
             inside = low < claimed <= high
             if verdict.action != "accepted":
                 assert not inside
-                assert "speaks for" in verdict.reason
+                assert "suggests" in verdict.reason
                 assert abs(z) > threshold
                 assert (claimed > high) == (z > 0)
             if z > threshold and claimed > 1:
@@ -90,7 +90,7 @@ def test_the_reason_names_the_rounds_together_where_they_decide() -> None:
         noise = np.exp(0.5 * np.random.default_rng(50 + round).standard_normal((12, 1)))
         found.append(judge(lying(5.0), ours, round, updates=lambda d, noise=noise: d * noise).verdicts[3])
     rejected = [v for v in found if v.action != "accepted"]
-    assert any("the update it sent over its last rounds together (at most 10) speaks for" in v.reason for v in rejected)
+    assert any("the update it sent over its last rounds together (at most 10) suggests" in v.reason for v in rejected)
     for verdict in rejected:
         assert verdict.high < verdict.claimed
         assert verdict.estimated == pytest.approx(math.sqrt(verdict.low * verdict.high))
@@ -190,7 +190,7 @@ def test_around_a_rule_that_ignores_counts_nothing_reads_corrected() -> None:
     outcome = judge(lying(), server(feddua(avg(), factor="direct"), D))
     verdict = outcome.verdicts[3]
     assert verdict.action == "warned"
-    assert "speaks for 44" in verdict.reason
+    assert "suggests 44" in verdict.reason
     assert len(set(outcome.weights.values())) == 1
     silent: dict[str, Any] = {
         "told": {"gradient": np.where(np.arange(12) == 5, 0.0, 1.0)},

@@ -42,7 +42,7 @@ def test_who_claims_three_times_its_data_gets_its_own_weight(evidence, prior_cou
     assert abs(verdict.estimated - true[3]) <= BATCH
     assert verdict.low < verdict.estimated <= verdict.high
     assert verdict.high - verdict.low == BATCH
-    assert "speaks for" in verdict.reason
+    assert "suggests" in verdict.reason
     assert all(outcome.verdicts[i].action == "accepted" for i in range(12) if i != 3)
     counts = claimed.copy()
     counts[3] = round(verdict.estimated)
@@ -58,8 +58,8 @@ def test_who_claims_a_third_is_accepted_with_what_it_claims() -> None:
     verdict = outcome.verdicts[10]
     assert verdict.action == "accepted"
     assert verdict.reason == (
-        "it claims 33 samples; what it reports of its training in this round speaks for 100, and a client may weigh less "
-        "than that"
+        "it claims 33 samples, but what it reports about its training in this round suggests 100; "
+        "a client may claim less than it holds"
     )
     assert verdict.z < -3.5
     assert abs(verdict.estimated - 100) <= BATCH
@@ -316,13 +316,15 @@ def test_who_goes_on_is_excluded_after_its_warnings_until_ten_claims_fit(patienc
         if actions[-1] == "excluded":
             assert outcome.excluded == {3: verdict.reason}
             if lies:
-                assert verdict.reason.startswith("it claims 132 samples; what it reports of its training in this round")
-                assert verdict.reason.endswith(f"speaks for 44; with {patience + 1} warnings it is excluded")
+                assert verdict.reason.startswith("it claims 132 samples, but what it reports about its training")
+                assert verdict.reason.endswith(
+                    f"in this round suggests 44; with {patience + 1} warnings it is excluded"
+                )
                 assert verdict.high < 132
             else:
                 assert verdict.reason == (
                     f"earlier rounds left it with {patience + 1} warnings; it is heard again after "
-                    f"{patience + 11 - round} more rounds in a row with a claim that fits"
+                    f"{patience + 11 - round} more claims in a row that fit"
                 )
                 assert (verdict.low, verdict.high, verdict.z) == (None, None, None)
     assert actions == ["corrected"] * patience + ["excluded"] * 10 + ["accepted"] * 2

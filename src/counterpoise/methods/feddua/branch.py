@@ -58,9 +58,9 @@ def learn(
 ) -> tuple[Tensor, Tensor]:
     """Take steps of eq. 9-11 on the branch, and on the embedding if it is `learnable`; return both.
 
-    By default eq. 8 is relative to n: ``1/2 (rho / (alpha n) - 1)^2``, which is the printed loss over n^2. Its slope does
-    not grow with the count, so that one rate fits counts of 10 and of 10,000. Either way a step is at most 1 long before
-    the rate. The slope of the `printed` loss is so steep that all its steps are that long until a factor fits.
+    By default eq. 8 is relative to n: ``1/2 (rho / (alpha n) - 1)^2``, which is the printed loss over n^2. Its slope
+    does not grow with the count, so that one rate fits counts of 10 and of 10,000. Either way a step is at most 1 long
+    before the rate. The slope of the `printed` loss is so steep that all its steps are that long until a factor fits.
     """
     inner, bias, outer, last = LAYOUT.unflatten(phi)
     goal, size = rho * batch / n, n.square() if printed else torch.ones_like(n)

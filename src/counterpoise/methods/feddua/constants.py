@@ -48,7 +48,7 @@ __all__ = [
 # ---------------------------------------------------------------- defaults of options
 
 THRESHOLD = 3.5
-"""Standard deviations beyond which a claim is rejected. Chosen; if errors are normal, one look errs 5 times in 10,000."""
+"""Standard deviations beyond which a claim is rejected. Chosen: one look at normal errors errs 5 times in 10,000."""
 PATIENCE = 3
 """Warnings that a client may have before it is excluded. Chosen."""
 BRANCH_RATE = 0.1
@@ -67,18 +67,18 @@ BRANCH_STEPS = 5
 LONGEST_STEP = 1.0
 """Longest step in phi before the rate, because eq. 9 is enormous for a factor far off. Chosen."""
 LARGEST_RATIO = 1e6
-"""Largest rho / (alpha n) that a step uses, so that squares stay finite. Chosen; the cap on a step hides the difference."""
+"""Largest rho / (alpha n) that a step uses, so that squares stay finite. Chosen; steps are capped anyway."""
 
 # ---------------------------------------------------------------- the evidence
 
 TINY = 1e-30
 """Smallest number whose logarithm is taken, in place of 0. Chosen."""
 FARTHEST = 2.3
-"""A point farther out than this, in logarithms, pulls no harder on a fit. A factor of ten, which is chosen: log 10 = 2.30."""
+"""A point farther out than this, in logarithms, pulls no harder on a fit. Chosen: a factor of ten, log 10 = 2.30."""
 STILL = 20.0
 """A client whose log-norm lies this far below the round's median did not move. Chosen."""
 LEAST_SPREAD = 0.2
-"""Least spread in log n of evidence that rests on how clients differ: the update, and what the branch learned. Chosen."""
+"""Least spread in log n of evidence from how clients differ: the update, and what the branch learned. Chosen."""
 MOMENTUM_SPREAD = 0.3
 """The same for reports under momentum 1, in proportion for less: rho then depends on how gradients turn.
 
@@ -113,7 +113,7 @@ NETWORK_RATE = 0.05
 NETWORK_DECAY = 1e-3
 """Weight decay in that fit, because eight points are few. Chosen."""
 ADAM_FIRST = (0.9, 0.1)
-"""Adam's first moment: the share that is kept and the share of the new slope. Its authors' default (Kingma, Ba 2015)."""
+"""Adam's first moment: the share kept and the share of the new slope. Its authors' default (Kingma, Ba 2015)."""
 ADAM_SECOND = (0.999, 0.001)
 """Adam's second moment, likewise: its authors' default."""
 ADAM_EPSILON = 1e-8

@@ -93,7 +93,7 @@ class Options:
 
     @property
     def witnessed(self) -> bool:
-        """Whether that training is a measure of clients' reports. The branch's factor shows a false claim too weakly."""
+        """Whether that training is a measure of reports. The branch's factor shows a false claim too weakly."""
         return self.rehearses and not self.branch
 
     @property

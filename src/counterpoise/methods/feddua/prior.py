@@ -102,10 +102,10 @@ def fit_line(n: Tensor, alpha: Tensor, local: Local) -> Line:
 
 
 def fit_network(n: Tensor, alpha: Tensor, local: Local, key: int) -> Network:
-    """Fit the same by a small network, as the paper suggests (section IV-B): Adam on the squared error, drawn with `key`.
+    """Fit a small network instead, as the paper suggests (section IV-B): least squares by Adam, drawn with `key`.
 
-    Its slope by log n is at most ``sum |u v|`` over half the ladder's width. After every step u is scaled down until this
-    is within .3. Use it only for points that are known to be honest, because a liar among them would bend it.
+    Its slope by log n is at most ``sum |u v|`` over half the ladder's width. After every step u is scaled down until
+    this is within .3. Use it only for points that are known to be honest, because a liar among them would bend it.
     """
     known = alpha.isfinite()
     x, y = n[known], (alpha - expect(n, local))[known]
@@ -129,7 +129,8 @@ def fit_network(n: Tensor, alpha: Tensor, local: Local, key: int) -> Network:
 
 
 def _split(weights: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return weights[:1], *weights[1:].view(3, NETWORK_UNITS).unbind()
+    outer, inner, bias = weights[1:].view(3, NETWORK_UNITS)
+    return weights[:1], outer, inner, bias
 
 
 def _differentiate(weights: Tensor, t: Tensor, y: Tensor) -> Tensor:

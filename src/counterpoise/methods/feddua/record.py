@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 def write_verdicts(
     ids: Sequence[int], finding: Finding, *, patience: int, enough: bool, by_counts: bool
 ) -> dict[int, Verdict]:
-    """Write the record's row for each client. If the method's rule ignores counts (not `by_counts`), none is corrected."""
+    """Write each client's row of the record. If the method ignores counts (not `by_counts`), none is corrected."""
     rows = [_Row(*row) for row in zip(*(column.tolist() for column in finding), strict=True)]
     return {i: _write_verdict(row, patience, enough, by_counts) for i, row in zip(ids, rows, strict=True)}
 
@@ -83,8 +83,8 @@ def _write_verdict(row: _Row, patience: int, enough: bool, by_counts: bool) -> V
             # This round decided nothing, so none of its intervals or scores is given as the cause.
             left = round((row.warnings - patience) * HORIZON)
             reason = (
-                f"earlier rounds left it with {math.ceil(row.warnings)} warnings; it is heard again after {left} more rounds "
-                "in a row with a claim that fits"
+                f"earlier rounds left it with {math.ceil(row.warnings)} warnings; "
+                f"it is heard again after {left} more claims in a row that fit"
             )
             return Verdict(row.claimed, estimated, None, None, None, action, reason)
     if estimated is None:
@@ -97,13 +97,13 @@ def _give_reason(row: _Row, corrected: bool) -> str:
         return "it did not move" + (f"; the largest claim that stands is {row.verified:g}" if corrected else "")
     if not row.over and not row.under:
         return ""
-    what = "the update it sent" if row.by_update else "what it reports of its training"
+    what = "the update it sent" if row.by_update else "what it reports about its training"
     when = f"over its last rounds together (at most {HORIZON})" if row.by_memory else "in this round"
-    reason = f"it claims {row.claimed:g} samples; {what} {when} speaks for {row.estimated:.3g}"
+    reason = f"it claims {row.claimed:g} samples, but {what} {when} suggests {row.estimated:.3g}"
     if row.under and not corrected:
-        return f"{reason}, and a client may weigh less than that"
+        return f"{reason}; a client may claim less than it holds"
     if row.taken != row.estimated:
-        reason += f", by the factor it reports (line 13) {row.taken:.3g}"
+        reason += f"; the factor it reports (line 13) gives {row.taken:.3g}"
     if corrected and row.verified < round(min(row.taken, row.claimed)):
         reason += f"; the largest claim that stands is {row.verified:g}"
     return reason

@@ -1,10 +1,10 @@
 """A client's evidence over its rounds: what one round shows, and what several show together.
 
 A client's error is a constant of its own (its data differ from others') plus chance. Only chance averages out, so the
-average over T rounds is compared with ``sqrt(between^2 + within^2 g(T) / T)``. Because the test looks after every round,
-``g(T) = (1 + 1/T)(1 + log(1 + T) / threshold^2)``: Robbins' mixture bound (1970) for a sum of normal numbers. One round
-alone is compared with ``total``. Its limit rises with the number of looks, so that all looks together keep the error
-rate of the first: ``p / (T (T + 1))`` in round T sums to p.
+average over T rounds is compared with ``sqrt(between^2 + within^2 g(T) / T)``. Because the test looks after every
+round, ``g(T) = (1 + 1/T)(1 + log(1 + T) / threshold^2)``: Robbins' mixture bound (1970) for a sum of normal numbers.
+One round alone is compared with ``total``. Its limit rises with the number of looks, so that all looks together keep
+the error rate of the first: ``p / (T (T + 1))`` in round T sums to p.
 
 Evidence is used once. A round that by itself shows too large a claim is answered in that round, by a correction and a
 warning. It does not enter the average, so that a later honest claim is not judged by it.
@@ -77,7 +77,7 @@ def weigh_up(
 
 
 def raise_limit(threshold: float, rounds: Tensor) -> Tensor:
-    """Raise the limit for a client's T-th round so that it spends ``p(threshold) / (T (T + 1))``, both sides together."""
+    """Raise the limit of a client's T-th round so that both sides together spend ``p(threshold) / (T (T + 1))``."""
     p = torch.special.erfc(torch.tensor(threshold, dtype=torch.float64) / 2**0.5)
     limit: Tensor = -torch.special.ndtri(p / (2 * rounds * (rounds + 1)))
     return limit
@@ -86,8 +86,8 @@ def raise_limit(threshold: float, rounds: Tensor) -> Tensor:
 def update_warnings(warnings: Tensor, over: Tensor, fits: Tensor, patience: int) -> Tensor:
     """Update warnings ``[C]`` after a round. Rounded up they are the number of warnings; the rest is time served.
 
-    A claim that is too large (`over`) adds one, up to one more than `patience`, and cancels the time served. A claim that
-    fits its evidence takes a tenth away, so that ten in a row forgive a warning.
+    A claim that is too large (`over`) adds one, up to one more than `patience`, and cancels the time served. A claim
+    that fits its evidence takes a tenth away, so that ten in a row forgive a warning.
 
     >>> warnings = torch.tensor([0, 1.4, 4, 4, 0], dtype=torch.float64)
     >>> update_warnings(warnings, torch.arange(5) < 3, torch.arange(5) >= 3, patience=3).tolist()

@@ -76,9 +76,9 @@ def feddua(
 ) -> Method:
     """Checks the data counts that clients claim, in front of any method; alone, in front of fedavg.
 
-    The server compares ``alpha_i = |w_i - w| / (eta |g_bar_i| n_i)`` (eq. 12) with honest clients' factor at that count.
-    It replaces a claim that is too large by an estimate and warns the client. A client that goes on is excluded until ten
-    of its claims in a row fit.
+    The server compares ``alpha_i = |w_i - w| / (eta |g_bar_i| n_i)`` (eq. 12) with honest clients' factor at that
+    count. It replaces a claim that is too large by an estimate and warns the client. A client that goes on is excluded
+    until ten of its claims in a row fit.
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
     options = Options(
@@ -136,15 +136,15 @@ def refuse_unsuitable(options: Options, world: World) -> None:
     """Refuse settings in which steps say nothing about data, or a proxy set that is too small."""
     if world.local.steps is not None:
         raise CounterpoiseError(
-            "feddua checks a client's count by the steps that it takes over its data; with local.steps they say nothing "
-            "about the data. Set local.epochs instead."
+            "feddua checks a client's count by the steps that it takes over its data; "
+            "with local.steps they say nothing about the data. Set local.epochs instead."
         )
     least = PROXY_BATCHES * world.local.batch
     if options.rehearses and world.proxy_size < least:
         raise CounterpoiseError(
             f"feddua with prior={options.prior!r} needs a proxy set of at least {least} samples (two batches) on the "
-            f"server, and it has {world.proxy_size}. Load the federation with proxy=1000 (in a configuration data.proxy = "
-            "1000), or choose prior='cohort' without paper."
+            f"server, and it has {world.proxy_size}. Load the federation with proxy=1000 "
+            "(in a configuration data.proxy = 1000), or choose prior='cohort' without paper."
         )
     if not is_linear(world.local):
         log.warning(

@@ -70,7 +70,7 @@ class Hearing:
 
     @property
     def enough(self) -> bool:
-        """Whether anybody is judged: few clients are no measure of one another, but the server's own training is one."""
+        """Whether claims are judged. Few clients are no measure of one another, but the server's own training is."""
         return self.pool.many or self.options.witnessed
 
 
@@ -183,7 +183,7 @@ def _decide(hearing: Hearing, weighed: Weighed) -> Decision:
     # Exactly the counts that evidence of this size lets stand.
     own, wide = mine.n - error, options.threshold * scale
     low, high = (own - wide).exp(), (own + wide).exp()
-    # A report shows steps, so counts with as many steps look the same; unless the factor decides and rho contradicts it.
+    # A report shows steps, so counts with as many steps look the same, unless the factor decides against rho.
     told = solve(mine.rho, hearing.counting, hearing.local)
     steps = count_steps(told, hearing.local).clamp(min=1)
     least, most, claim = (steps - 1) * batch, steps * batch, mine.n.exp()
@@ -199,7 +199,7 @@ def _decide(hearing: Hearing, weighed: Weighed) -> Decision:
 
 
 def _take_estimate(hearing: Hearing, decision: Decision) -> Tensor:
-    """Take the estimate to correct by: the decision's, or line 13 as printed, which uses the very factor in question."""
+    """Take the estimate for a correction: the decision's, or line 13 as printed, with the very factor in question."""
     if hearing.options.estimate != "report":
         return decision.estimated
     printed = (hearing.mine.rho - read_factors(hearing.reports)).exp().clamp(min=1)
@@ -209,8 +209,8 @@ def _take_estimate(hearing: Hearing, decision: Decision) -> Tensor:
 def believe(claimed: Tensor, estimated: Tensor, z: Tensor, rejected: Tensor, known: Tensor, raising: bool) -> Tensor:
     """Choose the counts to go on with ``[C]``: a rejected one is at most the claim and the largest claim that stands.
 
-    Too small a claim stands, because a forged report must not buy weight. With `raising`, line 13 as printed, it takes the
-    estimate instead, up to the largest claim that stands. A claim about which nothing is known is held to the largest too.
+    Too small a claim stands, because a forged report must not buy weight. `raising` is line 13 as printed: it takes the
+    estimate instead, up to the largest claim that stands. That largest claim also caps claims without evidence.
     """
     standing = known & ~rejected
     largest = claimed[standing].max() if bool(standing.any()) else claimed.min()
