@@ -276,12 +276,16 @@ def reasons(folder: Path) -> dict[str, str]:
         ({"heldout": False}, "Each client's accuracy", "Clients were not evaluated one by one"),
         ({"holdings": False}, "Who holds which labels", "the runs' folders do not say"),
         ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
-        ({"weights": False}, "The weight of every client in every round", "None of these rules gives clients a weight"),
+        ({"weights": False}, "The weight of every client in every round", "No run here has client weights"),
         ({"weights": False}, "Couplings over rounds", "No round has both weights and clients"),
         ({"metrics": False}, "Test accuracy after the last round", "No run measured a finite test accuracy."),
         ({}, "Verdicts", "None of these methods judges what clients claim"),
         ({"verdicts": True}, "Detection", "No adversary was simulated"),
-        ({"status": "stopped"}, "fedavg, seed 0", "It is stopped, after round 12 of 12. The charts show what there is"),
+        (
+            {"status": "stopped"},
+            "fedavg, seed 0",
+            "It is stopped, after round 12 of 12. The charts show the rounds it completed",
+        ),
         ({"status": "diverged"}, "fedavg, seed 0", "It diverged after round 12."),
     ],
 )
@@ -463,7 +467,7 @@ def test_a_mistake_is_told_in_a_sentence(cli, tmp_path, words, sentence):
 def test_without_chromium_the_export_says_what_to_do(tmp_path, monkeypatch):
     keep(tmp_path / "run")
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(CounterpoiseError, match=r"there is none on the path\. Install it, or open the report"):
+    with pytest.raises(CounterpoiseError, match=r"neither is on the path\. Install one, or open the report"):
         report.export(tmp_path / "run", tmp_path / "figures")
 
 

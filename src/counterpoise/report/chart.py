@@ -18,7 +18,7 @@ class Chart:
     key: str
     title: str
     figures: Mapping[tuple[str, ...], go.Figure]
-    """By one choice of every switch."""
+    """Keyed by one choice of every switch."""
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What each switch is for, and its choices; the first is shown first."""
     caption: str = ""
@@ -36,7 +36,7 @@ class Table:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     colours: Sequence[str | None] = ()
-    """Of each row's name."""
+    """The colour of each row's name."""
     caption: str = ""
 
 

@@ -18,7 +18,7 @@ from counterpoise.errors import CounterpoiseError
 
 try:
     import fcntl
-except ImportError:  # not a POSIX system, where pipes have no numbers to give
+except ImportError:  # not a POSIX system, so pipes cannot be passed by number
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Browser", "address", "browser", "find"]
@@ -34,7 +34,7 @@ def find() -> str | None:
 
 
 class Browser:
-    """One page, to which commands of the DevTools protocol are sent; what it tells unasked is kept in `events`."""
+    """One page, driven by commands of the DevTools protocol; unsolicited messages are kept in `events`."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading, self._writing = reading, writing
@@ -113,7 +113,7 @@ def browser(program: str, width: int = 1200, height: int = 900) -> Iterator[Brow
             "--disable-gpu",
             "--disable-dev-shm-usage",
             "--hide-scrollbars",
-            *(["--no-sandbox"] if os.geteuid() == 0 else []),  # it refuses to be sandboxed for root
+            *(["--no-sandbox"] if os.geteuid() == 0 else []),  # it refuses to run sandboxed as root
         ]
         null = os.open(os.devnull, os.O_RDWR)
         places = ((null, 0), (null, 1), (null, 2), (to_it, 3), (from_it, 4))
@@ -137,7 +137,7 @@ def browser(program: str, width: int = 1200, height: int = 900) -> Iterator[Brow
 
 
 def _pipe() -> tuple[int, int]:
-    """A pipe whose ends are out of the way of the numbers 0 to 4."""
+    """A pipe whose ends avoid the numbers 0 to 4."""
     ends = os.pipe()
     high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
     for end in ends:

@@ -1,4 +1,4 @@
-"""Every figure of a report as PNG and SVG files, drawn by the Chromium that is there."""
+"""Every figure of a report as PNG and SVG files, drawn by the installed Chromium."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FORMATS = ("png", "svg")
 def export(
     folders: str | Path | Iterable[str | Path], into: str | Path, formats: Sequence[str] = FORMATS
 ) -> list[Path]:
-    """Write the figures of the report on these folders into another, one file for every choice of its switches.
+    """Write the figures of these folders' report into a folder, one file for every choice of a chart's switches.
 
     PNG files have three times the page's resolution; SVG files hold text as text.
     """
@@ -34,8 +34,8 @@ def export(
     program = find()
     if program is None:
         raise CounterpoiseError(
-            "Figures are drawn by Chromium or Chrome, and there is none on the path. Install it, or open the report and "
-            "save figures with the links beside them."
+            "Figures are drawn by Chromium or Chrome, but neither is on the path. Install one, or open the report and "
+            "save figures with the buttons beside them."
         )
     found = study([folders] if isinstance(folders, str | Path) else folders)
     place = Path(into)

@@ -1,4 +1,4 @@
-"""The page: sections of charts and tables as one HTML file that asks nothing of any network."""
+"""The page: sections of charts and tables in one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["figures", "page"]
 
 
 _LONG = 28
-"""Letters of a cell that may be broken into lines."""
+"""A cell with more letters may be broken into lines."""
 
 
 def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
@@ -43,7 +43,7 @@ def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str
 
 
 def figures(charts: Sequence[Chart]) -> list[tuple[Chart, str, tuple[str, ...], str]]:
-    """Every figure: its chart, the numbers of its choice as the page knows them, the choice, and a name for its file."""
+    """Every figure: its chart, its choice of switches by number (as the page has it) and by name, and a file name."""
     found = [
         (chart, "|".join(str(number) for number, _ in chosen), tuple(choice for _, choice in chosen))
         for chart in charts
@@ -58,7 +58,7 @@ def _asset(name: str) -> str:
 
 
 def _payload(charts: Sequence[Chart]) -> str:
-    """Every figure and both templates as JSON that no HTML parser can take for markup."""
+    """Every figure and both templates, as JSON that no HTML parser can mistake for markup."""
     drawn: dict[str, dict[str, Any]] = {chart.key: {} for chart in charts}
     for chart, numbers, choice, name in figures(charts):
         drawn[chart.key][numbers] = {"file": name, **_figure(chart, choice)}

@@ -1,4 +1,4 @@
-"""A study as sections, in the order a reader asks: which is best, for whom, by whose word, at what cost, and how again."""
+"""A study as sections, in the order of a reader's questions: which is best, for whom, who was heard, at what cost."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ __all__ = ["charts", "render", "sections", "write"]
 
 
 def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
-    """Write the report of the runs in these folders as one HTML file, and say where it is.
+    """Write a report of the runs in these folders as one HTML file, and return its path.
 
-    By default it lies in the folder, or where several are given in the present one, as ``report.html``.
+    By default it is ``report.html`` in the folder, or in the current folder if several are given.
     """
     places = [folders] if isinstance(folders, str | Path) else list(folders)
     found = study(places)
@@ -61,7 +61,7 @@ def charts(found: Study) -> list[Chart]:
 
 
 def sections(found: Study) -> list[Section]:
-    """All that a study can show, and for the rest why it cannot."""
+    """Everything a study can show, and the reason for what it cannot."""
     trust = [judged(found), claims(found), detection(found)] if judging(found) else [judged(found)]
     return [
         Section("result", "The result", [*_headline(found, _stand(found)), *_unfinished(found), final(found)]),
@@ -100,7 +100,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _named(runs: list[Kept], *keys: str) -> str:
-    """What runs call something in their configuration, once for each name."""
+    """The names that the runs' configurations give to something, each once."""
     names: dict[str, None] = {}
     for run in runs:
         values = flatten(run.settings)
@@ -121,9 +121,11 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
         [heads[0], "seeds done", *heads[1:]],
         [[row[0], seeds, *row[1:]] for row, seeds in zip(rows, done, strict=True)],
         colours,
-        f"Of finished runs. {standing.metric.capitalize()} of the last round, mean and sample deviation over seeds; paired difference to "
-        f"{standing.baseline or 'the best'} over the same seeds ({unit}95 % interval and p of a paired t-test{wilcoxon}); volatility: mean absolute "
-        "change from one round measured to the next; gap: best served tenth of clients less worst; traffic both ways; seconds of wall clock.",
+        f"Finished runs only. {standing.metric.capitalize()} of the last round: mean and sample deviation over seeds. "
+        f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
+        f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "
+        "Volatility: mean absolute change from one measured round to the next. "
+        "Gap: best served tenth of clients minus worst. Traffic: both ways. Seconds: wall-clock time.",
     )
     if standing.own:
         yield Table(
@@ -131,7 +133,8 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
             "By clients' own models",
             *own_columns(standing),
             colours,
-            f"{OWN_MODELS} In the last round that measured clients; paired differences as above. Worst tenth: mean over the worst served tenth of clients.",
+            f"{OWN_MODELS} From the last round that measured clients; paired differences as above. "
+            "Worst tenth: mean over the worst served tenth of clients.",
         )
 
 
@@ -141,7 +144,7 @@ def _unfinished(found: Study) -> Iterator[Missing]:
             yield Missing(group.label, "It has not begun.")
         for run in group.runs:
             if run.status != "finished":
-                shown = "" if group.done or not run.records else " The charts show what there is of it."
+                shown = "" if group.done or not run.records else " The charts show the rounds it completed."
                 said = run.sentence or f"It is {run.status}, after round {len(run.records)} of {run.rounds}."
                 yield Missing(f"{group.label}, seed {run.seed}", said + shown)
 
@@ -158,10 +161,10 @@ def _again(found: Study) -> Iterator[Listing]:
         commands = [f"counterpoise run {name}.toml", *(_differing(name, first, other) for other in others)]
         title = f"{group.label}: seed{'s' if others else ''} {', '.join(str(run.seed) for run in group.runs)}"
         if own:
-            how = f"This was made with {' and '.join(sorted(own))} of its author's own, so only Python repeats it."
+            how = f"This run used its author's own {' and '.join(sorted(own))}, so it can only be repeated from Python."
             yield Listing(title, _toml(first), how)
         else:
-            yield Listing(title, _toml(first), f"Save this as {name}.toml, and run it so:", commands)
+            yield Listing(title, _toml(first), f"Save this as {name}.toml, then run:", commands)
 
 
 def _toml(run: Kept) -> str:
@@ -169,7 +172,7 @@ def _toml(run: Kept) -> str:
 
 
 def _differing(name: str, first: Kept, other: Kept) -> str:
-    """The command for another seed: that of the first, with every setting in which the two differ."""
+    """The command for another seed: the first seed's, with every setting in which the two differ."""
     before = flatten(first.settings)
     settings = [f"{key}={_value(value)}" for key, value in flatten(other.settings).items() if before.get(key) != value]
     return shlex.join(["counterpoise", "run", f"{name}.toml", *(word for s in settings for word in ("--set", s))])

@@ -1,4 +1,4 @@
-"""What a report is about: the runs of each method under their look, and what the pages ask of them."""
+"""What a report is about: the runs of each method, how charts show them, and what the page needs to know."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Arm", "Study", "liars", "study", "verdicts"]
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the things compared, as charts show it."""
+    """One of the methods compared, as charts show it."""
 
     group: Group
     look: Look
@@ -36,14 +36,14 @@ class Arm:
 
     @cached_property
     def runs(self) -> tuple[Kept, ...]:
-        """The runs that finished; where none did, those that have a round."""
+        """The finished runs; if there are none, those with at least one round."""
         done = tuple(run for run in self.group.done.values() if run.records)
         return done or tuple(run for run in self.group.runs if run.records)
 
 
 @dataclass(frozen=True)
 class Study:
-    """All that a report knows."""
+    """Everything that a report is made from."""
 
     folders: tuple[Path, ...]
     groups: tuple[Group, ...]
@@ -51,7 +51,7 @@ class Study:
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
-        """Those that have something to show, in order; a method keeps its look when another has nothing."""
+        """The methods with something to show, in order; each keeps its look even if another has nothing."""
         every = [Arm(group, look(place)) for place, group in enumerate(self.groups)]
         return tuple(arm for arm in every if arm.runs)
 
@@ -68,17 +68,17 @@ class Study:
 
     @property
     def metric(self) -> str:
-        """By which methods are told apart."""
+        """The metric by which methods are compared."""
         return "accuracy" if "accuracy" in self.metrics or "loss" not in self.metrics else "loss"
 
     @property
     def lower(self) -> bool:
-        """Whether less of it is better."""
+        """Whether lower is better."""
         return self.metric == "loss"
 
     @cached_property
     def personal(self) -> bool:
-        """Whether a method makes personal models and they were measured."""
+        """Whether personal models were measured."""
         return any(has_personal(run.records, self.metric) for arm in self.arms for run in arm.runs)
 
     @property
@@ -115,5 +115,5 @@ def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
 
 
 def liars(records: Iterable[RoundRecord]) -> set[tuple[int, int]]:
-    """``(client, round)`` of those that a simulated adversary moved."""
+    """``(client, round)`` of every client that a simulated adversary controlled."""
     return {(client, record.round) for record in records for client in record.liars}

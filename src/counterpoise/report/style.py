@@ -28,8 +28,8 @@ __all__ = [
     "wrapped",
 ]
 
-# After Okabe and Ito (2008), without the black and the yellow that one of the two backgrounds would swallow, and with a
-# lighter blue that both carry.
+# After Okabe and Ito (2008), without black and yellow, which are invisible on one of the two backgrounds, and with a
+# lighter blue that shows on both.
 _COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
@@ -42,7 +42,7 @@ _INKS = {"light": ("#33373d", "#e4e6ea"), "dark": ("#d5d8dd", "#2e333b")}
 
 
 class Look(NamedTuple):
-    """What a method is known by in every chart."""
+    """How a method looks in every chart."""
 
     colour: str
     dash: str
@@ -50,29 +50,29 @@ class Look(NamedTuple):
 
 
 def look(place: int) -> Look:
-    """The look of the method in this place: colours come round again with another dash and symbol."""
+    """The look of the method in this place; colours repeat with another dash and symbol."""
     turn = place // len(_COLOURS) % len(_DASHES)
     return Look(_COLOURS[place % len(_COLOURS)], _DASHES[turn], _SYMBOLS[turn])
 
 
 def shade(colour: str, opacity: float) -> str:
-    """A colour with some of what is behind it."""
+    """A colour that lets some of the background through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def words(text: str) -> str:
-    """Text for a chart, which would take markup in it for markup."""
+    """Text for a chart, escaped because charts interpret markup."""
     return html.escape(clean(text), quote=False)
 
 
 def escaped(text: str) -> str:
-    """Text for the page: neither markup nor characters that steer what shows it."""
+    """Text for the page, without markup or control characters."""
     return html.escape(clean(text))
 
 
 def elided(text: str, most: int = 44) -> str:
-    """Text without its middle where it is long: settings differ at their ends.
+    """Long text without its middle, because settings differ at their ends.
 
     >>> elided("fedprox(local.optimizer.lr=0.05, mu=0.1)", 20)
     'fedprox(lo…, mu=0.1)'
@@ -81,12 +81,12 @@ def elided(text: str, most: int = 44) -> str:
 
 
 def wrapped(text: str, width: int = 18) -> str:
-    """Text for a chart in at most three lines that a phone has room for."""
+    """Text for a chart, in at most three lines short enough for a phone."""
     return "<br>".join(map(words, textwrap.wrap(elided(text, 3 * width - 8), width)))
 
 
 def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:
-    """A figure whose places 0, 1, ... upon y are named, from above down."""
+    """Name the places 0, 1, ... of a figure's y axis, from top to bottom."""
     return figure.update_yaxes(
         tickvals=list(range(len(labels))), ticktext=list(map(wrapped, labels)), range=[len(labels) - 0.5, -0.5]
     )
@@ -101,7 +101,7 @@ def unit(largest: float, base: str = "B") -> tuple[str, float]:
 
 
 def sized(figure: go.Figure, height: int, x: str | None = None, y: str | None = None, **layout: Any) -> go.Figure:
-    """A figure with its height, its axes' titles and whatever else of the layout."""
+    """Set a figure's height, axis titles and other layout."""
     figure.update_layout(height=height, **layout)
     if x is not None:
         figure.update_xaxes(title_text=x)

@@ -6,7 +6,7 @@
   const asked = matchMedia("(prefers-color-scheme: dark)");
   const touch = matchMedia("(pointer: coarse)");
   const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
-  let chosen = null; // by hand, where it is not what the system asks for
+  let chosen = null; // by hand, if it differs from the system's theme
   let printing = false;
   let folded = [];
   let drawn = Promise.resolve();
@@ -72,7 +72,7 @@
     }
   });
   asked.addEventListener("change", dress);
-  // Nothing waits for a promise here, and a legend finds its place only in a second drawing.
+  // Printing waits for no promise, and a legend finds its place only when drawn a second time.
   addEventListener("beforeprint", () => {
     printing = true;
     folded = [...document.querySelectorAll("details:not([open])")];
@@ -86,7 +86,7 @@
     dress();
   });
 
-  // For whoever drives the page: all that was begun is drawn, and two frames have passed.
+  // For scripts that drive the page: every chart is drawn, and two frames have passed.
   const settled = () =>
     new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => drawn).then(() => true);
 

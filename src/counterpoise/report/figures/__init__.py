@@ -1,1 +1,1 @@
-"""One function for each chart: a study in, a chart or the reason why there is none out."""
+"""One function per chart: it takes a study and returns a chart, or the reason why there is none."""

@@ -1,4 +1,4 @@
-"""Clients apart: how well each is served, and who holds which labels."""
+"""Client by client: how well each is served, and who holds which labels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from counterpoise.runs.holdings import holdings
 __all__ = ["gap", "served", "who_holds_what"]
 
 _DOTS = 600
-"""Clients of a method that are drawn as dots; more would hide one another."""
+"""Most clients of a method to draw as dots; more would hide one another."""
 
 
 def served(study: Study) -> Chart | Missing:
-    """Every client's own metric at the end, method by method: under the server's model, and under its own where it has one."""
+    """Every client's final metric, by method: under the server's model, and under its own if it has one."""
     title = f"Each client's {study.metric}"
     found = {view: figure for view, own in _views(study).items() if (figure := _boxes(study, own)) is not None}
     if not found:
@@ -34,8 +34,8 @@ def served(study: Study) -> Chart | Missing:
     several = len(found) > 1
     seeds = ", all seeds together" if len(study.seeds) > 1 else ""
     caption = (
-        f"Measured on every client's held-out part, when last that was done{seeds}. Box: quartiles; "
-        f"whiskers: worst and best. Every dot is a client; of more than {_DOTS} there are no dots."
+        f"Measured on every client's held-out part in the last round that did so{seeds}. Box: quartiles; "
+        f"whiskers: worst and best. Every dot is a client; more than {_DOTS} clients are drawn without dots."
         + (f" Clients' own models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
@@ -85,9 +85,9 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
 
 
 def gap(study: Study) -> Chart | Missing:
-    """How far the best served tenth is from the worst served."""
+    """How far apart the best and the worst served tenth of clients are."""
     title = "The fairness gap"
-    views = {"gap": "best tenth less worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
+    views = {"gap": "best tenth minus worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
     models = _views(study)
     drawn = {(view, by): _tenths(study, view, axis, models[by]) for view, axis in views.items() for by in models}
     if any(figure is None for figure in drawn.values()):
@@ -97,8 +97,8 @@ def gap(study: Study) -> Chart | Missing:
     }
     switches = {"Show": list(views)} | ({"by": list(models)} if study.personal else {})
     caption = (
-        f"Mean {study.metric} of the best served tenth of clients less that of the worst served (at least one client each). "
-        "Every dot is a seed."
+        f"Mean {study.metric} of the best served tenth of clients minus that of the worst served "
+        "(at least one client each). Every dot is a seed."
     )
     return Chart("gap", title, figures, switches, caption)
 
@@ -136,7 +136,7 @@ def _unmeasured(title: str) -> Missing:
 
 
 def who_holds_what(study: Study) -> Chart | Missing:
-    """Labels by client, for every deal of the data."""
+    """Labels by client, for every way the data was dealt."""
     title = "Who holds which labels"
     deals: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for arm in study.arms:
@@ -150,7 +150,7 @@ def who_holds_what(study: Study) -> Chart | Missing:
         why = (
             "the targets are not class numbers"
             if kept
-            else "the runs' folders do not say (they are damaged, or a version before this one made them)"
+            else "the runs' folders do not say (they are damaged, or an earlier version made them)"
         )
         return Missing(title, f"There is nothing to draw: {why}.")
     names = [name for name, _ in deals.values()]
@@ -165,7 +165,7 @@ def who_holds_what(study: Study) -> Chart | Missing:
         switches = {"Deal of": names}
     first = next(iter(deals.values()))[1]
     some = (
-        f" {len(first['shown'])} of {first['clients']} clients, evenly apart."
+        f" {len(first['shown'])} of {first['clients']} clients, evenly spaced."
         if len(first["shown"]) < first["clients"]
         else ""
     )
@@ -174,7 +174,7 @@ def who_holds_what(study: Study) -> Chart | Missing:
         title,
         figures,
         switches,
-        f"Samples of every label that a client holds, held-out ones included; below, all its samples.{some}",
+        f"How many samples of each label a client holds, held-out ones included; below, its total.{some}",
     )
 
 

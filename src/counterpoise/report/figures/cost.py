@@ -34,7 +34,7 @@ _VIEWS = {
     "time": (_seconds, "wall-clock time of all rounds", "s"),
     "traffic": (_traffic, "sent both ways", "B"),
     "memory": (_memory, "most memory held at once", "B"),
-    "state": (_state, "kept between rounds beside the model, on server and clients", "B"),
+    "state": (_state, "kept between rounds besides the model, on server and clients", "B"),
 }
 
 
@@ -74,6 +74,6 @@ def costs(study: Study) -> Chart | Missing:
         title,
         figures,
         {"Show": [view for (view,) in figures]},
-        f"Of whole runs, means over seeds.{lines} Time is that of this machine with whatever ran beside it; memory is the process's, "
-        "or the GPU's where there was one.",
+        f"Whole runs, means over seeds.{lines} Time was measured on one machine, with whatever else ran on it; "
+        "memory is the process's, or the GPU's if there was one.",
     )

@@ -20,7 +20,7 @@ __all__ = ["couplings", "weights"]
 
 _CLIENTS, _ROUNDS = 100, 200
 _CELLS = 250_000
-"""Of all maps of a page together; seeds beyond are left out."""
+"""Most cells in all maps of a page together; further seeds are left out."""
 
 
 def weights(study: Study) -> Chart | Missing:
@@ -29,7 +29,8 @@ def weights(study: Study) -> Chart | Missing:
     weighing = [arm for arm in study.arms if any(r.outcome.weights for run in arm.runs for r in run.records)]
     if not weighing:
         return Missing(
-            title, "None of these rules gives clients a weight: a median has none, and an older run did not keep it."
+            title,
+            "No run here has client weights: a median, for example, has none, and older runs did not keep them.",
         )
     clients = sorted({c for arm in weighing for run in arm.runs for r in run.records for c in r.cohort})
     rounds = max(len(run.records) for arm in weighing for run in arm.runs)
@@ -39,12 +40,12 @@ def weights(study: Study) -> Chart | Missing:
     figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(weighing, seed, chosen) for seed in seeds}
     quiet = [arm.label for arm in study.arms if arm not in weighing]
     said = [
-        "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: heard, and left out.",
-        "Triangles: clients that a simulated adversary speaks for."
+        "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: left out.",
+        "Triangles: clients that a simulated adversary controls."
         if any(r.liars for a in weighing for run in a.runs for r in run.records)
         else "",
-        f"{len(chosen)} of {len(clients)} clients, evenly apart." if len(chosen) < len(clients) else "",
-        f"Rounds evenly apart, {_ROUNDS} of {rounds}." if rounds > _ROUNDS else "",
+        f"{len(chosen)} of {len(clients)} clients, evenly spaced." if len(chosen) < len(clients) else "",
+        f"{_ROUNDS} of {rounds} rounds, evenly spaced." if rounds > _ROUNDS else "",
         f"Seeds {', '.join(map(str, seeds))} of {len(study.seeds)}, to keep the page small."
         if len(seeds) < len(study.seeds)
         else "",
@@ -116,7 +117,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: Kept, clients: list[int]) -
         y=[str(client) for client in moved],
         mode="markers",
         marker={"symbol": "triangle-right", "size": 8, "color": ALARM},
-        hovertemplate="an adversary speaks for client %{y}<extra></extra>",
+        hovertemplate="an adversary controls client %{y}<extra></extra>",
         row=row,
         col=1,
     )
@@ -152,8 +153,9 @@ def couplings(study: Study) -> Chart | Missing:
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        f"Spearman's correlation, over the clients heard in a round, of their weight (or of a number noted for them) with the "
-        f"{study.metric} on their held-out part. Lines are means over seeds. Equal weights have no order, and so no line. The effective number of clients is (Σw)² / Σw².",
+        "Spearman's correlation, over the clients heard in a round, between their weight (or a number noted for them) "
+        f"and the {study.metric} on their held-out part. Lines are means over seeds. "
+        "Equal weights have no order, so they have no line. The effective number of clients is (Σw)² / Σw².",
     )
 
 

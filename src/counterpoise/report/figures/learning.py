@@ -24,9 +24,9 @@ _NAMES = {
 }
 _NAMES |= {f"own_{metric}": f"{metric} of clients' own models" for metric in ("accuracy", "loss")}
 OWN = "clients' own models"
-OWN_DATA = "their held-out data: a personal one where the method makes one, otherwise the server's"
+OWN_DATA = "their held-out data: a personal model if the method makes one, otherwise the server's"
 _POINTS = 400
-"""Of a curve; one with more is shown at rounds evenly apart."""
+"""Most points of a curve; a longer one is shown at evenly spaced rounds."""
 
 
 def metric_name(metric: str) -> str:
@@ -41,7 +41,7 @@ def metric_curve(records: Sequence[RoundRecord], metric: str) -> measures.Curve:
 
 
 def percent(metric: str) -> str | None:
-    """How its axis is written."""
+    """The number format of its axis."""
     return ".0%" if metric.endswith("accuracy") else None
 
 
@@ -55,7 +55,7 @@ def band(
     rounds: Sequence[int],
     opacity: float = 0.16,
 ) -> None:
-    """A line of means over seeds, with one deviation either side where there is more than one."""
+    """A line of means over seeds, with a band of one deviation either side if there are several."""
     means = [mean for mean, _ in across]
     wide = [(at, mean, deviation) for at, (mean, deviation) in zip(x, across, strict=True) if not math.isnan(deviation)]
     if wide:
@@ -110,7 +110,7 @@ def curves(study: Study) -> Chart | Missing:
 
 
 def _common(arm: Arm, metric: str) -> list[int]:
-    """The rounds in which all of a method's runs measured a metric, not too many of them."""
+    """The rounds in which all of a method's runs measured a metric, thinned out if there are many."""
     found = [{r for r, v in metric_curve(run.records, metric) if math.isfinite(v)} for run in arm.runs]
     rounds = sorted(set.intersection(*found)) if found else []
     step = -(-len(rounds) // _POINTS)
@@ -144,7 +144,7 @@ def _rounded(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 def _places(records: Sequence[RoundRecord], axis: str) -> Mapping[int, float]:
-    """Where every round lies on an axis: what was spent when it ended."""
+    """Where every round lies on an axis: what had been spent when it ended."""
     if axis == "rounds":
         return {r.round: r.round for r in records}
     spent = accumulate(r.seconds if axis == "seconds" else r.bytes_up + r.bytes_down for r in records)
@@ -176,7 +176,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
 
 
 def final(study: Study) -> Chart | Missing:
-    """Where every seed ended: on the test set, and by clients' own models where a method makes some."""
+    """Where every seed ended: on the test set, and by clients' own models if a method makes them."""
     what = study.metric if study.personal else metric_name(study.metric)
     title = f"{what.capitalize()} after the last round"
     views = {"the server's model": study.metric} | ({OWN: f"own_{study.metric}"} if study.personal else {})
@@ -201,5 +201,7 @@ def _ends(study: Study, metric: str) -> go.Figure | None:
     if not shown:
         return None
     if percent(metric):
-        figure.update_xaxes(tickformat=".1%", minallowed=-0.02, maxallowed=1.02)  # a lone dot's axis went to 150 %
+        figure.update_xaxes(
+            tickformat=".1%", minallowed=-0.02, maxallowed=1.02
+        )  # otherwise a lone dot's axis goes to 150 %
     return sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(metric), "")

@@ -37,7 +37,7 @@ def _moved(arm: Arm) -> bool:
 
 
 def judged(study: Study) -> Table | Missing:
-    """Verdicts counted, and where liars were simulated held against the truth."""
+    """Verdicts counted and, if liars were simulated, compared with the truth."""
     title = "Verdicts"
     arms = judging(study)
     if not arms:
@@ -57,12 +57,13 @@ def judged(study: Study) -> Table | Missing:
         columns,
         [_row(arm, [rows[arm.label][action] for action in actions], truth) for arm in arms],
         [arm.look.colour for arm in arms],
-        "Counts are of all seeds together; shares are means over seeds. "
+        "Counts are totals over seeds; shares are means over seeds. "
         + (
-            "Lies flagged and honest claims flagged are per claim, liars caught and honest clients accused at least once per client; AUC is that of the size of z; "
-            "the error is the median relative one of estimated counts."
+            "Lies and honest claims flagged are counted per claim; liars caught and honest clients accused are clients "
+            "flagged at least once. AUC uses |z| as the score; the error of counts is the median relative error of the "
+            "estimates."
             if truth
-            else "No adversary was simulated, so there is no truth to hold them against."
+            else "No adversary was simulated, so there is no truth to compare them with."
         ),
     )
 
@@ -84,7 +85,7 @@ def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
 
 
 def claims(study: Study) -> Chart | Missing:
-    """The last verdict on every client: what it claimed, and what the evidence spoke for."""
+    """The last verdict on every client: what it claimed, and what the evidence suggests."""
     title = "Claimed and estimated counts"
     arms = judging(study)
     figures: dict[tuple[str, ...], go.Figure] = {
@@ -93,10 +94,10 @@ def claims(study: Study) -> Chart | Missing:
     if not figures:
         return _none(title) if not arms else Missing(title, "No verdict came with an estimate of the count.")
     caption = (
-        "The last verdict with an estimate on every client of every seed. On the line, claim and estimate agree; below it, "
-        "the client claims more than the evidence speaks for. Upright lines: counts that would look the same."
+        "The last verdict with an estimate, for every client and seed. On the line, claim and estimate agree; "
+        "below it, the client claims more than the evidence suggests. Vertical lines: counts that would look the same."
     )
-    caption += " Diamonds: clients that a simulated adversary speaks for." if any(map(_moved, arms)) else ""
+    caption += " Diamonds: clients that a simulated adversary controls." if any(map(_moved, arms)) else ""
     if len(figures) == 1:
         return Chart("claims", title, {(): next(iter(figures.values()))}, caption=caption)
     return Chart("claims", title, figures, {"Verdicts of": [name for (name,) in figures]}, caption)
@@ -142,7 +143,7 @@ def _claims(arm: Arm) -> go.Figure | None:
                 "opacity": 0.85,
             },
             text=[f"client {row['client']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
-            hovertemplate="%{text}<br>claims %{x:,.0f}, evidence speaks for %{y:,.0f}<extra></extra>",
+            hovertemplate="%{text}<br>claims %{x:,.0f}, evidence suggests %{y:,.0f}<extra></extra>",
         )
     axis = {"type": "log", "tickvals": _ladder(*line), "range": [math.log10(end) for end in line]}
     figure.update_xaxes(axis)
@@ -151,7 +152,7 @@ def _claims(arm: Arm) -> go.Figure | None:
 
 
 def _ladder(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, ... between two ends; tens alone where there is much between them."""
+    """1, 2, 5, 10, ... between two ends; only powers of ten if the ends are far apart."""
     steps = (1, 2, 5) if high / low < 2000 else (1,)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     return [step * 10.0**power for power in powers for step in steps]
@@ -199,8 +200,8 @@ def detection(study: Study) -> Chart | Missing:
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        "Over rounds: clients flagged at least once so far, of those heard so far; means over seeds. Over thresholds: what flagging "
-        "every claim with at least a given size of z would have done, claims of all seeds together.",
+        "Over rounds: the share of clients heard so far that were flagged at least once; means over seeds. "
+        "Over thresholds: the result of flagging every claim whose |z| reaches a threshold, all seeds together.",
     )
 
 
