@@ -206,7 +206,7 @@ def with_bad(value):
             lambda: Federation.from_arrays(
                 *arrays(), partition=cp.iid(3), test=(np.zeros((4, 2)), np.zeros(4, dtype=int))
             ),
-            r"The test set's samples have shape \(2,\), the clients' \(1,\)",
+            r"The test set's samples have shape \(2,\), but the clients' have shape \(1,\)",
         ),
         (
             lambda: Federation.from_arrays(*arrays(), partition=cp.iid(3), test=with_bad(np.nan)),
