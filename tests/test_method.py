@@ -52,7 +52,7 @@ def test_a_method_is_frozen():
         ),
         (
             lambda: fedavg().adding(local=Part("keeps", client_state=lambda start: {})),
-            "part keeps keeps state on clients and must say, in when_lost, what happens",
+            "part keeps keeps state on clients, so its when_lost must say what happens",
         ),
         (lambda: fedavg().part("median"), r"There is no part 'median' in fedavg\. Did you mean 'mean'"),
     ],

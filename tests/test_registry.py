@@ -22,7 +22,7 @@ from counterpoise.registry import Option, Registry, Spec
             r"There is no method 'fedpox'\. Did you mean 'fedprox'\? Known: .*avg, .*fedprox",
         ),
         (lambda: METHODS.make("zzz"), r"There is no method 'zzz'\. Known: "),
-        (lambda: cp.methods.feddua(fedprox), r"method feddua: goes around a method or the name of one, not <function"),
+        (lambda: cp.methods.feddua(fedprox), r"method feddua wraps a method or the name of one, not <function"),
         (lambda: METHODS.make("fedprox", mu=-1), r"method fedprox: option mu must be a number at least 0, not -1\."),
         (lambda: METHODS.make("fedprox", mu="1"), r"option mu must be a number at least 0, not '1'"),
         (lambda: METHODS.make("fedprox", mu=float("nan")), r"option mu must be a number at least 0, not nan"),
@@ -227,7 +227,7 @@ def test_options_go_to_whom_they_belong() -> None:
         METHODS.make("feddua:fedprox", threshold=0)
     with pytest.raises(CounterpoiseError, match=r"There is no method 'fedpox'\. Did you mean 'fedprox'"):
         METHODS.make("feddua:fedpox")
-    with pytest.raises(CounterpoiseError, match=r"fedavg cannot be put around another one, as in fedavg:avg\."):
+    with pytest.raises(CounterpoiseError, match=r"fedavg cannot wrap another one, as in fedavg:avg\."):
         METHODS.make("fedavg:avg")
     with pytest.raises(CounterpoiseError, match="There is no method ''"):
         METHODS.make("feddua:")
@@ -256,7 +256,9 @@ def test_alone_it_is_around_fedavg() -> None:
 
 
 def test_a_name_puts_at_most_eight_around_another():
-    with pytest.raises(CounterpoiseError, match=r"The method 'feddua:.* puts 9 others around one; 8 are the most"):
+    with pytest.raises(
+        CounterpoiseError, match=r"The method 'feddua:.* wraps 9 entries around one; at most 8 are allowed"
+    ):
         METHODS["feddua:" * 9 + "fedavg"]
 
 

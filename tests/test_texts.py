@@ -15,11 +15,11 @@ from counterpoise.texts import Malformed, clean, parse_json, parse_toml, read_li
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a = " + "[" * 5000 + "]" * 5000, "lie more than 40 deep"),
-        ("a = " + "[" * 100 + "]" * 100, "lie more than 40 deep"),
-        (".".join("a" * 50_000) + " = 1", "lie more than 40 deep"),
-        (" . ".join(['"b c"'] * 50_000) + " = 1", "lie more than 40 deep"),
-        ("[" + ".".join("a" * 42) + "]", "lie more than 40 deep"),
+        ("a = " + "[" * 5000 + "]" * 5000, "nested more than 40 deep"),
+        ("a = " + "[" * 100 + "]" * 100, "nested more than 40 deep"),
+        (".".join("a" * 50_000) + " = 1", "nested more than 40 deep"),
+        (" . ".join(['"b c"'] * 50_000) + " = 1", "nested more than 40 deep"),
+        ("[" + ".".join("a" * 42) + "]", "nested more than 40 deep"),
         ("a = " + "9" * 5000, "whole number that is too large"),
         ("a = 0x" + "f" * 5000, "whole number that is too large"),
         (f"a = [[{2**63}]]", "whole number that is too large"),
@@ -41,7 +41,7 @@ def test_toml_of_a_sane_size_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("[" * 100_000, "deep in each other"), ("9" * 5000, "too large"), ("{", "is not valid JSON")],
+    [("[" * 100_000, "nested more than 40 deep"), ("9" * 5000, "too large"), ("{", "is not valid JSON")],
 )
 def test_json_that_cannot_be_parsed_is_told_in_a_sentence(text: str, why: str) -> None:
     with pytest.raises(CounterpoiseError, match=why):

@@ -1,6 +1,6 @@
-"""Augmentation keyed by sample: the same picture for the same key, wherever and whenever it is made.
+"""Augmentation keyed by sample: the same key gives the same picture, wherever and whenever it is made.
 
-An augmentation is a function ``(inputs [S, ...], keys [S]) -> inputs``; a user's own is one too.
+An augmentation is any function ``(inputs [S, ...], keys [S]) -> inputs``, so users can write their own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AUGMENTS: Registry[Augment] = Registry("augmentation")
 
 @AUGMENTS.register("flip")
 def flip() -> Augment:
-    """Mirror every other picture, left to right."""
+    """Mirror a random half of the pictures, left to right."""
 
     def apply(inputs: Tensor, keys: Tensor) -> Tensor:
         chosen = counter(keys, 1) < 0
@@ -51,6 +51,6 @@ def crop(padding: Annotated[int, Option("pixels on each side", low=1)] = 4) -> A
 
 @AUGMENTS.register("flip-and-crop")
 def flip_and_crop(padding: Annotated[int, Option("pixels on each side", low=1)] = 4) -> Augment:
-    """Both, as is usual for CIFAR."""
+    """Flip, then crop, as is usual for CIFAR."""
     first, second = flip(), crop(padding)
     return lambda inputs, keys: second(first(inputs, keys), keys)

@@ -1,4 +1,4 @@
-"""What goes wrong, told to a person: what, where, and what to do about it."""
+"""Errors written for people: what went wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ __all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "t
 Made = TypeVar("Made", bound=Callable[..., Any])
 
 _SHOWN = 200
-"""Characters of a value that a sentence shows."""
+"""The most characters of a value that an error shows."""
 
 
 class CounterpoiseError(ValueError):
-    """A mistake its reader can mend. The message is the whole story; no traceback is needed."""
+    """A mistake that the reader can fix. The message says everything; no traceback is needed."""
 
 
 class Diverged(CounterpoiseError):
-    """Training left the finite numbers. `run` holds everything up to the last good round."""
+    """Training reached numbers that are not finite. `run` holds everything up to the last good round."""
 
     run: object | None = None
 
 
 class Failed(CounterpoiseError):
-    """A run went all its rounds and none of them trained the model. `run` holds them."""
+    """A run finished all its rounds, but none of them trained the model. `run` holds the rounds."""
 
     run: object | None = None
 
 
 class Interrupted(KeyboardInterrupt):
-    """A person stopped the run. The message says how to go on; `run` holds the finished rounds."""
+    """A person stopped the run. The message says how to continue; `run` holds the finished rounds."""
 
     run: object | None = None
     signal: int = 2
 
 
 def brief(value: object) -> str:
-    """A value as a sentence shows it: cut where it is long, and named where it cannot be written at all.
+    """A value as an error shows it: cut if it is long, and described if it cannot be written out.
 
     >>> brief("fedprox"), brief(1 << 100_000)
     ("'fedprox'", 'a value of type int that is too large to show')
@@ -55,7 +55,7 @@ def brief(value: object) -> str:
 def unknown(
     kind: str, name: object, known: Iterable[str], where: str = "", meant: Sequence[str] = ()
 ) -> CounterpoiseError:
-    """The error for a name that nothing answers to, with what was `meant`, or else with the nearest name that exists.
+    """The error for an unknown name. It suggests the names in `meant`, or else the closest known name.
 
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
     "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
@@ -69,7 +69,7 @@ def unknown(
 
 
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
-    """Make a function or a dataclass refuse arguments it has no place for in a sentence; `meant` says where some belong."""
+    """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong."""
 
     def guarded(made: Made) -> Made:
         signature, name = inspect.signature(made), made.__name__

@@ -25,21 +25,21 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     output: int | None = None
-    """The number of the layer nearest to the model's output, if a trial has shown it."""
+    """The index of the layer nearest to the model's output, if a trial has shown it."""
 
     @classmethod
     def of(cls, module: nn.Module) -> Layout:
-        """The layout of a module; a tied parameter is counted once, frozen ones not at all."""
+        """The layout of a module. A tied parameter counts once, a frozen one not at all."""
         trainable = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         return cls(tuple(n for n, _ in trainable), tuple(tuple(p.shape) for _, p in trainable))
 
     def ending(self, name: str | None) -> Layout:
-        """This layout with the layer of a parameter as the one nearest to the output."""
+        """This layout with the layer of the named parameter marked as the one nearest to the output."""
         return self if name is None else replace(self, output=self._numbers[self.names.index(name)])
 
     @cached_property
     def _numbers(self) -> list[int]:
-        """The number of each parameter's layer."""
+        """The index of each parameter's layer."""
         owners = [name.rpartition(".")[0] for name in self.names]
         order = {owner: i for i, owner in enumerate(dict.fromkeys(owners))}
         return [order[owner] for owner in owners]
@@ -55,22 +55,22 @@ class Layout:
 
     @cached_property
     def layers(self) -> Tensor:
-        """For each of the D places, the number of its layer: the module that owns the parameter."""
+        """For each of the D entries, the index of its layer: the module that owns the parameter."""
         return torch.repeat_interleave(torch.tensor(self._numbers), torch.tensor(self.sizes))
 
     @cached_property
     def last(self) -> Tensor:
-        """For each of the D places, whether it is in the last layer: the one nearest to the output, or else registered last."""
+        """For each of the D entries, whether it is in the layer nearest to the output (if unknown, registered last)."""
         return self.layers == (self.layers.max() if self.output is None else self.output)
 
     def flatten(self, tensors: Iterable[Tensor]) -> Tensor:
         return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
     def unflatten(self, vector: Tensor) -> Sequence[Tensor]:
-        """Views of the vector in the parameters' shapes. One `split`: its gradient is one `cat`."""
+        """Views of the vector in the parameters' shapes. It uses one `split`, because its gradient is one `cat`."""
         return [v.view(s) for v, s in zip(torch.split(vector, self.sizes), self.shapes, strict=True)]
 
 
 def raw_bytes(tensor: Tensor) -> bytes:
-    """A tensor's numbers as they lie in memory, of any type and strides, for digests."""
+    """A tensor's values as raw bytes, for digests. Any type and strides will do."""
     return tensor.detach().cpu().flatten().clone().view(torch.uint8).numpy().tobytes()

@@ -9,16 +9,16 @@ from pathlib import Path
 __all__ = ["bytes_in_words", "machine_memory", "out_of_memory"]
 
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""What a container may use."""
+"""Files that hold a container's memory limit."""
 
 
 def machine_memory() -> int | None:
-    """Bytes of memory that this process could at most use: the machine's, or its container's. None where nobody tells."""
+    """The most bytes of memory that this process could use: the machine's or its container's. None if unknown."""
     found = []
-    with contextlib.suppress(AttributeError, OSError, ValueError):  # where the system is not a POSIX one
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # not a POSIX system
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     for place in _LIMITS:
-        with contextlib.suppress(OSError, ValueError):  # where there is no limit
+        with contextlib.suppress(OSError, ValueError):  # no limit
             found.append(int(Path(place).read_text(encoding="ascii")))
     return min((size for size in found if size > 0), default=None)
 
@@ -37,7 +37,7 @@ def bytes_in_words(count: float) -> str:
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether an error says that memory could not be had, in Python's words, NumPy's or torch's."""
+    """Whether an error from Python, NumPy or torch says that memory ran out."""
     return isinstance(error, MemoryError) or any(
         words in str(error) for words in ("can't allocate memory", "out of memory", "not enough memory")
     )

@@ -1,20 +1,20 @@
 """A method is a frozen value of six slots, each a chain of parts; a part is a bundle of hooks.
 
 **Client hooks are written for one client; server hooks for one stacked cohort.** The simulator adds
-the client axis with `torch.func.vmap` or a loop on threads, the Flower adapter by stacking replies.
-Nothing here knows which.
+the client axis with `torch.func.vmap` or a loop over threads; the Flower adapter adds it by stacking
+replies. Nothing here knows which.
 
-Hooks are pure functions over tensors. State lives in three homes, each declared by a function of
-the initial model vector that returns one named row:
+Hooks are pure functions over tensors. State lives in three places. Each is declared by a function
+that takes the initial model vector and returns one row of named tensors:
 
-- ``server_state``: the part's own on the server (momentum, a control variate);
-- ``client_record``: what the server keeps of each client (a history, a stored update), keyed by the
-  authenticated identity and allocated when the client is first seen;
-- ``client_state``: what a client keeps for itself (a variate, a personal model). It counts once the
-  server has taken in the reply it was made with; otherwise the client goes back to the one before.
-  A real device can lose it: ``when_lost`` says what then happens.
+- ``server_state``: what the part keeps on the server (momentum, a control variate);
+- ``client_record``: what the server keeps about each client (a history, a stored update), keyed by
+  the authenticated identity and allocated when the client is first seen;
+- ``client_state``: what a client keeps for itself (a variate, a personal model). A new state counts
+  only if the server accepts the reply it came with; otherwise the client returns to the previous one.
+  A real device can lose its state: ``when_lost`` says what then happens.
 
-A slot fixes the order in which parts act, not which hooks they have.
+Slots fix the order in which parts act. They do not limit which hooks a part has.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Client:
     shared: Mapping[str, Tensors]
     """What the parts named in ``reads`` sent."""
     state: Tensors
-    """This part's own state on this client, from its last reply that the server took in."""
+    """This part's state on this client, from the client's last reply that the server accepted."""
     memo: Tensors
     """This part's notes within the round: what ``begin`` and the later hooks returned."""
     index: Tensor
@@ -62,19 +62,19 @@ class Client:
     steps: Tensor
     """How many steps it takes in the round."""
     key: Tensor
-    """The client's key for this round: hash it with a purpose of your own to draw at random."""
+    """The client's key for this round. To draw random numbers, hash it with a purpose of your own."""
     lr: Tensor
     """The round's learning rate."""
     local: Local
     """How the client trains."""
     trace: Tensor | None = None
-    """In ``finish`` of a part with ``trace_every``: ``[S, D]``, its displacements ``w - start`` on the way."""
+    """For ``finish``, if the part has ``trace_every``: the displacements ``w - start`` along the way, ``[S, D]``."""
     traced: Tensor | None = None
     """How many rows of the trace are real; the rest is padding."""
 
 
 class Step(Protocol):
-    """One local step, and what a hook may ask of its batch."""
+    """One local step, and what a hook may ask about its batch."""
 
     @property
     def w(self) -> Tensor:
@@ -82,8 +82,8 @@ class Step(Protocol):
 
     @property
     def gradient(self) -> Tensor:
-        """In ``gradient``: that of the loss, before any part changed it. In ``after_step``: what entered the
-        optimiser, every term and the decay included.
+        """In ``gradient``: the gradient of the loss, before any part changed it. In ``after_step``: what the
+        optimiser received, including every part's term and the weight decay.
         """
 
     @property
@@ -95,13 +95,13 @@ class Step(Protocol):
         """How many real samples the batch holds; padding does not count."""
 
     def loss_at(self, w: Tensor) -> Tensor:
-        """The task's mean loss on this batch at any model."""
+        """The task's mean loss on this batch at the model ``w``."""
 
     def gradient_at(self, w: Tensor) -> Tensor:
-        """The task's gradient on this batch at any model."""
+        """The task's gradient on this batch at the model ``w``."""
 
     def output_at(self, w: Tensor, call: str = "forward") -> Tensor:
-        """What the model gives for this batch, through `forward` or another method of it."""
+        """The output of the model ``w`` for this batch, from `forward` or another of its methods."""
 
     def mean(self, per_sample: Tensor) -> Tensor:
         """The mean over the batch's real samples; padding does not count."""
@@ -121,7 +121,7 @@ class Reply:
     state: Tensors = field(default_factory=dict)
     """This part's state, to stay on the client."""
     trained: Tensor = field(default_factory=lambda: torch.empty(0))
-    """What `finish` is given beside the update: ``w_i - w`` as training left it, before any part changed it."""
+    """Given to `finish` beside the update: ``w_i - w`` as training left it, before any part changed it."""
 
 
 # ---------------------------------------------------------------- what a server hook sees
@@ -160,34 +160,34 @@ class Cohort:
 
 
 Action = Literal["accepted", "corrected", "warned", "excluded"]
-"""A claim stands; another count takes its place; it is found false and nothing changes; its client is left out."""
+"""The claim stands; another count replaces it; it is found false but still used; its client is left out."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a trust part made of one client's claim in one round."""
+    """A trust part's decision about one client's claim in one round."""
 
     claimed: float
     estimated: float | None
-    """The count that the evidence speaks for; None where there is none."""
+    """The count that the evidence supports; None if there is no evidence."""
     low: float | None
     high: float | None
-    """The interval of counts that would look the same to the evidence that decided: ``low < n <= high``."""
+    """The interval of counts that the deciding evidence cannot tell apart: ``low < n <= high``."""
     z: float | None
-    """How far the claim lies above what the evidence speaks for, in standard deviations."""
+    """How far the claim lies above what the evidence supports, in standard deviations."""
     action: Action
     reason: str = ""
 
 
 class World(Protocol):
-    """All that a server hook may ask of the outside. Every runtime provides it."""
+    """Everything a server hook may ask of its surroundings. Every runtime provides it."""
 
     round: int
     key: int
-    """The server's key for this round: hash it with a purpose of your own to draw at random."""
+    """The server's key for this round. To draw random numbers, hash it with a purpose of your own."""
     population: int
     cohort: int
-    """How many clients a round is meant to have."""
+    """How many clients a round should have."""
     local: Local
     layout: Layout
 
@@ -206,14 +206,14 @@ class World(Protocol):
         """How many samples the server's proxy set has; 0 if there is none."""
 
     def rehearse(self, sizes: Sequence[int]) -> Cohort:
-        """Replies of imagined clients that train on so many samples of the server's proxy set."""
+        """Replies of imagined clients, one for each size, that train on this many samples of the server's proxy set."""
 
 
 @dataclass(frozen=True)
 class Round:
     """One round on the server, as one part sees it; ``apply`` returns it changed.
 
-    ``records`` are stacked in the cohort's order; what comes back is written to the clients' rows.
+    ``records`` are stacked in the cohort's order; the returned ones replace the stored rows of the same clients.
     A client named in ``excluded`` is left out of everything that follows.
     """
 
@@ -221,27 +221,27 @@ class Round:
     model: Tensor
     world: World
     weights: Tensor | None = None
-    """``[C]``, or ``[C, layers]``: after the slot combine, the factors of the clients' updates in the combined one.
+    """``[C]``, or ``[C, layers]``. After the slot combine: the factor of each client's update in the combined one.
 
-    Those of a mean sum to 1. None for a rule that has none (a median).
+    The weights of a mean sum to 1. None for a rule without weights (a median).
     """
     combined: Tensor | None = None
-    """One update ``[D]``; None until the cohort was combined."""
+    """One update ``[D]``; None until the cohort is combined."""
     skipped: str = ""
-    """Why this round leaves the model as it is; empty when it does not."""
+    """Why this round leaves the model unchanged; empty if it is not skipped."""
     state: Tensors = field(default_factory=dict)
     records: Tensors = field(default_factory=dict)
     reports: Tensors = field(default_factory=dict)
     shared: Mapping[str, Tensors] = field(default_factory=dict)
     excluded: Mapping[int, str] = field(default_factory=dict)
     notes: Tensors = field(default_factory=dict)
-    """Named numbers ``[C]`` for parts that follow and for the run's record (a score, a reliability)."""
+    """Named numbers ``[C]`` for later parts and for the run's record (a score, a reliability)."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Named numbers of the round as a whole, for the run's record (the iterations a rule took)."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
-    """What a trust part decided of each client's claim, for the run's record."""
+    """What a trust part decided about each client's claim, for the run's record."""
     by_counts: bool = True
-    """Whether some part of the method says that its turn depends on the counts that clients claim."""
+    """Whether any part of the method depends on the counts that clients claim: see `Part.by_counts`."""
     norm_ratio: float = inf
     """`counterpoise.Limits.norm_ratio`."""
 
@@ -254,13 +254,13 @@ class Round:
         return replace(self, notes={**self.notes, **values})
 
     def bounded(self, numbers: Tensor) -> Tensor:
-        """Numbers ``[C]`` that clients name, each at most `norm_ratio` times the upper median of those above 0."""
+        """Numbers ``[C]`` that clients report, each capped at `norm_ratio` times the upper median of those above 0."""
         place = (len(numbers) + (numbers <= 0).sum(0, keepdim=True)) // 2
         middle = numbers.sort().values.gather(0, place.clamp(max=len(numbers) - 1))
         return torch.where(numbers / self.norm_ratio > middle, self.norm_ratio * middle, numbers)
 
     def skip(self, reason: str) -> Round:
-        """Leave the model as it is, and say why."""
+        """Leave the model unchanged, and say why."""
         return replace(self, skipped=reason)
 
 
@@ -271,7 +271,7 @@ Init = Callable[[Tensor], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Part:
-    """A bundle of optional hooks. A hook that is not there costs nothing."""
+    """A bundle of optional hooks. An absent hook costs nothing."""
 
     name: str
     reads: tuple[str, ...] = ()
@@ -285,42 +285,42 @@ class Part:
     begin: Callable[[Client], dict[str, Tensor]] | None = None
     """The memo at the start of the round."""
     survey: Callable[[Client, Step], dict[str, Tensor]] | None = None
-    """The memo after a batch of one pass over the data at ``client.start``, before training; laid out as ``begin`` did."""
+    """The memo after a batch of a pass over the data at ``client.start``, before training; laid out as in ``begin``."""
     loss: Callable[[Client, Step, Tensor], Tensor] | None = None
-    """A scalar added to the task's loss, differentiated with it in its last argument."""
+    """A scalar to add to the task's loss; both are differentiated with respect to the last argument."""
     gradient: Callable[[Client, Step, Tensor], Tensor] | None = None
-    """The gradient changed before it enters the optimiser."""
+    """The changed gradient, before it enters the optimiser."""
     after_step: Callable[[Client, Step], dict[str, Tensor]] | None = None
-    """The memo after a step, laid out as ``begin`` did."""
+    """The memo after a step, laid out as in ``begin``."""
     after_epoch: Callable[[Client, Tensor], dict[str, Tensor]] | None = None
     """The memo after a pass over the data, given the model."""
     finish: Callable[[Client, Reply], Reply] | None = None
-    """The reply changed: the update, reports, state to keep."""
+    """The changed reply: the update, the reports and the state to keep."""
     personal: Callable[[Tensor, Tensors], Tensor] | None = None
-    """The model a client itself would use, given the server's model and the client's state."""
+    """The model that a client uses for itself, given the server's model and the client's state."""
     second_order: bool = False
     """Whether ``gradient`` asks for `Step.curvature`."""
     trace_every: int = 0
-    """Keep the displacement after the first step and every so many steps from there, for ``finish``; 0 keeps none."""
+    """For ``finish``, keep the displacement after the first step and then after every n-th; 0 keeps none."""
 
     broadcast: Callable[[Tensors], dict[str, Tensor]] | None = None
-    """What of the server state is sent to every client."""
+    """What to send to every client, given the server state."""
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
     by_counts: bool = False
-    """Whether ``apply`` depends on `Cohort.examples`. Where no part does, a verdict on a count corrects nothing and says so."""
+    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so."""
 
     check: Callable[[World], None] | None = None
-    """Raise an error, before the first round, where the part cannot do its work."""
+    """Raises an error before the first round if the part cannot work."""
 
     def __new__(cls, *given: Any, **named: Any) -> Self:
-        """Refuse a name that is no hook: a dataclass would say so in a TypeError, without the name that was meant."""
+        """Refuse an unknown hook and suggest the right name; a plain dataclass would raise a bare TypeError."""
         known = [field.name for field in fields(cls)]
         for name in named:
             if name not in known:
                 raise unknown("hook", name, known, "of a part")
         if not given and "name" not in named:
-            raise CounterpoiseError("A part needs a name, which keys its state: Part('mine', ...).")
+            raise CounterpoiseError("A part needs a name, because its state is stored under it: Part('mine', ...).")
         return super().__new__(cls)
 
     @property
@@ -348,7 +348,7 @@ class Method:
     upload: Chain = ()
     """What it does to its update before sending it."""
     trust: Chain = ()
-    """What the server believes of what a client claims."""
+    """Which of a client's claims the server believes."""
     weigh: Chain = ()
     """The cohort's weights."""
     combine: Chain = ()
@@ -365,11 +365,11 @@ class Method:
         names = [part.name for part in self.parts]
         for name in names:
             if not name or "/" in name:
-                raise CounterpoiseError(f"A part's name must not be empty or hold a slash; {name!r} does.")
+                raise CounterpoiseError(f"A part's name must not be empty or contain a slash, so {name!r} is refused.")
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise CounterpoiseError(
-                f"method {self.name} has two parts named {twice[0]!r}; each part's name keys its state."
+                f"method {self.name} has two parts named {twice[0]!r}; rename one, as state is stored by part name."
             )
         for part in self.parts:
             for other in part.reads:
@@ -377,11 +377,11 @@ class Method:
                     raise unknown("part", other, names, f"in {self.name} for {part.name} to read")
             if (part.survey or part.after_step or part.after_epoch) and part.begin is None:
                 raise CounterpoiseError(
-                    f"part {part.name} notes things in survey, after_step or after_epoch and must lay out its memo in begin."
+                    f"part {part.name} has survey, after_step or after_epoch, so it must lay out its memo in begin."
                 )
             if part.client_state is not None and not part.when_lost:
                 raise CounterpoiseError(
-                    f"part {part.name} keeps state on clients and must say, in when_lost, what happens when it is gone."
+                    f"part {part.name} keeps state on clients, so its when_lost must say what happens if that is lost."
                 )
 
     @property
@@ -396,7 +396,7 @@ class Method:
         raise unknown("part", name, [part.name for part in self.parts], f"in {self.name}")
 
     def adding(self, name: str = "", **slots: Part) -> Method:
-        """This method with a part appended to the chains named: how a method is wrapped.
+        """This method with a part appended to each named chain. This is how a method is wrapped.
 
         >>> from counterpoise import methods, parts
         >>> [p.name for p in methods.fedavgm().adding(local=parts.proximal(0.1)).local]

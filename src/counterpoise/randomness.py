@@ -56,7 +56,7 @@ def _mix(word: Words) -> Words:
 
 
 def check_seed(seed: object) -> None:
-    """Refuse what cannot be a word of the hash."""
+    """Refuse a seed that cannot be a word of the hash."""
     if type(seed) is not int or not 0 <= seed < 2**63:
         raise CounterpoiseError(f"seed must be a whole number at least 0 and below 2^63, not {seed!r}.")
 
@@ -82,7 +82,7 @@ def counter(*words: int | Tensor, device: torch.device | str | None = None) -> T
 
 
 def counted(*words: int | Array) -> Array:
-    """`counter` of NumPy's arrays, at least one: a small one's operation takes a fraction of torch's time."""
+    """`counter` for NumPy arrays, at least one: NumPy takes a fraction of torch's time on small arrays."""
     state, rest = _begun(words, np.ndarray)
     for word in rest:
         state = _mix((state ^ word) + _GOLDEN)
@@ -90,7 +90,7 @@ def counted(*words: int | Array) -> Array:
 
 
 def _begun(words: Sequence[Any], kind: type) -> tuple[int, Sequence[Any]]:
-    """The hash of the plain integers that words begin with, as a signed word, and the others."""
+    """The hash of the leading plain integers, as a signed word, and the words that follow them."""
     first = next((i for i, word in enumerate(words) if isinstance(word, kind)), len(words))
     begun = _plain(words[:first])
     return begun - (begun >> 63 << 64), words[first:]
@@ -102,7 +102,7 @@ def integer(*words: int) -> int:
 
 
 def _plain(words: Sequence[int]) -> int:
-    """The hash of plain integers as an unsigned word, in Python's own numbers: a hundred times faster than tensors of one."""
+    """The hash of plain integers as an unsigned word, in Python: a hundred times faster than with scalar tensors."""
     state = 0
     for word in words:
         state = ((state ^ word) + _GOLDEN) & _ALL
@@ -123,7 +123,7 @@ def uniform(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def normal(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Hashed words as standard normal numbers (Box and Muller, from two halves of a rehash)."""
+    """Hashed words as standard normal numbers (Box-Muller, from each word and its rehash)."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     radius = uniform(bits, wide).neg().log1p().mul(-2).sqrt()
     return (radius * torch.cos(2 * torch.pi * uniform(_mix(bits + _GOLDEN), wide))).to(dtype)
@@ -132,8 +132,8 @@ def normal(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
 def orders(keys: Words, sizes: Words, width: int) -> Words:
     """A random order of ``0 .. sizes[i]-1`` for every key: ``[C, width]``, real places first.
 
-    Row i is a function of ``keys[i]`` and ``sizes[i]`` alone; places from ``sizes[i]`` on are
-    padding and hold numbers a caller must not use.
+    Row i depends on ``keys[i]`` and ``sizes[i]`` alone. Entries from ``sizes[i]`` on are padding
+    that the caller must not use.
     """
     if isinstance(keys, Tensor):
         places = torch.arange(width, device=keys.device)
@@ -144,14 +144,14 @@ def orders(keys: Words, sizes: Words, width: int) -> Words:
 
 
 def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
-    """Where a random permutation of ``0 .. size-1`` takes some places, without making the rest of it.
+    """The values of a random permutation of ``0 .. size-1`` at some places, without computing the others.
 
-    A Feistel network on the next power of four, walked until it is inside: one permutation per key.
-    On the CPU, in NumPy, which takes a small array's operation in a fraction of torch's time.
+    A Feistel network permutes the next power of four; it is applied until the value is below `size`. Each key gives
+    one permutation. It runs in NumPy on the CPU, which takes a fraction of torch's time on small arrays.
     """
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1
-    # Few bits need many turns: with 6, cohorts of 10 clients were visibly uneven.
+    # Few bits need many Feistel rounds: with 6 rounds, cohorts of 10 clients were visibly uneven.
     turn = np.arange(16).reshape(-1, *(1,) * places.ndim)
     turns = np.broadcast_to(counted(np.atleast_1d(keys.numpy()), turn), (16, *places.shape))
 

@@ -1,8 +1,7 @@
 """Named things a user can choose: methods, models, partitions, optimisers, schedules.
 
-A factory is registered once, with a sentence about it and an `Option` on each parameter. From that
-one place come the listing, the documentation, the checks on every call and the description that a
-run's folder keeps.
+A factory is registered once, with a sentence about it and an `Option` on each parameter. The listing,
+the documentation, the checks on every call and the description in a run's folder all come from there.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST_AROUND = 8
-"""How many entries a name may put around another."""
+"""How many entries a name may wrap around another."""
 _LARGEST = 2**53
-"""A whole number beyond this is taken for a mistake: a float cannot hold its neighbours."""
+"""A whole number beyond this is taken for a mistake: a float cannot tell it from its neighbours."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Option:
     below: float | None = None
 
     def range(self) -> str:
-        """The range in words, empty when every number is allowed.
+        """The range in words; empty if every number is allowed.
 
         >>> Option("momentum", low=0, below=1).range()
         'at least 0 and below 1'
@@ -75,7 +74,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Spec:
-    """How a value was made: the factory's name and the options it was given, defaults filled in."""
+    """How a value was made: the factory's name and its options, with the defaults filled in."""
 
     name: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -87,7 +86,7 @@ class Spec:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Tables within tables as one, with dots between the names.
+    """Nested tables as one flat table, with dots between the names.
 
     >>> flatten({"rounds": 3, "method": {"name": "fedprox", "mu": 0.1}})
     {'rounds': 3, 'method.name': 'fedprox', 'method.mu': 0.1}
@@ -138,7 +137,7 @@ class Entry(Generic[T]):
     """The parameter that takes another entry's value: ``feddua:fedprox`` is feddua around fedprox."""
 
     def check(self, owner: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """Every option checked and defaults filled in, or an error that names the option."""
+        """Check every option and fill in the defaults. An error names the option at fault."""
         for name in options:
             if name not in self.parameters:
                 if not self.parameters:
@@ -165,9 +164,9 @@ class Registry(Generic[T]):
     def register(
         self, name: str, *, group: str = "", paper: Paper | None = None, wraps: str = ""
     ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-        """Enter a factory. The first line of its docstring is its summary, and its parameters that
-        carry an `Option` are its options. `wraps` names the parameter that takes another value of
-        this registry, or its name.
+        """Register a factory. The first line of its docstring becomes its summary; the parameters that
+        carry an `Option` become its options. `wraps` names the parameter that takes another value of
+        this registry, or that value's name.
         """
 
         def enter(factory: Callable[P, T]) -> Callable[P, T]:
@@ -185,7 +184,7 @@ class Registry(Generic[T]):
             def checked(*args: P.args, **kwargs: P.kwargs) -> T:
                 if len(args) > len(signature.parameters):
                     raise CounterpoiseError(
-                        f"{self.kind} {name} takes {len(signature.parameters)} values at most, and was given {len(args)}."
+                        f"{self.kind} {name} takes at most {len(signature.parameters)} values, but got {len(args)}."
                     )
                 placed = signature.bind_partial(*args).arguments
                 if twice := placed.keys() & kwargs.keys():
@@ -196,8 +195,8 @@ class Registry(Generic[T]):
                 needed = {k for k, p in signature.parameters.items() if p.default is p.empty} - {*facts, *options}
                 if needed:
                     raise CounterpoiseError(
-                        f"{self.kind} {name} also needs {' and '.join(sorted(needed))}. To choose its options alone, give "
-                        f"functools.partial({name}, ...) with them."
+                        f"{self.kind} {name} also needs {' and '.join(sorted(needed))}. To set its options only, "
+                        f"pass functools.partial({name}, ...) with them."
                     )
                 spec = Spec(name, options)
                 if wraps:
@@ -205,11 +204,11 @@ class Registry(Generic[T]):
                     inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
                     if not hasattr(inner, "spec"):
                         raise CounterpoiseError(
-                            f"{self.kind} {name}: goes around a {self.kind} or the name of one, not {brief(inner)}. "
+                            f"{self.kind} {name} wraps a {self.kind} or the name of one, not {brief(inner)}. "
                             "Was a function given without its parentheses?"
                         )
-                    # A value of the user's own making has no name to go on with, and one whose option is hidden by the
-                    # outer one's of the same name could not be made again from the names alone.
+                    # The spec stays empty if it could not make the value again: a user's own value has no name, and an
+                    # option of the outer entry hides the inner entry's option of the same name.
                     known = Spec(f"{name}:{inner.spec.name}", {**inner.spec.options, **options})
                     hidden = {k: v for k, v in inner.spec.options.items() if k in parameters}
                     lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
@@ -228,7 +227,7 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> Entry[T]:
         if (around := name.count(":")) > _MOST_AROUND:
             raise CounterpoiseError(
-                f"The {self.kind} {brief(name)} puts {around} others around one; {_MOST_AROUND} are the most."
+                f"The {self.kind} {brief(name)} wraps {around} entries around one; at most {_MOST_AROUND} are allowed."
             )
         outer, colon, inner = name.partition(":")
         if outer not in self._entries:
@@ -237,7 +236,7 @@ class Registry(Generic[T]):
         return _wrapped(entry, self[inner]) if colon else entry
 
     def make(self, name: str, /, **options: Any) -> T:
-        """Make the thing called `name`.
+        """Make the value that is registered as `name`.
 
         >>> from counterpoise.methods import METHODS
         >>> METHODS.make("fedprox", mu=-1)
@@ -249,10 +248,10 @@ class Registry(Generic[T]):
 
 
 def _wrapped(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
-    """One entry around another, with the options of both; a name that both have is the outer one's."""
+    """One entry wrapped around another, with the options of both; the outer one gets any name they share."""
     name = f"{outer.name}:{inner.name}"
     if not outer.wraps:
-        raise CounterpoiseError(f"{outer.name} cannot be put around another one, as in {name}.")
+        raise CounterpoiseError(f"{outer.name} cannot wrap another one, as in {name}.")
 
     def factory(**options: Any) -> T:
         own = {k: v for k, v in options.items() if k in outer.parameters}
@@ -264,7 +263,7 @@ def _wrapped(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
 
 
 def _remember(value: T, spec: Spec) -> T:
-    """Keep the spec on values that have a place for it; a function always has."""
+    """Keep the spec on a value that has a place for it; a function always does."""
     if hasattr(value, "spec") or isinstance(value, types.FunctionType):
         object.__setattr__(value, "spec", spec)
     return value
@@ -299,7 +298,7 @@ def _beyond(value: Any, most: float) -> bool:
 
 
 def _coerce(kind: Any, value: Any, option: Option) -> Any:
-    # The value's own type first: where both are taken, 1 is a count and 1.0 a fraction.
+    # Try the value's own type first: if an option takes both, 1 is a count and 1.0 is a fraction.
     for member in sorted(_members(kind), key=lambda member: member is not type(value)):
         if member is type(None) and value is None:
             return None

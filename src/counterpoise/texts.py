@@ -1,4 +1,4 @@
-"""Text that anybody may have written: read with a limit, parsed into sane values, shown without control characters."""
+"""Text that anybody may have written: read up to a limit, parsed into sane values, shown without control characters."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from counterpoise.errors import CounterpoiseError
 __all__ = ["MOST_BYTES", "MOST_LINE", "Malformed", "clean", "parse_json", "parse_toml", "read_lines", "read_text"]
 
 MOST_BYTES = 8 * 2**20
-"""The largest file that is read whole as a configuration, a plan, an index or the like: 8 MiB."""
+"""The largest configuration, plan, index or similar file that is read whole: 8 MiB."""
 MOST_LINE = 64 * 2**20
-"""The longest line of a file that is read line by line: 64 MiB, which a round of a million clients stays below."""
+"""The longest line of a file that is read line by line: 64 MiB. A round of a million clients stays below it."""
 _DEEPEST = 40
-"""How deep tables and lists may lie in each other."""
+"""How deep tables and lists may be nested."""
 _LARGEST = 2**63
 """TOML's whole numbers have 64 bits."""
 
@@ -31,9 +31,9 @@ class Malformed(CounterpoiseError):
 
 
 def clean(text: str) -> str:
-    r"""The text with every character that could steer a terminal, or that cannot be encoded, written out.
+    r"""The text, with characters escaped that could control a terminal or cannot be encoded.
 
-    Line breaks and tabs stay. Characters that change the direction of writing are written out too: they can make a name
+    Line breaks and tabs stay. Characters that change the direction of writing are escaped too: they can make one name
     look like another.
 
     >>> clean("red \x1b[31m")
@@ -45,7 +45,7 @@ def clean(text: str) -> str:
 
 
 def _steers(character: str) -> bool:
-    """Control characters, lone surrogates, line and paragraph separators, and marks of direction."""
+    """Whether it is a control character, a lone surrogate, a line or paragraph separator, or a direction mark."""
     return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTIONS
 
 
@@ -53,7 +53,7 @@ _DIRECTIONS = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u206
 
 
 def read_text(path: Path, most: int = MOST_BYTES) -> str:
-    """A whole file as text. That it is missing is for the caller to tell: FileNotFoundError and NotADirectoryError pass."""
+    """A whole file as text. FileNotFoundError and NotADirectoryError pass: the caller reports a missing file."""
     try:
         with _opened(path) as file:
             raw = file.read(most + 1)
@@ -71,7 +71,7 @@ def read_text(path: Path, most: int = MOST_BYTES) -> str:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """The lines of a file, one in memory at a time, without their ends."""
+    """The lines of a file without their line breaks, one in memory at a time."""
     try:
         with _opened(path) as file:
             while raw := file.readline(MOST_LINE + 1):
@@ -89,9 +89,9 @@ def read_lines(path: Path) -> Iterator[str]:
 
 
 def _opened(path: Path) -> BinaryIO:
-    """A plain file, open for reading: a pipe would make the reader wait and a device has no end.
+    """A plain file, open for reading. Others are refused: a pipe would make the reader wait, and a device has no end.
 
-    Links are followed; what must not follow one opens files with `counterpoise.runs.files.open_plain`.
+    Links are followed; code that must not follow them uses `counterpoise.runs.files.open_plain`.
     """
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -101,8 +101,8 @@ def _opened(path: Path) -> BinaryIO:
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
-    """The values of a TOML text: nested no deeper than a person would, with whole numbers of 64 bits."""
-    if _dotted(text) > _DEEPEST:  # the parser's time and memory grow with the square of a key's parts
+    """The values of a TOML text, with limits on nesting and on the size of whole numbers."""
+    if _dotted(text) > _DEEPEST:  # the parser's time and memory grow quadratically with a key's parts
         _too_deep(where)
     try:
         values = tomllib.loads(text)
@@ -129,7 +129,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def _dotted(text: str) -> int:
-    """The most parts of a dotted key, or of anything that might be one."""
+    """The most dots in a dotted key, or in anything that might be one."""
     bare = re.sub(r"\"[^\"\n]*\"|'[^'\n]*'", "q", text).replace(" ", "").replace("\t", "")
     return max(run.count(".") for run in re.split(r"[^\w.-]+", bare))
 
@@ -144,7 +144,7 @@ def _check(value: Any, where: str, depth: int) -> None:
 
 
 def _too_deep(where: str) -> NoReturn:
-    raise CounterpoiseError(f"{where} cannot be read: its tables or lists lie more than {_DEEPEST} deep in each other.")
+    raise CounterpoiseError(f"{where} cannot be read: its tables or lists are nested more than {_DEEPEST} deep.")
 
 
 def _too_large(where: str) -> NoReturn:

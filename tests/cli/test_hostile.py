@@ -83,15 +83,15 @@ def test_a_long_word_is_not_quoted_whole(cli, words: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run", "deep.toml"], "deep.toml cannot be read: its tables or lists lie more than 40 deep"),
-        (["run", "dotted.toml"], "dotted.toml cannot be read: its tables or lists lie more than 40 deep"),
+        (["run", "deep.toml"], "deep.toml cannot be read: its tables or lists are nested more than 40 deep"),
+        (["run", "dotted.toml"], "dotted.toml cannot be read: its tables or lists are nested more than 40 deep"),
         (["run", "huge.toml"], "huge.toml is larger than the 8388608 bytes"),
         (["run", "digits.toml"], "digits.toml cannot be read: it holds a whole number that is too large"),
         (["run", "hex.toml"], "hex.toml cannot be read: it holds a whole number that is too large"),
         ([*SET, "rounds=" + "9" * 5000], "whole number that is too large"),
-        ([*SET, "local.epochs=" + "[" * 5000], "deep in each other"),
-        ([*SET, "method=" + "feddua:" * 5000 + "fedavg"], "puts 5000 others around one; 8 are the most"),
-        (["methods", "feddua:" * 5000 + "fedavg"], "puts 5000 others around one; 8 are the most"),
+        ([*SET, "local.epochs=" + "[" * 5000], "nested more than 40 deep"),
+        ([*SET, "method=" + "feddua:" * 5000 + "fedavg"], "wraps 5000 entries around one; at most 8 are allowed"),
+        (["methods", "feddua:" * 5000 + "fedavg"], "wraps 5000 entries around one; at most 8 are allowed"),
         ([*SET, "method=" + "x" * 100_000], "There is no method 'xxx"),
         ([*SET, "local.epochs=100000000000000000000"], "whole number that is too large"),
         ([*SET, "local.epochs=10000000000"], "local: epochs must be a whole number from 1 to 1000000000"),
@@ -112,7 +112,10 @@ def test_a_long_word_is_not_quoted_whole(cli, words: list[str]) -> None:
         (["compare", "quickstart", "--methods", "fedavg", "--out", "file/all"], "The folder file/all cannot be made"),
         (["report", "good", "--out", "file/report.html"], "There is no folder file for the report."),
         (["resume", "bad-config"], "bad-config/config.toml cannot be read"),
-        (["report", "bad-lines"], "bad-lines/metrics.jsonl cannot be read: its tables or lists lie more than 40 deep"),
+        (
+            ["report", "bad-lines"],
+            "bad-lines/metrics.jsonl cannot be read: its tables or lists are nested more than 40 deep",
+        ),
         (["runs", "show", "bad-escape"], "bad-escape/config.toml is damaged"),
         (["runs", "compare", "good", "bad-lines"], "bad-lines/metrics.jsonl cannot be read"),
     ],
@@ -183,7 +186,7 @@ def test_one_bad_folder_among_many_is_listed_with_its_reason_and_nothing_is_prin
     (tmp_path / "named" / "config.toml").write_text(config.replace('"fedavg"', json.dumps(f"x{ESCAPE}")))
     code, out, err = cli("runs", "list", ".")
     assert (code, err) == (0, "")
-    assert re.search(r"^unreadable: bad-config/config.toml cannot be read: its tables or lists lie", out, re.M)
+    assert re.search(r"^unreadable: bad-config/config.toml cannot be read: its tables or lists are nested", out, re.M)
     assert re.search(r"^unreadable: bad-lines/metrics.jsonl cannot be read", out, re.M)
     assert out.count("unreadable:") == 3
     assert "\x1b" not in out

@@ -450,7 +450,7 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
     ("make", "sentence"),
     [
         (lambda: Method("m", weigh=by_data()), "the slot weigh must be a tuple of parts"),
-        (lambda: Method("m", weigh=(Part("a/b"),)), "must not be empty or hold a slash"),
+        (lambda: Method("m", weigh=(Part("a/b"),)), "must not be empty or contain a slash"),
         (lambda: Method("m", combine=(mean(),)), "A mean needs weights"),
         (lambda: Method("m", weigh=(by_data(),), update=(server_step(),)), "server's step needs one update"),
         (

@@ -362,7 +362,7 @@ def test_a_survey_sees_every_sample_once_at_the_servers_model(engine, steps):
 
 
 def test_a_survey_needs_a_memo():
-    with pytest.raises(CounterpoiseError, match="notes things in survey, after_step or after_epoch"):
+    with pytest.raises(CounterpoiseError, match="has survey, after_step or after_epoch"):
         fedavg().adding(local=Part("x", survey=lambda client, step: {}))
 
 
