@@ -1,4 +1,4 @@
-"""Cohort and weights to one update."""
+"""From a cohort and its weights to one update."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["mean"]
 
 
 def mean() -> Part:
-    """``sum_i a_i d_i / sum_i a_i``, layer by layer if the weights are. A sum that is not positive skips the round."""
+    """``sum_i a_i d_i / sum_i a_i``, per layer if the weights are. The round is skipped if a sum is not positive."""
 
     def apply(round: Round) -> Round:
         weights = round.weights

@@ -10,11 +10,11 @@ from torch import Tensor
 __all__ = ["by_columns", "cosines", "square_distances"]
 
 _NUMBERS = 2**24
-"""How many numbers a piece of the cohort's matrix holds: sorting it or turning it to float64 costs several times that."""
+"""How many numbers a piece of the cohort's matrix holds. Sorting or float64 copies take several times that memory."""
 
 
 def cosines(rows: Tensor, vector: Tensor) -> Tensor:
-    """``cos(d_i, v)`` of each row ``[C, D]`` with a vector ``[D]``; 0 where either is zero.
+    """``cos(d_i, v)`` of each row ``[C, D]`` with a vector ``[D]``; 0 if either is zero.
 
     >>> cosines(torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]), torch.tensor([2.0, 0.0])).tolist()
     [1.0, 0.7071067690849304, 0.0]
@@ -25,14 +25,14 @@ def cosines(rows: Tensor, vector: Tensor) -> Tensor:
 
 
 def by_columns(rule: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
-    """A rule ``[C, d] -> [d]`` that looks at each coordinate alone, piece by piece so that memory stays small."""
+    """Apply a rule ``[C, d] -> [d]`` that treats each coordinate alone, piece by piece to save memory."""
     return torch.cat([rule(piece) for piece in _pieces(rows)])
 
 
 def square_distances(rows: Tensor) -> Tensor:
-    """``|d_i - d_j|^2`` of all pairs ``[C, C]``, in float64 on the CPU.
+    """``|d_i - d_j|^2`` for all pairs ``[C, C]``, in float64 on the CPU.
 
-    From differences, not from products: clients that agree would lose all digits there.
+    Computed from differences: inner products would lose all digits for clients that agree.
     """
     total = torch.zeros(len(rows), len(rows), dtype=torch.float64, device=rows.device)
     for piece in _pieces(rows):

@@ -1,4 +1,4 @@
-"""What a client adds to its own training, and what it can tell of it afterwards."""
+"""What a client adds to its training, and what it can report afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["mean_gradient", "proximal"]
 
 
 def proximal(mu: float) -> Part:
-    """The gradient of ``mu/2 |w - w_t|^2``, a pull to the server's model (Li et al. 2020, eq. 2)."""
+    """The gradient of ``mu/2 |w - w_t|^2``, a pull towards the server's model (Li et al. 2020, eq. 2)."""
 
     def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
         return g + mu * (step.w - client.start)
@@ -19,7 +19,7 @@ def proximal(mu: float) -> Part:
 
 
 def mean_gradient(client: Client, reply: Reply) -> Tensor:
-    """``(w_t - w_i) / (|a|_1 eta)``: the mean of what entered the optimiser; with plain SGD ``|a|_1`` is the steps."""
+    """``(w_t - w_i) / (|a|_1 eta)``: the mean gradient in the optimiser. For plain SGD, ``|a|_1`` is the step count."""
     reach = client.local.optimizer.reach
-    assert reach is not None, "a part that asks for this checks that the optimiser has a reach"
+    assert reach is not None, "a part that uses this must check that the optimiser has a reach"
     return -reply.trained / (reach(client.steps.to(client.start.dtype)) * client.lr)

@@ -12,9 +12,9 @@ _NEAR = 0.05
 
 
 def spread(errors: Tensor) -> Tensor:
-    """The standard deviation about 0 of normal errors whose median, or whose 80th percentile, is as large as here.
+    """The standard deviation about 0 of normal errors with the same median size, or the same 80th percentile.
 
-    The greater of the two: clients differ with long tails. Less than a fifth of the errors cannot move it far.
+    The larger of the two is taken, as clients have long tails. Fewer than a fifth of the errors cannot move it far.
 
     >>> [round(float(spread(torch.tensor(e))), 3) for e in ([-1.0, 1.0, 1.0, -1.0, 1.0], [0.1, 0.1, 0.1, 0.1, 0.9, 0.9])]
     [1.483, 0.702]
@@ -26,9 +26,9 @@ def spread(errors: Tensor) -> Tensor:
 
 
 def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tuple[Tensor, Tensor]:
-    """Intercept and slope of y on x: medians (Theil and Sen), the slope within bounds and shrunk to 0.
+    """Intercept and slope of y on x by medians (Theil-Sen). The slope is clamped to its bounds and shrunk towards 0.
 
-    Stands while less than 29 % of the points are off. Where the x are all but equal, the slope is 0.
+    It holds while less than 29 % of the points are outliers. If the x are nearly equal, the slope is 0.
 
     >>> a, b = line(torch.arange(7.0), torch.tensor([1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 9.0]), -0.3, 0.3)
     >>> round(float(a), 2), round(float(b), 2)
@@ -36,7 +36,7 @@ def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tupl
     """
     if not len(x):
         return x.new_zeros(()), x.new_zeros(())
-    if len(x) > most:  # pairs grow with the square
+    if len(x) > most:  # the number of pairs grows quadratically
         some = torch.linspace(0, len(x) - 1, most, device=x.device).long()
         x, y = x[some], y[some]
     i, j = torch.triu_indices(len(x), len(x), 1, device=x.device)
@@ -51,7 +51,7 @@ def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tupl
 
 
 def regression(x: Tensor, y: Tensor, prior: Tensor, strength: float = 1.0, turns: int = 10) -> Tensor:
-    """Coefficients of y on the columns of x ``[M, K]``, pulled to a prior; Huber's weights, iterated.
+    """Coefficients of y on the columns of x ``[M, K]``, pulled towards a prior, by iterated Huber weights.
 
     ``min_c sum_m h(y_m - x_m c) + strength |c - prior|^2``
     """

@@ -1,4 +1,4 @@
-"""The combined update to the server's new model."""
+"""From the combined update to the server's new model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def server_momentum(beta: float, lr: float = 1.0) -> Part:
 def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: float) -> Part:
     """``m <- beta1 m + (1 - beta1) u``, ``v <- moment(v, u^2)``, ``w <- w + lr m/(sqrt(v) + tau)``.
 
-    Reddi et al. 2021, Algorithm 2: no bias correction, and v begins at tau^2, the least it asks for.
+    Reddi et al. 2021, Algorithm 2: no bias correction, and v starts at tau^2, the smallest value it allows.
     """
 
     def server_state(start: Tensor) -> dict[str, Tensor]:

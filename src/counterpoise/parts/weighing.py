@@ -1,4 +1,4 @@
-"""Cohort to weights that sum to one."""
+"""From a cohort to weights that sum to one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["by_data", "shares", "uniform"]
 
 
 def shares(round: Round) -> Tensor:
-    """The weights ``[C]`` as factors for other reports of the clients; equal where the rule has none, or one per layer."""
+    """The weights ``[C]`` for the clients' other reports; equal if the rule has no weights or has them per layer."""
     if round.weights is None or round.weights.ndim > 1:
         return round.model.new_full((len(round.cohort),), 1 / len(round.cohort))
     return round.weights.to(round.model.dtype)
