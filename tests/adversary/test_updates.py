@@ -156,7 +156,7 @@ def test_so_many_of_every_round():
     ("options", "sentence"),
     [
         ({"clients": [1, 9]}, "adversary mimic: clients must be numbers from 0 to 6, not [1, 9]."),
-        ({"clients": 8}, "adversary mimic: there are 7 clients, and 8 of them cannot lie."),
+        ({"clients": 8}, "adversary mimic: there are only 7 clients, so 8 of them cannot act."),
     ],
 )
 def test_clients_who_are_not_there(options, sentence):

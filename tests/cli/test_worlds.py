@@ -178,7 +178,7 @@ def test_data_show_says_that_there_is_nothing_to_draw(cli, x, y, why):
         (["partition", "nothing"], "There is no preset 'nothing'"),
         (
             ["run", "quickstart", "--set", 'adversary={name = "claims", clients = [1, 2], fraction = 0.5}'],
-            "not clients = [1, 2] and fraction = 0.5: leave out all but one",
+            "not clients = [1, 2] and fraction = 0.5. Leave out all but one",
         ),
         (["run", "quickstart", "--set", "data.features=nois"], "There is no feature skew 'nois'"),
         (["run", "quickstart", "--set", "cohort=weigted"], "There is no availability 'weigted'"),

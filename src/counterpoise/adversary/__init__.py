@@ -1,4 +1,4 @@
-"""Clients that lie or break: who, how often, and what they do to their data or to their reply."""
+"""Clients that lie or break: who, how often, and what they do to their data or their replies."""
 
 from counterpoise.adversary.base import ADVERSARIES, Adversary
 from counterpoise.adversary.counts import (

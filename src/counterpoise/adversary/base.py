@@ -19,38 +19,38 @@ __all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "First", "Fraction",
 
 Clients = Annotated[
     list | int | None,  # type: ignore[type-arg]
-    Option("which clients, by their numbers, or how many of them; by default one", low=0),
+    Option("the clients' numbers, or how many to draw; by default one", low=0),
 ]
-Fraction = Annotated[float | None, Option("which share of the clients, in place of their number", low=0, high=1)]
+Fraction = Annotated[float | None, Option("share of the clients, instead of their number", low=0, high=1)]
 ARound = Annotated[
-    int | None, Option("how many of every round's clients, drawn anew each round, in place of the same ones", low=0)
+    int | None, Option("how many clients of each round, drawn anew every round, instead of the same ones", low=0)
 ]
-Often = Annotated[float, Option("the chance that one of them acts in a round", low=0, high=1)]
+Often = Annotated[float, Option("the chance that each of them acts in a round", low=0, high=1)]
 First = Annotated[int, Option("the first round in which they act", low=1)]
-Last = Annotated[int | None, Option("the last round in which they act; by default the run's", low=1)]
+Last = Annotated[int | None, Option("the last round in which they act; by default the run's last", low=1)]
 
 
 @dataclass(frozen=True)
 class Adversary:
     """Some clients, and what they do.
 
-    `reply(cohort, acting)` changes the replies of the clients where `acting` holds, ``[C]``; `noise(cohort, acting, drawn)`
-    does so with standard normal numbers ``[C, D]``; `data(federation, clients)` changes what those clients hold, once,
-    before the first round.
+    `reply(cohort, acting)` changes the replies of the clients that the mask `acting` ``[C]`` selects.
+    `noise(cohort, acting, drawn)` does so with standard normal numbers ``[C, D]``.
+    `data(federation, clients)` changes those clients' data once, before the first round.
     """
 
     clients: Sequence[int] | int | None = None
-    """One, unless it, `fraction` or `a_round` says otherwise; 0 leaves it to them."""
+    """The clients' numbers, or how many to draw: one by default. Beside `fraction` or `a_round`, 0 means not given."""
     fraction: float | None = None
     often: float = 1.0
     reply: Callable[[Cohort, Tensor], Cohort] | None = None
     data: Callable[[Federation, Tensor], Federation] | None = None
     noise: Callable[[Cohort, Tensor, Tensor], Cohort] | None = None
     a_round: int | None = None
-    """So many of every round's clients in place of the same ones always: who it is, each round draws anew."""
+    """How many clients of each round act, drawn anew every round, instead of the same ones."""
     first: int = 1
     last: int | None = None
-    """The rounds in which they act."""
+    """They act in the rounds from `first` to `last`."""
     spec: Spec = field(default_factory=Spec)
 
     def __post_init__(self) -> None:
@@ -62,17 +62,18 @@ class Adversary:
         given = [f"{name} = {value}" for name, value in asked.items() if value is not None]
         if len(given) > 1:
             raise CounterpoiseError(
-                f"An adversary takes one of clients, fraction and a_round, not {' and '.join(given)}: "
-                "leave out all but one. (Naming the adversary again, as in adversary=claims, drops what a preset says of it.)"
+                f"An adversary takes one of clients, fraction and a_round, not {' and '.join(given)}. "
+                "Leave out all but one. (Naming the adversary again, as in adversary=claims, drops a preset's options.)"
             )
 
     def who(self, seed: int, population: int) -> Tensor:
-        """The clients' numbers: those named, or as many as asked for, drawn by the seed and the adversary's name."""
+        """The clients' numbers: the ones given, or a draw that depends on the seed and the adversary's name."""
         if isinstance(self.clients, Sequence):
             named = sorted(set(self.clients))
             if any(type(client) is not int or not 0 <= client < population for client in named):
                 raise CounterpoiseError(
-                    f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, not {self.clients!r}."
+                    f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, "
+                    f"not {self.clients!r}."
                 )
             return torch.tensor(named, dtype=torch.int64)
         count = 1 if self.clients is None else self.clients
@@ -80,7 +81,7 @@ class Adversary:
             count = round(self.fraction * population)
         if count > population:
             raise CounterpoiseError(
-                f"adversary {self.spec.name}: there are {population} clients, and {count} of them cannot lie."
+                f"adversary {self.spec.name}: there are only {population} clients, so {count} of them cannot act."
             )
         return sample(population, count, seed, purpose(f"adversary {self.spec.name}")).sort().values
 
@@ -95,7 +96,7 @@ class Adversary:
         return torch.isin(clients, who) & (chance < self.often) & now
 
     def replies(self, seed: int, round: int, cohort: Cohort, acting: Tensor) -> Cohort:
-        """What arrives. Numbers drawn depend on seed, round and client, not on the updates: these differ by rounding."""
+        """The replies that arrive. Noise depends on seed, round and client, not on updates, which vary by rounding."""
         if self.reply is not None:
             cohort = self.reply(cohort, acting)
         if self.noise is not None:

@@ -25,7 +25,7 @@ __all__ = [
     "silent_claim",
 ]
 
-Factor = Annotated[float, Option("how many times its count a client claims", above=0)]
+Factor = Annotated[float, Option("claimed data count, as a multiple of the true one", above=0)]
 
 
 @ADVERSARIES.register("claims")
@@ -38,8 +38,8 @@ def claims(
     first: First = 1,
     last: Last = None,
 ) -> Adversary:
-    """Claims a multiple of its data count, and is honest otherwise."""
-    # One times its data is the truth: nobody acts, and nobody is on record as a liar.
+    """Claims a multiple of its data count, and is otherwise honest."""
+    # A factor of 1 is the truth: nobody acts, and nobody is recorded as a liar.
     often = often if factor != 1 else 0.0
     return Adversary(clients, fraction, often, _liar(factor), a_round=a_round, first=first, last=last)
 
@@ -48,7 +48,7 @@ def claims(
 def forged_factor(
     factor: Factor = 3.0, clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
-    """Claims a multiple, and reports to FedDua the factors alpha that belong to it."""
+    """Claims a multiple, and reports factors alpha to FedDua that fit the claim."""
     return Adversary(clients, fraction, often, _liar(factor, alphas=1 / factor))
 
 
@@ -59,10 +59,11 @@ def forged_gradient(
     fraction: Fraction = None,
     often: Often = 1.0,
     gradient: Annotated[
-        float | None, Option("how many times its gradient's norm it reports; by default what fits the claim", low=0)
+        float | None,
+        Option("reported gradient norm, as a multiple of the true one; by default to fit the claim", low=0),
     ] = None,
 ) -> Adversary:
-    """Claims a multiple, and reports to FedDua so short a gradient that the claim fits."""
+    """Claims a multiple, and reports a gradient to FedDua that is short enough to fit the claim."""
     return Adversary(clients, fraction, often, _liar(factor, gradient=1 / factor if gradient is None else gradient))
 
 
@@ -72,7 +73,7 @@ def forged_branch(
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
-    branch: Annotated[float, Option("how many times its branch's weights it sends")] = 1000.0,
+    branch: Annotated[float, Option("sent branch weights, as a multiple of the true ones")] = 1000.0,
 ) -> Adversary:
     """Claims a multiple, and sends FedDua a branch that would spoil everybody's factors."""
     return Adversary(clients, fraction, often, _liar(factor, branch=branch))
@@ -82,7 +83,7 @@ def forged_branch(
 def scaled_update(
     factor: Factor = 3.0, clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 ) -> Adversary:
-    """Claims a multiple, and makes its update as many times longer so that the claim fits."""
+    """Claims a multiple, and lengthens its update by the same factor to fit the claim."""
     return Adversary(clients, fraction, often, _liar(factor, update=factor))
 
 
@@ -96,11 +97,11 @@ def silent_claim(
 
 @ADVERSARIES.register("repeated-data")
 def repeated_data(
-    times: Annotated[int, Option("how often it holds each sample", low=1)] = 3,
+    times: Annotated[int, Option("how many copies of each sample it holds", low=1)] = 3,
     clients: Clients = None,
     fraction: Fraction = None,
 ) -> Adversary:
-    """Trains on its data several times over as if they were more, and claims as many."""
+    """Trains on several copies of its data as if they were more data, and claims them all."""
 
     def data(federation: Federation, liars: Tensor) -> Federation:
         return replace(federation, train=Repeated(federation.train, liars, times))
@@ -136,7 +137,7 @@ class Repeated:
 
 
 def _liar(factor: float, update: float = 1.0, **reports: float) -> Callable[[Cohort, Tensor], Cohort]:
-    """Who claims so many times its count, and multiplies its update and its reports of these names, of whatever part."""
+    """Multiplies a liar's count by `factor`, its update by `update`, and the named reports of any part by theirs."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
         def forged(true: Tensor, by: float) -> Tensor:

@@ -56,7 +56,7 @@ def twice(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
 
 @ADVERSARIES.register("label-flip")
 def label_flip(
-    of: Annotated[int | None, Option("only this class; by default all", low=0)] = None,
+    of: Annotated[int | None, Option("the only class to flip; by default all", low=0)] = None,
     to: Annotated[int | None, Option("the class it becomes; by default its mirror, classes - 1 - y", low=0)] = None,
     clients: Clients = None,
     fraction: Fraction = None,

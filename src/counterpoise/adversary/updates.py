@@ -1,4 +1,4 @@
-"""Clients that send another update than the one they trained. Those that collude know the honest clients' updates."""
+"""Clients that do not send the update they trained. Those that collude know the honest clients' updates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["free_rider", "inner_product", "little", "mimic", "noisy", "scaled", 
 
 @ADVERSARIES.register("sign-flip")
 def sign_flip(
-    scale: Annotated[float, Option("how many times as long the reversed update is", above=0)] = 1.0,
+    scale: Annotated[float, Option("length of the reversed update, as a multiple of the true one", above=0)] = 1.0,
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
@@ -29,18 +29,18 @@ def sign_flip(
 
 @ADVERSARIES.register("scaled")
 def scaled(
-    factor: Annotated[float, Option("how many times as long the update is", above=0)] = 10.0,
+    factor: Annotated[float, Option("length of the update, as a multiple of the true one", above=0)] = 10.0,
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
-    """Sends its update many times as long, and claims no more for it."""
+    """Sends its update many times as long, without claiming more data."""
     return Adversary(clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, factor * cohort.updates))
 
 
 @ADVERSARIES.register("noisy")
 def noisy(
-    level: Annotated[float, Option("length of the noise over that of the update", low=0)] = 1.0,
+    level: Annotated[float, Option("length of the noise, as a multiple of the update's", low=0)] = 1.0,
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
@@ -57,7 +57,7 @@ def noisy(
 
 @ADVERSARIES.register("free-rider")
 def free_rider(
-    level: Annotated[float, Option("length of what it sends, over the honest clients' mean length", low=0)] = 0.0,
+    level: Annotated[float, Option("length of what it sends, as a multiple of the honest clients' mean", low=0)] = 0.0,
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
@@ -74,7 +74,7 @@ def free_rider(
 
 @ADVERSARIES.register("inner-product")
 def inner_product(
-    scale: Annotated[float, Option("epsilon, how many times the honest mean is sent reversed", above=0)] = 1.0,
+    scale: Annotated[float, Option("epsilon, the factor on the reversed honest mean", above=0)] = 1.0,
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
@@ -94,7 +94,7 @@ def little(
     fraction: Fraction = None,
     often: Often = 1.0,
 ) -> Adversary:
-    """Stays within the honest clients' spread: ``mean d - z std d``, place by place (Baruch, Baruch, Goldberg 2019)."""
+    """Stays within the honest clients' spread: ``mean d - z std d``, per coordinate (Baruch, Baruch, Goldberg 2019)."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
         return _colluding(cohort, acting, lambda honest: honest.mean(0) - deviations * honest.std(0, correction=0))
@@ -104,7 +104,7 @@ def little(
 
 @ADVERSARIES.register("mimic")
 def mimic(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0) -> Adversary:
-    """Sends the update of one honest client again, so that it counts for several (Karimireddy, He, Jaggi 2022)."""
+    """Repeats one honest client's update, so that it counts several times (Karimireddy, He, Jaggi 2022)."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
         return _colluding(cohort, acting, lambda honest: honest[0])
@@ -117,6 +117,6 @@ def _sending(cohort: Cohort, acting: Tensor, updates: Tensor) -> Cohort:
 
 
 def _colluding(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor]) -> Cohort:
-    """All of them send the same, made of the honest clients' updates ``[H, D]``; where nobody is honest, their own."""
+    """All of them send one update, made from the honest ones ``[H, D]``; if nobody is honest, each sends its own."""
     honest = cohort.updates[~acting]
     return _sending(cohort, acting, made(honest)) if len(honest) else cohort
