@@ -1,7 +1,7 @@
-"""The papers' models, and the way out of batch normalisation.
+"""The papers' models, and a replacement for batch normalisation.
 
-Every factory takes the shape of one sample and the number of classes, both filled in from the
-federation when a factory is given to `simulate`.
+Every factory takes the shape of one sample and the number of classes. `simulate` fills in both from
+the federation if it is given a factory.
 """
 
 from counterpoise.models.convolutional import cnn3, cnn6, lenet5, light_cnn

@@ -46,12 +46,12 @@ def light_cnn(
     shape: Sequence[int] = (1, 28, 28),
     classes: int = 10,
     dropout: Annotated[
-        float, Option("dropped share after the second convolution and the first dense layer", low=0, below=1)
+        float, Option("dropout rate after the second convolution and the first dense layer", low=0, below=1)
     ] = 0.0,
 ) -> nn.Module:
     """Two convolutions and two dense layers: 21,840 parameters on 28 x 28 grey images (FedBaC).
 
-    The paper gives the layers, not their widths; these are those of the code it builds on.
+    The paper gives the layers but not their widths; these widths are from the code it builds on.
 
     >>> sum(p.numel() for p in light_cnn().parameters())
     21840
@@ -79,7 +79,7 @@ def light_cnn(
 def cnn3(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     """Two convolutions and one dense layer (FedA4, figure 5).
 
-    The paper says 'shallow three-layer CNN' and no widths; these are ours.
+    The paper says 'shallow three-layer CNN' but gives no widths; these are ours.
     """
     channels, height, width = image("cnn3", shape, 4)
     return Layers(
@@ -97,7 +97,7 @@ def cnn3(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
 def cnn6(shape: Sequence[int] = (3, 32, 32), classes: int = 10) -> nn.Module:
     """Four convolutions and two dense layers (FedA4).
 
-    The paper says 'six-layer CNN' and no widths; these are ours.
+    The paper says 'six-layer CNN' but gives no widths; these are ours.
     """
     channels, height, width = image("cnn6", shape, 4)
     return Layers(

@@ -16,7 +16,7 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     """A copy of the model in which every batch norm is a group norm with the same scale and shift.
 
     A layer gets the largest number of groups that divides both `groups` and its channels and leaves
-    at least two channels to a group; flat features (`BatchNorm1d`) get one group, a layer norm.
+    at least two channels per group. Flat features (`BatchNorm1d`) get one group, which is a layer norm.
 
     >>> with_group_norm(nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)))[1].num_groups
     2
@@ -34,7 +34,7 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 def _group_norm(norm: _BatchNorm, groups: int) -> nn.GroupNorm:
     channels = norm.num_features
     count = 1 if isinstance(norm, nn.BatchNorm1d) else gcd(groups, channels)
-    if count == channels:  # one channel to a group would leave nothing of a 1 x 1 picture
+    if count == channels:  # with one channel per group, a 1 x 1 picture would become zero
         count = max(1, count // 2)
     new = nn.GroupNorm(count, channels, eps=norm.eps, affine=norm.affine)
     if norm.affine:

@@ -15,14 +15,14 @@ MODELS: Registry[nn.Module] = Registry("model")
 
 
 class Channel(nn.Module):
-    """Gives grey images ``[B, H, W]`` their channel; others pass."""
+    """Adds the channel axis to grey images ``[B, H, W]``; other inputs pass unchanged."""
 
     def forward(self, inputs: Tensor) -> Tensor:
         return inputs.unsqueeze(1) if inputs.ndim == 3 else inputs
 
 
 class Layers(nn.Sequential):
-    """Layers in a row. What enters the last one is the representation that MOON asks for."""
+    """Layers in sequence. The input of the last one is the representation that MOON uses."""
 
     def features(self, inputs: Tensor) -> Tensor:
         for layer in list(self)[:-1]:
@@ -31,7 +31,7 @@ class Layers(nn.Sequential):
 
 
 def image(name: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:
-    """Channels, height and width of an image model's samples, or why it cannot take them."""
+    """Channels, height and width of an image model's samples. An error says why it cannot take them."""
     if len(shape) == 2:
         shape = (1, *shape)
     if len(shape) != 3:

@@ -16,7 +16,7 @@ __all__ = ["resnet18"]
 
 
 class _Block(nn.Module):
-    """Two 3 x 3 convolutions and a short cut (He et al. 2016, figure 5, left)."""
+    """Two 3 x 3 convolutions and a shortcut (He et al. 2016, figure 5, left)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, groups: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class _Block(nn.Module):
 def resnet18(
     shape: Sequence[int] = (3, 32, 32),
     classes: int = 10,
-    groups: Annotated[int, Option("groups of each normalisation; divides 64", low=1, high=64)] = 32,
+    groups: Annotated[int, Option("groups of each normalisation; must divide 64", low=1, high=64)] = 32,
 ) -> nn.Module:
     """ResNet-18 with group norm and a 3 x 3 stem for small images (FedOAED, FedA4).
 
@@ -46,7 +46,7 @@ def resnet18(
     """
     channels, _, _ = image("resnet18", shape, 8)
     if 64 % groups:
-        raise CounterpoiseError(f"model resnet18: option groups must divide 64, and {groups} does not.")
+        raise CounterpoiseError(f"model resnet18: option groups must divide 64, but {groups} does not.")
     blocks: list[nn.Module] = []
     width = 64
     for outputs in (64, 128, 256, 512):
