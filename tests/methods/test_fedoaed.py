@@ -716,7 +716,7 @@ def test_dense_is_refused_where_it_cannot_fit_with_what_it_needs_and_the_other_c
         "11,173,962 parameters",
         "11,453,344,874 weights",
         "170.7 GiB on each client",
-        "2 GiB of its budget",
+        "more than its budget of 2 GiB",
         "denoiser='subspace'",
     ):
         assert words in sentence

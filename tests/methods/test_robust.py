@@ -164,19 +164,19 @@ def test_too_few_clients_are_refused_when_configured_and_skipped_in_a_round(meth
     assert points(simulation, 1) == [1.0]
     record = simulation.advance()
     assert f"needs {least} clients" in record.outcome.skipped
-    assert f"and {least - 1} could be heard" in record.outcome.skipped
+    assert f"but only {least - 1} were heard" in record.outcome.skipped
     assert float(simulation.server.model) == 1.0
 
 
 def test_a_trim_that_leaves_nobody_out_is_refused_when_configured_and_skipped_in_a_round():
-    with pytest.raises(CounterpoiseError, match=r"trim 0\.1 leaves nobody out of 9 clients a round"):
+    with pytest.raises(CounterpoiseError, match=r"trim 0\.1 leaves out none of 9 clients a round"):
         descend(trimmed_mean(0.1), [1.0] * 12, [0.0] * 12, 1, cohort=9)
     descend(trimmed_mean(0.0), [1.0] * 12, [0.0] * 12, 1, cohort=9)  # who asks for a plain mean has one
     simulation = descend(trimmed_mean(0.1), [1.0] * 12, [4.0] * 12, 1, cohort=10)
     (first,) = points(simulation, 1)
     assert first > 0
     simulation.adversaries = [(lambda round, cohort: cohort.keep(torch.arange(10) > 0), None)]
-    assert simulation.advance().outcome.skipped == "trimmed-mean leaves nobody out of 9 clients at trim 0.1"
+    assert simulation.advance().outcome.skipped == "trimmed-mean leaves out none of 9 clients at trim 0.1"
     assert float(simulation.server.model) == first
 
 

@@ -29,7 +29,7 @@ PAPER = Paper(
 @METHODS.register("adabest", group="drift", paper=PAPER)
 def adabest(
     mu: Annotated[float, Option("how much of its last move a client adds to its bias", low=0)] = 0.02,
-    beta: Annotated[float, Option("how far the server goes on along the mean model's move", low=0, below=1)] = 0.8,
+    beta: Annotated[float, Option("how far the server continues along the mean model's move", low=0, below=1)] = 0.8,
 ) -> Method:
     """Bias estimates on clients and server that fade with absence.
 
@@ -40,14 +40,14 @@ def adabest(
 
 
 def bias_estimates(mu: float, beta: float) -> Part:
-    """``h_i`` and the last round on each client; the last mean model on the server, at first the initial one."""
+    """Clients keep ``h_i`` and their last round; the server keeps the last mean model, at first the initial one."""
 
     def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
         return g - client.state["h"]
 
     def finish(client: Client, reply: Reply) -> Reply:
         now = client.broadcast["round"]
-        absent = now - client.state["last"]  # at least 1: a round that the server did not count, no client counted
+        absent = now - client.state["last"]  # at least 1: a round that the server skips counts for no client
         return Reply(reply.update, {}, {"h": client.state["h"] / absent - mu * reply.trained, "last": now})
 
     def apply(round: Round) -> Round:

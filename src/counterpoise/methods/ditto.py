@@ -1,4 +1,4 @@
-"""Ditto: a personal model beside the global one, held to it by a pull.
+"""Ditto: a personal model beside the global one, pulled towards it.
 
 Li, Hu, Beirami, Smith: Ditto: Fair and Robust Federated Learning Through Personalization, ICML 2021,
 eq. (Ditto) and Algorithm 1.
@@ -28,19 +28,19 @@ PAPER = Paper(
 
 @METHODS.register("ditto", group="personalisation", paper=PAPER)
 def ditto(
-    strength: Annotated[float, Option("lambda, the pull of a personal model to the server's", low=0)] = 0.1,
+    strength: Annotated[float, Option("lambda, the pull of a personal model towards the server's", low=0)] = 0.1,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
-    """FedAvg, and on each client a personal model pulled to the server's.
+    """FedAvg, plus a personal model on each client that is pulled towards the server's.
 
-    ``v_i <- v_i - eta (grad F_i(v_i) + lambda (v_i - w_t))`` beside each local step (Algorithm 1), by the local
-    optimiser where that is not plain sgd; the global model is FedAvg's.
+    ``v_i <- v_i - eta (grad F_i(v_i) + lambda (v_i - w_t))`` beside each local step (Algorithm 1). If the local
+    optimiser is not plain SGD, it takes this step too. The global model is FedAvg's.
     """
     return fedavg(lr).adding("ditto", local=personal_model(strength))
 
 
 def personal_model(strength: float) -> Part:
-    """The personal model: for each local step one of its own, on the same batch, by the same optimiser."""
+    """The personal model takes its own step beside each local step, on the same batch and by the same optimiser."""
 
     def begin(client: Client) -> dict[str, Tensor]:
         v = torch.where(client.state["seen"] > 0, client.state["v"], client.start)

@@ -1,4 +1,4 @@
-"""FedA4: weights against models that collapse to few classes, then a step along the clients' trajectories.
+"""FedA4: less weight for models that collapse to few classes, then a step along the clients' trajectories.
 
 Zhao, Hu, Yang, Wu: FedA4: Federated Learning with Anti-Bias Aggregation and TrAjectory-Based Adaptation,
 Transactions on Artificial Intelligence 2(1), 2026. Equations 1-9, Algorithms 1 and 2.
@@ -38,7 +38,7 @@ Modules = Literal["both", "weights", "trajectory", "none"]
 def feda4(
     beta: Annotated[float, Option("sharpness of the penalty on accuracies far from the mean", low=0)] = 1.0,
     eta: Annotated[float, Option("length of the trajectory step", low=0, high=1)] = 0.01,
-    theta: Annotated[float, Option("pull of each client's displacement to their mean", low=0, high=1)] = 0.9,
+    theta: Annotated[float, Option("pull of each client's displacement towards their mean", low=0, high=1)] = 0.9,
     tau_conc: Annotated[float, Option("concentration from which a client counts as biased", low=0, high=1)] = 0.3,
     tau_sim: Annotated[float, Option("similarity up to which a client counts as biased", low=-1, high=1)] = 0.2,
     direction: Annotated[
@@ -49,8 +49,8 @@ def feda4(
     """Less weight for models that predict few classes, then a step along the clients' trajectories.
 
     ``w <- w + sum_i omega_i d_i + eta sum_i omega_i lambda_i D_i g'_i`` (eq. 3, 8, 9; Algorithm 2, lines 14-23). Needs
-    a probe set on the server. Algorithm 2 gives biased clients D = +1 and adds, which reinforces them, as g_i already
-    points downhill; the text says that they are reversed: ``direction="text"``.
+    a probe set on the server. Algorithm 2 gives biased clients D = +1 and adds, which reinforces them because g_i
+    already points downhill. The text says that they are reversed; ``direction="text"`` does that.
     """
     weigh = anti_bias() if modules in ("both", "weights") else by_data()
     step = trajectory_step(beta, eta, theta, tau_conc, tau_sim, direction)
@@ -65,21 +65,21 @@ def feda4(
 def probing() -> Part:
     """Each client's model on the probe set: concentration and accuracy (Algorithm 2, lines 8 and 9).
 
-    ``phi_i = 1 - H(p_i) / log C``, with p_i the mean prediction and H its entropy (eq. 2). The weights are taken
-    from the evenness ``H / log C`` itself, in float64: of nearly collapsed models 1 - phi would lose all digits.
+    ``phi_i = 1 - H(p_i) / log C``, with p_i the mean prediction and H its entropy (eq. 2). The weights use the
+    evenness ``H / log C`` itself, in float64: for nearly collapsed models, 1 - phi would lose all digits.
     """
 
     def apply(round: Round) -> Round:
         outputs = round.world.probe(round.model + round.cohort.updates)
         p = outputs.double().softmax(2).mean(1)
         evenness = torch.special.entr(p).sum(1) / math.log(p.shape[1]) if p.shape[1] > 1 else torch.ones_like(p[:, 0])
-        # A model whose outputs are not numbers counts as collapsed, or it would spoil everybody's weight.
+        # A model whose outputs are not finite counts as collapsed; otherwise it would spoil every client's weight.
         evenness = torch.where(evenness.isfinite(), evenness, 0).clamp(0, 1)
         accuracy = (outputs.argmax(2) == round.world.probe_targets).to(p.dtype).mean(1)
         return round.noting(evenness=evenness, concentration=1 - evenness, probe_accuracy=accuracy)
 
     def check(world: World) -> None:
-        _ = world.probe_targets  # raises where there is no probe set
+        _ = world.probe_targets  # raises if there is no probe set
 
     return Part("probing", apply=apply, check=check)
 
@@ -101,7 +101,7 @@ def trajectory_step(
 ) -> Part:
     """Phase II: ``w <- w + eta sum_i omega_i lambda_i D_i g'_i`` (eq. 4-9; Algorithm 2, lines 11 and 16-23).
 
-    Line 21 sums g'_i, eq. 8 prints g_i: the former. Means are over the cohort.
+    Line 21 sums g'_i but eq. 8 prints g_i; we follow line 21. Means are over the cohort.
     """
 
     def apply(round: Round) -> Round:

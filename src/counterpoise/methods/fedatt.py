@@ -1,4 +1,4 @@
-"""FedAtt: layer by layer, clients count by their distance from the server's model.
+"""FedAtt: in each layer, clients are weighed by their distance from the server's model.
 
 Ji, Pan, Long, Li, Jiang, Huang: Learning Private Neural Language Modeling with Attentive Aggregation,
 IJCNN 2019, eq. 4-6 and Algorithm 1.

@@ -1,4 +1,4 @@
-"""FedAvg, and the plain mean beside it.
+"""FedAvg, and the plain mean.
 
 McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks
 from Decentralized Data, AISTATS 2017, Algorithm 1.

@@ -1,11 +1,11 @@
-"""FedBaC: clients weighed by agreement with the server's momentum and by how steady it is.
+"""FedBaC: clients weighed by how well and how steadily they agree with the server's momentum.
 
 Niebuhr: FedBaC: Federated Bias-and-Consensus Aware Aggregation, course report, Auburn University.
 
-Equations are numbered by the sections that print them. The report contradicts itself in places; each
-reading is an option and docs/methods/fedbac.md says which is which and what each does. Two things
-differ on purpose: the server computes C and R from what it received (the report has clients grade
-themselves), and round 1, 0/0 as printed, falls back to weights by data.
+Equations are cited by section. The report contradicts itself in places; each reading is an option,
+and docs/methods/fedbac.md says which is which and what each does. Two things differ on purpose. The
+server computes C and R from what it received; the report has clients grade themselves. Round 1, which
+is 0/0 as printed, falls back to weights by data.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ Reliability = Literal["stability", "validation", "none"]
 Beta = Annotated[float, Option("decay of the server's momentum", low=0, below=1)]
 Gamma = Annotated[float, Option("sharpness of the consensus score; 0 turns it off", low=0)]
 Strength = Annotated[float, Option("lambda, weight of the clients' regulariser; 0 turns it off", low=0)]
-Alpha = Annotated[float, Option("how much an unsteady client loses", low=0)]
-Window = Annotated[int, Option("H, how many of a client's cosines count", low=2)]
+Alpha = Annotated[float, Option("how much weight an unsteady client loses", low=0)]
+Window = Annotated[int, Option("H, how many of a client's last cosines count", low=2)]
 Eta = Annotated[float, Option("server learning rate", above=0)]
 AlignOption = Annotated[
     Align,
     Option(
-        "what the regulariser turns to the momentum: the coming step, the gradient as in Algorithm 1, or the update so far as in section 3.4"
+        "what the regulariser aligns with the momentum: the coming step, the gradient as in Algorithm 1, "
+        "or the update so far as in section 3.4"
     ),
 ]
 ScoreOption = Annotated[Score, Option("consensus: max(0, c)^gamma, ((1 + c)/2)^gamma, or as in the author's code")]
@@ -91,10 +92,10 @@ def fedbac_soft(
     momentum: MomentumOption = "data",
     reliability: ReliabilityOption = "stability",
 ) -> Method:
-    """FedBaC with a soft score and a momentum by data, which does not collapse.
+    """FedBaC with a soft score and a data-weighted momentum, which does not collapse.
 
     ``C_i = ((1 + c_i)/2)^gamma`` and ``v <- beta v + (1 - beta) sum_i (n_i/n) d_i``. The regulariser is off: at
-    the printed strength it changed no accuracy on digits and costs a second derivative.
+    the printed strength it changed no accuracy on digits, and it costs a second derivative.
     """
     method = fedbac(beta, gamma, strength, alpha, window, eta, align, score, momentum, reliability)
     return method.replacing("fedbac-soft")
@@ -103,7 +104,7 @@ def fedbac_soft(
 def alignment(strength: float, align: Align) -> Part:
     """The gradient of ``lambda (1 - cos(a, v))`` (section 3.4; Algorithm 1, lines 10-14).
 
-    With ``a = -g`` (step) or ``a = g`` (gradient) it goes through the cosine, one Hessian-vector product:
+    With ``a = -g`` (step) or ``a = g`` (gradient) it takes one Hessian-vector product:
     ``grad cos(g, v) = H (v^ - c g^) / |g|``. With ``a = w - w_t`` (update) it is ``-(v^ - c u^) / |u|``.
     """
     sign = {"step": 1.0, "gradient": -1.0, "update": -1.0}[align]
@@ -123,7 +124,7 @@ def alignment(strength: float, align: Align) -> Part:
 
 
 def _cosine_gradient(own: Tensor, v: Tensor) -> Tensor:
-    """``(v^ - c a^) / |a|``, the derivative of ``cos(a, v)`` in a; nothing where either is zero."""
+    """``(v^ - c a^) / |a|``, the derivative of ``cos(a, v)`` in a; zero if either is zero."""
     length, reach = own.norm(), v.norm()
     there = (length > 0) & (reach > 0)
     unit, aim = own / torch.where(there, length, 1), v / torch.where(there, reach, 1)
@@ -131,10 +132,10 @@ def _cosine_gradient(own: Tensor, v: Tensor) -> Tensor:
 
 
 def consensus(gamma: float, alpha: float, window: int, score: Score, reliability: Reliability) -> Part:
-    """``R_i C_i`` (sections 3.2, 3.3, 3.5), both computed here from the update received.
+    """``R_i C_i`` (sections 3.2, 3.3, 3.5), both computed on the server from the update received.
 
     ``c_i = cos(d_i, v)``, ``C_i = max(0, c_i)^gamma``, ``R_i = exp(-alpha Var)`` over the client's last H cosines
-    (Algorithm 1, line 20; section 3.3 prints H + 1). Nothing is noted of a client while v is 0.
+    (Algorithm 1, line 20; section 3.3 prints H + 1). No cosine is stored while v is 0.
     """
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
@@ -143,7 +144,7 @@ def consensus(gamma: float, alpha: float, window: int, score: Score, reliability
     def apply(round: Round) -> Round:
         cohort, v = round.cohort, round.shared["direction"]["v"]
         angles = cosines(cohort.updates, v)
-        if score == "author":  # its code divides by |v| a second time and clamps
+        if score == "author":  # the author's code divides by |v| twice and then clamps
             angles = (angles / v.norm().clamp(min=torch.finfo(v.dtype).tiny)).clamp(-1, 1)
         records = round.records
         if bool(v.any()):
@@ -168,7 +169,7 @@ def consensus(gamma: float, alpha: float, window: int, score: Score, reliability
 
     def check(world: World) -> None:
         if reliability == "validation":
-            _ = world.probe_targets  # raises where there is no probe set
+            _ = world.probe_targets  # raises if there is no probe set
 
     return Part(
         "consensus",
@@ -203,7 +204,7 @@ def direction(beta: float, eta: float, momentum: Momentum, sent: bool) -> Part:
     return Part(
         "direction",
         server_state=lambda start: {"v": torch.zeros_like(start)},
-        broadcast=(lambda state: {"v": state["v"]}) if sent else None,  # only the regulariser reads it there
+        broadcast=(lambda state: {"v": state["v"]}) if sent else None,  # only the clients' regulariser reads it
         apply=apply,
         by_counts=momentum == "data",
     )

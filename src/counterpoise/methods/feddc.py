@@ -1,4 +1,4 @@
-"""FedDC: each client learns how far it drifts and takes the drift out of what it sends.
+"""FedDC: each client learns how far it drifts, and the server corrects for it.
 
 Gao, Fu, Li, Chen, Xu, Xu: FedDC: Federated Learning with Non-IID Data via Local Drift Decoupling and
 Correction, CVPR 2022, eq. 3-6 and Algorithm 1.
@@ -33,13 +33,13 @@ Variate = Literal["code", "paper"]
 
 @METHODS.register("feddc", group="drift", paper=PAPER)
 def feddc(
-    alpha: Annotated[float, Option("strength of the pull to the model less the drift", above=0)] = 0.1,
+    alpha: Annotated[float, Option("strength of the pull towards the server's model less the drift", above=0)] = 0.1,
     variate: Annotated[
         Variate,
-        Option("a client's variate: corrected by the last ones as in the released code, or as the paper prints it"),
+        Option("a client's variate: corrected by the last ones, as in the released code, or as the paper prints it"),
     ] = "code",
 ) -> Method:
-    """A drift learned by each client and taken out on the server, with SCAFFOLD's variates.
+    """Each client learns its drift and the server corrects for it, with SCAFFOLD's variates.
 
     Local steps along ``g - c_i + c + alpha (w - w_t + h_i)`` (eq. 3-5), ``h_i <- h_i + d_i``,
     ``w <- w + mean_S d_i + (1/N) sum_j h_j`` (eq. 6).
@@ -48,9 +48,9 @@ def feddc(
 
 
 def drift_correction(alpha: float, variate: Variate) -> Part:
-    """The drifts h_i and variates c_i of the clients; on the server their means over the population.
+    """Clients keep drifts h_i and variates c_i; the server keeps their means over the population.
 
-    The released code has ``c_i <- c_i - c + (w_t - w_i)/(K eta)``, as SCAFFOLD; the paper's eq. 5 takes the last
+    The released code has ``c_i <- c_i - c + (w_t - w_i)/(K eta)``, like SCAFFOLD; the paper's eq. 5 uses the last
     round's ``(w_t - w_i)/(K eta)`` itself.
     """
 

@@ -1,4 +1,4 @@
-"""FedDyn: each client's objective bent so that all clients' optima agree with the server's.
+"""FedDyn: each client's objective is changed so that all clients' optima agree with the server's.
 
 Acar, Zhao, Matas, Mattina, Whatmough, Saligrama: Federated Learning Based on Dynamic Regularization,
 ICLR 2021, eq. 1 and Algorithm 1.
@@ -27,14 +27,14 @@ def feddyn(
 ) -> Method:
     """A regulariser that makes the clients' optima agree with the server's.
 
-    Clients minimise ``F_i(w) - <g_i, w> + alpha/2 |w - w_t|^2`` (eq. 1), then ``g_i <- g_i - alpha d_i``; the server
+    Clients minimise ``F_i(w) - <g_i, w> + alpha/2 |w - w_t|^2`` (eq. 1), then ``g_i <- g_i - alpha d_i``. The server:
     ``h <- h - alpha (1/N) sum_S d_i``, ``w <- w + mean_S d_i - h/alpha`` (Algorithm 1).
     """
     return Method("feddyn", weigh=(uniform(),), combine=(mean(),), update=(dynamic_regulariser(alpha),))
 
 
 def dynamic_regulariser(alpha: float) -> Part:
-    """``g_i`` on each client, h on the server; both begin at zero, as in Algorithm 1."""
+    """``g_i`` on each client, h on the server; both start at zero, as in Algorithm 1."""
 
     def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
         return g - client.state["g"] + alpha * (step.w - client.start)

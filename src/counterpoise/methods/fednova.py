@@ -32,7 +32,7 @@ def fednova(
     mu: Annotated[float, Option("strength of the clients' proximal term; 0 turns it off", low=0)] = 0.0,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
-    """Updates counted per local step, so that more steps are not more weight.
+    """Updates normalised per local step, so that more steps do not mean more weight.
 
     ``w <- w + lr tau sum_i p_i d_i / |a_i|_1``, ``tau = sum_i p_i |a_i|_1``, ``p_i = n_i/n`` (eq. 6, 7).
     """
@@ -48,11 +48,13 @@ def fednova(
 def normalised_mean(mu: float) -> Part:
     """``tau sum_i p_i d_i / |a_i|_1`` (eq. 6).
 
-    ``|a_i|_1`` follows from the optimiser and the steps (sec. 4), which are those that the server asked for: a client
-    that could name its own would scale the whole round, or itself. One that stopped early counts as if it had not.
-    With local epochs those steps follow from the count that it claims, so in tau alone, which sets the length of the
-    server's step and not its direction, ``|a_i|_1`` counts at most `Limits.norm_ratio` times the cohort's median.
-    ``|a_i|_1`` is K for plain SGD, ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
+    ``|a_i|_1`` follows from the optimiser and the number of steps K (sec. 4). It is K for plain SGD,
+    ``(K - m (1 - m^K)/(1 - m))/(1 - m)`` for momentum m, ``(1 - (1 - eta mu)^K)/(eta mu)`` with a proximal term.
+
+    K is the number of steps that the server asked for: a client that could report its own would scale the whole round,
+    or itself. A client that stopped early counts as if it had not. With local epochs, K follows from the count that the
+    client claims. So in tau alone, which sets the length of the server's step and not its direction, ``|a_i|_1`` is
+    capped at `Limits.norm_ratio` times the cohort's median.
     """
 
     def reaches(world: World, steps: Tensor) -> Tensor:
@@ -82,8 +84,8 @@ def normalised_mean(mu: float) -> Part:
             raise CounterpoiseError("FedNova's proximal form is for plain sgd: set the momentum to 0, or mu to 0.")
         if mu * world.local.lr(1) > 1:
             raise CounterpoiseError(
-                f"FedNova's mu is {mu:g} and the local learning rate {world.local.lr(1):g}; their product must not be above 1, "
-                "or a step goes past the server's model. Lower one of them."
+                f"FedNova's mu is {mu:g} and the local learning rate {world.local.lr(1):g}; their product must not be "
+                "above 1, or a step goes past the server's model. Lower one of them."
             )
 
     return Part("normalised-mean", apply=apply, check=check)

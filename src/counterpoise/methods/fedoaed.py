@@ -1,11 +1,11 @@
-"""FedOAED: each client smooths its update by an autoencoder trained on its own way to it.
+"""FedOAED: each client smooths its update with an autoencoder trained on its own trajectory.
 
 Howlader, Chen, Xie, Liu: FedOAED: Federated On-Device Autoencoder Denoiser for Heterogeneous Data under Limited
 Client Availability. Equations 4-9, Algorithms 2-4. The server is FedAvg's.
 
-Two slips of the paper are read as docs/methods/fedoaed.md explains: the learning rate that Algorithm 2 divides by
-(line 18, eq. 9) and eq. 3 does not multiply by is left out, so the upload is ``-delta~``; and line 13 reconstructs
-the final delta, which line 14 defines after it.
+The paper has two slips; docs/methods/fedoaed.md explains how we read them. Algorithm 2 divides by the learning rate
+(line 18, eq. 9), but eq. 3 does not multiply by it: we leave it out, so the upload is ``-delta~``. Line 13
+reconstructs the final delta, which is defined only in line 14.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ PAPER = Paper(
 Denoiser = Literal["subspace", "dense", "projection", "auto"]
 
 _BLOCK = 1 << 18
-"""Columns of the snapshots that are turned to float64 at a time."""
+"""Columns of the snapshots that are converted to float64 at a time."""
 _DEPENDENT = 1e-8
-"""A snapshot that lies within 1e-4 of its length from the span of those before it adds no direction; on squares."""
+"""On squares: a snapshot within 1e-4 of its length from the span of the earlier ones adds no direction."""
 _START = purpose("autoencoder")
 
 
@@ -48,11 +48,11 @@ def fedoaed(
     denoiser: Annotated[
         Denoiser,
         Option(
-            "an autoencoder in the span of the snapshots, Algorithm 4 on all parameters, a projection without training, "
-            "or whichever of the first two each client's own memory allows"
+            "an autoencoder in the span of the snapshots, Algorithm 4 on all parameters, a projection without "
+            "training, or dense if the client's own memory allows it and else subspace"
         ),
     ] = "subspace",
-    mix: Annotated[float, Option("lambda, share of the denoised update in what is sent", low=0, high=1)] = 0.3,
+    mix: Annotated[float, Option("lambda, share of the denoised update in the upload", low=0, high=1)] = 0.3,
     every: Annotated[int, Option("s, steps between two snapshots", low=1)] = 2,
     minimum: Annotated[int, Option("m, fewest snapshots to learn from", low=1)] = 4,
     epochs: Annotated[int, Option("e, passes of the autoencoder over the snapshots", low=0)] = 10,
@@ -62,13 +62,13 @@ def fedoaed(
     rate: Annotated[float, Option("learning rate of the autoencoder's Adam", above=0)] = 0.003,
     budget: Annotated[
         float,
-        Option("GiB that dense may take on a client whose own memory (local.memory) is not given", above=0),
+        Option("GiB that dense may take on a client if its own memory (local.memory) is not given", above=0),
     ] = 2.0,
 ) -> Method:
-    """FedAvg of updates that each client has smoothed by an autoencoder of its own way.
+    """FedAvg of updates that each client smooths with an autoencoder of its own trajectory.
 
     ``delta~_i = (1 - lambda) delta_i + lambda A_i(delta_i)`` (eq. 5-7), with A_i trained on the snapshots
-    ``delta_i^(k) = w - w_i^(k)`` of every s-th step (eq. 4); with fewer than m of them, ``delta_i`` as it is.
+    ``delta_i^(k) = w - w_i^(k)`` of every s-th step (eq. 4). With fewer than m of them, ``delta_i`` stays as it is.
     """
     upload = denoised(denoiser, mix, every, minimum, epochs, hidden, latent, rank, rate, budget)
     return fedavg().adding("fedoaed", upload=upload)
@@ -109,7 +109,7 @@ def denoised(
             clean = by(denoiser, client, reply)
         elif all(room) or not any(room):
             clean = by("dense" if all(room) else "subspace", client, reply)
-        else:  # clients train together, and each keeps its own choice; a node has one memory, and computes one
+        else:  # clients train together, so both are computed and each takes its own; a node computes only one
             fits = _table(tuple(room), reply.update.device)[client.index.clamp(min=0)]
             clean = torch.where(fits, by("dense", client, reply), by("subspace", client, reply))
         mixed = (1 - mix) * reply.update + mix * clean
@@ -123,31 +123,32 @@ def denoised(
             return projection(client.trace, reply.update, rank, rounding)
         if kind == "subspace":
             return subspace(client.trace, reply.update, client.traced, client.key, setting, rounding)
-        # Trace and update are w^(k) - w, the paper's deltas have the other sign. In coordinates of their own span the
-        # two are the same; to the dense autoencoder they are not.
+        # Trace and update are w^(k) - w; the paper's deltas have the opposite sign. In coordinates of their own span
+        # the sign makes no difference; to the dense autoencoder it does.
         return -dense(-client.trace, -reply.update, client.traced, client.key, setting)
 
     def check(world: World) -> None:
         needed, least = dense_bytes(world.layout.size, hidden, latent), min(memories(world.local, budget))
         if denoiser == "dense" and needed > least * 2**30:
             raise CounterpoiseError(
-                f"method fedoaed: the dense autoencoder of a model of {world.layout.size:,} parameters has "
-                f"{layers(world.layout.size, hidden, latent).size:,} weights and takes at least {needed / 2**30:.1f} GiB on each "
-                f"client, more than the {least:g} GiB of its budget. Choose denoiser='subspace', or a higher budget."
+                f"method fedoaed: the dense autoencoder for a model of {world.layout.size:,} parameters has "
+                f"{layers(world.layout.size, hidden, latent).size:,} weights and takes at least "
+                f"{needed / 2**30:.1f} GiB on each client, more than its budget of {least:g} GiB. "
+                "Choose denoiser='subspace' or a higher budget."
             )
 
     return Part("denoiser", trace_every=every, finish=finish, check=check)
 
 
 def memories(local: Local, budget: float) -> Sequence[float]:
-    """GiB that clients have: one number for all of them, or one each."""
+    """The clients' memory in GiB: one number for all of them, or one each."""
     given = budget if local.memory is None else local.memory
     return given if isinstance(given, Sequence) else [given]
 
 
 @lru_cache
 def _table(values: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Made once: a graph's recording cannot copy from the host."""
+    """Made once, because a CUDA graph cannot copy from the host while it is recorded."""
     return torch.tensor(values, device=device)
 
 
@@ -155,8 +156,8 @@ def _table(values: tuple[bool, ...], device: torch.device) -> Tensor:
 
 
 class Autoencoder(NamedTuple):
-    """Algorithm 4: inputs -> hidden -> latent -> hidden -> inputs, ReLU between. Masks switch off places of its
-    code and of its output, for clients whose span is smaller than that of others beside them.
+    """Algorithm 4: inputs -> hidden -> latent -> hidden -> inputs, with ReLU between. The masks `code` and `out` switch
+    off entries for clients whose span is smaller than that of the clients beside them.
     """
 
     layout: Layout
@@ -175,14 +176,14 @@ def layers(inputs: int, hidden: int, latent: int) -> Layout:
 
 
 def dense_bytes(size: int, hidden: int, latent: int, dtype: torch.dtype = torch.float32) -> int:
-    """Weights, gradient and Adam's two moments."""
+    """Bytes of the weights, the gradient and Adam's two moments."""
     return 4 * layers(size, hidden, latent).size * dtype.itemsize
 
 
 def initial(layout: Layout, fans: Sequence[Tensor | int], key: Tensor, dtype: torch.dtype) -> Tensor:
-    """Weights and biases uniform within ``1/sqrt(fan-in)``, as torch's linear layers begin.
+    """Weights and biases uniform within ``1/sqrt(fan-in)``, like torch's linear layers.
 
-    A weight is a function of the key and of its own place, so padding changes none.
+    A weight depends only on the key and its own position, so padding changes none.
     """
     drawn = []
     for number, shape in enumerate(layout.shapes):
@@ -194,14 +195,14 @@ def initial(layout: Layout, fans: Sequence[Tensor | int], key: Tensor, dtype: to
 
 
 def reconstruct(net: Autoencoder, weights: Tensor, x: Tensor) -> Tensor:
-    """The autoencoder at rows ``[n, inputs]``."""
+    """The autoencoder's output for rows ``[n, inputs]``."""
     a, a0, b, b0, c, c0, d, d0 = net.layout.unflatten(weights)
     z = (torch.relu(x @ a.T + a0) @ b.T + b0) * net.code
     return (torch.relu(z @ c.T + c0) @ d.T + d0) * net.out
 
 
 def slope(net: Autoencoder, weights: Tensor, x: Tensor, real: Tensor) -> Tensor:
-    """The gradient of ``sum_i real_i |A(x_i) - x_i|^2``, written out: autograd takes twice the time."""
+    """The gradient of ``sum_i real_i |A(x_i) - x_i|^2``, written out because autograd takes twice as long."""
     a, a0, b, b0, c, c0, d, d0 = net.layout.unflatten(weights)
     h = torch.relu(x @ a.T + a0)
     z = (h @ b.T + b0) * net.code
@@ -215,7 +216,7 @@ def slope(net: Autoencoder, weights: Tensor, x: Tensor, real: Tensor) -> Tensor:
 
 
 def trained(net: Autoencoder, weights: Tensor, rows: Tensor, real: Tensor, epochs: int, optimizer: Optimizer) -> Tensor:
-    """Weights after `epochs` steps on the summed square error of the real rows (Algorithm 2, line 12)."""
+    """Weights after `epochs` steps on the summed squared error of the real rows (Algorithm 2, line 12)."""
     state, lr = optimizer.init(weights), weights.new_full((), optimizer.lr)
     for _ in range(epochs):
         weights, state = optimizer.step(weights, slope(net, weights, rows, real), state, lr)
@@ -223,8 +224,8 @@ def trained(net: Autoencoder, weights: Tensor, rows: Tensor, real: Tensor, epoch
 
 
 # ---------------------------------------------------------------- the denoisers
-# Each takes the snapshots [S, D], of which `count` are real and the rest zero, and the final delta [D]; those that look
-# for directions, the square length `rounding` below which there is none.
+# Each takes the snapshots [S, D], of which `count` are real and the rest zero, and the final delta [D]. Those that look
+# for directions also take `rounding`, the squared length below which there is none.
 
 
 def dense(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Setting) -> Tensor:
@@ -241,13 +242,13 @@ def dense(deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Se
 def subspace(
     deltas: Tensor, delta: Tensor, count: Tensor, key: Tensor, setting: Setting, rounding: Tensor | float = 0.0
 ) -> Tensor:
-    """The same autoencoder on coordinates in the span of final delta and snapshots: r <= S + 1 numbers for D.
+    """The same autoencoder, on coordinates in the span of final delta and snapshots: r <= S + 1 numbers instead of D.
 
-    The code is at most r/2 wide, or nothing would be squeezed.
+    The code is at most r/2 wide; otherwise nothing would be compressed.
     """
     products = gram(deltas, delta)
     lower = triangle(products, torch.maximum(_DEPENDENT * products.diagonal(), torch.as_tensor(rounding).to(products)))
-    inside = lower.diagonal() > 0  # a dependent snapshot, or padding, is no dimension
+    inside = lower.diagonal() > 0  # a dependent snapshot or padding adds no dimension
     rank = inside.sum()
     z = lower.to(delta.dtype)
     scale, divisor = _scale(z[1:], count * rank)
@@ -262,9 +263,9 @@ def subspace(
 
 
 def projection(deltas: Tensor, delta: Tensor, rank: int, rounding: Tensor | float = 0.0) -> Tensor:
-    """The final delta in the leading directions of the snapshots (uncentred), without training."""
+    """The final delta projected on the leading directions of the snapshots (uncentred), without training."""
     products = gram(deltas, delta)
-    # eigh raises on what is not finite; a client that diverged must reach the server, which leaves it out.
+    # eigh raises if a number is not finite, but a diverged client must reach the server, which leaves it out.
     finite = products.isfinite().all()
     products = torch.where(finite, products, 0)
     squares, vectors = torch.linalg.eigh(products[1:, 1:])
@@ -280,9 +281,9 @@ def projection(deltas: Tensor, delta: Tensor, rank: int, rounding: Tensor | floa
 
 
 def gram(deltas: Tensor, delta: Tensor) -> Tensor:
-    """Inner products of the final delta and, after it, the snapshots, in float64: ``[S + 1, S + 1]``.
+    """Inner products of the final delta and the snapshots, in float64: ``[S + 1, S + 1]``.
 
-    The final delta comes first so that the others keep their places whatever the padding.
+    The final delta comes first, so that the others keep their places whatever the padding.
     """
     total = delta.new_zeros(len(deltas) + 1, len(deltas) + 1, dtype=torch.float64)
     for block in _blocks(deltas, delta):
@@ -291,10 +292,10 @@ def gram(deltas: Tensor, delta: Tensor) -> Tensor:
 
 
 def rounded_square(start: Tensor, steps: Tensor) -> Tensor:
-    """The square length up to which a direction of the way from `start` may be rounding: ``K (eps/2 |w|)^2``, in float64.
+    """The squared length up to which a direction of the trajectory may be rounding: ``K (eps/2 |w|)^2``, in float64.
 
-    A step rounds the model, which may be much longer than its displacement, by at most ``eps/2 |w|`` and in a direction
-    of its own.
+    Each step rounds the model by at most ``eps/2 |w|``, in a direction of its own. The model may be much longer than
+    its displacement from `start`.
     """
     rounding: Tensor = torch.finfo(start.dtype).eps / 2 * torch.linalg.vector_norm(start, dtype=torch.float64)
     return steps * rounding.square()
@@ -303,8 +304,8 @@ def rounded_square(start: Tensor, steps: Tensor) -> Tensor:
 def triangle(products: Tensor, least: Tensor) -> Tensor:
     """The lower triangle L with ``L L^T`` the Gram matrix: row i holds vector i's coordinates in an orthonormal basis.
 
-    Cholesky, one column at a time. A vector whose square distance to the span of those before it is at most its entry
-    of `least` gets a column of zeros.
+    Cholesky, one column at a time. A vector gets a column of zeros if its squared distance to the span of the earlier
+    ones is at most its entry in `least`.
     """
     rest, size = products, len(products)
     places = torch.arange(size, device=products.device)
@@ -319,7 +320,7 @@ def triangle(products: Tensor, least: Tensor) -> Tensor:
 
 
 def coefficients(lower: Tensor, coordinates: Tensor) -> Tensor:
-    """The combination of the vectors themselves that has these coordinates: ``L^T c = z``."""
+    """The coefficients of the vectors whose combination has these coordinates: ``L^T c = z``."""
     inside = lower.diagonal() > 0
     full = lower + torch.diag((~inside).to(lower.dtype))
     solved: Tensor = torch.linalg.solve_triangular(full.T, (coordinates * inside)[:, None], upper=True)
@@ -332,7 +333,7 @@ def combination(deltas: Tensor, delta: Tensor, c: Tensor) -> Tensor:
 
 
 def _blocks(deltas: Tensor, delta: Tensor) -> Iterator[Tensor]:
-    """Final delta and snapshots, a range of columns at a time, in float64: a whole copy would double the memory."""
+    """Final delta and snapshots in float64, a range of columns at a time: a whole copy would double the memory."""
     for begin in range(0, len(delta), _BLOCK):
         some = slice(begin, begin + _BLOCK)
         yield torch.cat([delta[None, some], deltas[:, some]]).double()
@@ -343,6 +344,6 @@ def _real(deltas: Tensor, count: Tensor) -> Tensor:
 
 
 def _scale(rows: Tensor, entries: Tensor) -> tuple[Tensor, Tensor]:
-    """The root mean square of so many entries, and what to divide by: zero snapshots stay zero."""
+    """The root mean square over `entries` numbers, and a divisor that is 1 instead of 0: zero snapshots stay zero."""
     scale = (rows.square().sum() / entries.clamp(min=1)).sqrt()
     return scale, torch.where(scale > 0, scale, 1)

@@ -1,7 +1,7 @@
 """FedAdagrad, FedYogi, FedAdam: adaptive optimisers on the server.
 
 Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization, ICLR
-2021, Algorithm 2. (Its mean counts clients alike; its experiments, sec. 5 and appendix, weigh by data, and so do we.)
+2021, Algorithm 2. (Its mean weighs clients equally; its experiments, sec. 5 and appendix, weigh by data. So do we.)
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["fedadagrad", "fedadam", "fedyogi"]
 PAPER = Paper("Adaptive Federated Optimization", "Reddi et al.", 2021, "arXiv:2003.00295")
 
 Lr = Annotated[float, Option("server learning rate", above=0)]
-Beta1 = Annotated[float, Option("decay of the mean", low=0, below=1)]
-Beta2 = Annotated[float, Option("decay of the square", low=0, below=1)]
-Tau = Annotated[float, Option("added to the root: the degree of adaptivity", above=0)]
+Beta1 = Annotated[float, Option("decay of the mean update, m", low=0, below=1)]
+Beta2 = Annotated[float, Option("decay of the mean square, v", low=0, below=1)]
+Tau = Annotated[float, Option("added to sqrt(v); the degree of adaptivity", above=0)]
 
 
 @METHODS.register("fedadagrad", group="server optimisers", paper=PAPER)

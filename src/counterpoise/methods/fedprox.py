@@ -25,7 +25,7 @@ def fedprox(
     mu: Annotated[float, Option("strength of the pull", low=0)] = 0.01,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
-    """FedAvg with a pull of each client to the server's model.
+    """FedAvg with a pull of each client towards the server's model.
 
     Clients minimise ``F_i(w) + mu/2 |w - w_t|^2`` (eq. 2); the server is FedAvg's.
     """

@@ -1,4 +1,4 @@
-"""FedVARP and ClusterFedVARP: the noise of sampling clients taken out on the server.
+"""FedVARP and ClusterFedVARP: the server removes the noise of sampling clients.
 
 Jhunjhunwala, Sharma, Nagarkatti, Joshi: FedVARP: Tackling the Variance Due to Partial Client
 Participation in Federated Learning, UAI 2022, Algorithms 1 and 2.
@@ -32,8 +32,8 @@ Lr = Annotated[float, Option("server learning rate", above=0)]
 def fedvarp(lr: Lr = 1.0) -> Method:
     """The cohort's mean, corrected by the last updates of all clients.
 
-    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_i) + (1/N) sum_j y_j)``, then ``y_i = d_i/eta`` for the cohort, with eta
-    the round's learning rate (Algorithm 1).
+    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_i) + (1/N) sum_j y_j)``, then ``y_i = d_i/eta`` for the cohort,
+    with eta the round's learning rate (Algorithm 1).
     """
     return Method("fedvarp", weigh=(uniform(),), combine=(varied_mean(),), update=(server_step(lr),))
 
@@ -47,8 +47,8 @@ def clusterfedvarp(
 ) -> Method:
     """FedVARP with one remembered update per cluster of clients, not per client.
 
-    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, then ``y_k`` is the mean of the cohort's
-    ``d_i/eta`` in cluster k, or stays (Algorithm 2). One cluster is FedAvg's plain mean.
+    ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``. Then ``y_k`` becomes the mean of the
+    cohort's ``d_i/eta`` in cluster k; it stays if there are none (Algorithm 2). One cluster is FedAvg's plain mean.
     """
     return Method("clusterfedvarp", weigh=(uniform(),), combine=(clustered_mean(clusters),), update=(server_step(lr),))
 
@@ -70,7 +70,7 @@ def varied_mean() -> Part:
 
 
 def clustered_mean(clusters: int) -> Part:
-    """``eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, N_k of the whole population's N clients."""
+    """``eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, with N_k of the N clients in cluster k."""
 
     def apply(round: Round) -> Round:
         y, eta, population = round.state["y"], _pace(round), round.world.population
@@ -88,5 +88,5 @@ def clustered_mean(clusters: int) -> Part:
 
 
 def _pace(round: Round) -> float:
-    """The round's learning rate as a multiple of the optimiser's: what is remembered counts at the new one."""
+    """The round's learning rate as a multiple of the optimiser's, so that old updates count at the new rate."""
     return round.world.local.schedule.factor(round.world.round)

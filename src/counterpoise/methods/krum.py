@@ -35,7 +35,7 @@ BULYAN = Paper(
 )
 
 Faulty = Annotated[
-    int | None, Option("f, how many clients of a round may be faulty; nothing is as many as it can bear", low=0)
+    int | None, Option("f, how many clients of a round may be faulty; by default as many as it tolerates", low=0)
 ]
 Lr = Annotated[float, Option("server learning rate", above=0)]
 Rule = Callable[[Round, int], Round]
@@ -45,7 +45,7 @@ Rule = Callable[[Round, int], Round]
 def krum(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
     """The one update whose neighbours are closest.
 
-    The least sum of squared distances to its ``n - f - 2`` nearest neighbours (sec. 4). Needs ``n >= 2 f + 3``.
+    It has the least sum of squared distances to its ``n - f - 2`` nearest neighbours (sec. 4). Needs ``n >= 2 f + 3``.
     """
 
     def choose(round: Round, f: int) -> Round:
@@ -58,14 +58,14 @@ def krum(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
 def multi_krum(
     faulty: Faulty = None,
     keep: Annotated[
-        int | None, Option("how many updates are averaged, at most and by default n - f - 2", low=1)
+        int | None, Option("how many updates are averaged; by default, and at most, n - f - 2", low=1)
     ] = None,
     lr: Lr = 1.0,
 ) -> Method:
     """The mean of the updates whose neighbours are closest.
 
-    The ``keep`` best by Krum's score (sec. 5). Needs ``n >= 2 f + 3``. The paper leaves their number open; no more than
-    a score counts, ``n - f - 2``, is what later proofs by its authors ask for, and a smaller cohort keeps fewer.
+    Averages the ``keep`` best by Krum's score (sec. 5). Needs ``n >= 2 f + 3``. The paper leaves their number open.
+    Later proofs by its authors need at most ``n - f - 2``, as many as a score counts; a smaller cohort keeps fewer.
     """
 
     def choose(round: Round, f: int) -> Round:
@@ -79,10 +79,10 @@ def multi_krum(
 
 @METHODS.register("bulyan", group="robustness", paper=BULYAN)
 def bulyan(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
-    """Krum again and again, then the values nearest to the median of each coordinate.
+    """Repeated Krum, then the mean of the values nearest to the median of each coordinate.
 
-    ``n - 2f`` updates are taken one after the other by Krum, and of each coordinate the ``n - 4f`` values nearest to
-    their median are averaged (sec. 4). Needs ``n >= 4 f + 3``.
+    Krum takes ``n - 2f`` updates one after the other. In each coordinate, the ``n - 4f`` values nearest to their median
+    are averaged (sec. 4). Needs ``n >= 4 f + 3``.
     """
 
     def choose(round: Round, f: int) -> Round:
@@ -102,9 +102,9 @@ def bulyan(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
 
 
 def bounded(name: str, rule: Rule, faulty: int | None, factor: int, keep: int = 1) -> Part:
-    """A rule that needs ``n >= factor f + 3`` clients: refused when configured with fewer, skipped in a round that has.
+    """A rule that needs ``n >= factor f + 3`` clients: a smaller cohort is refused, a smaller round is skipped.
 
-    One that is told to keep more than ``n - f - 2`` of them is refused too.
+    A rule that should keep more than ``n - f - 2`` of them is refused too.
     """
 
     def least() -> int:
@@ -117,21 +117,22 @@ def bounded(name: str, rule: Rule, faulty: int | None, factor: int, keep: int = 
         count = len(round.cohort)
         if count < least():
             return round.skip(
-                f"{name} needs {least()} clients to bear {faulty or 0} faulty ones, and {count} could be heard"
+                f"{name} needs {least()} clients to tolerate {faulty or 0} faulty ones, but only {count} were heard"
             )
         return rule(round, bears(count))
 
     def check(world: World) -> None:
         if world.cohort < least():
             raise CounterpoiseError(
-                f"method {name} needs at least {least()} clients a round to bear {faulty or 0} faulty ones, and the cohort "
-                f"is {world.cohort}. Ask for a larger cohort" + (", or lower the option faulty." if faulty else ".")
+                f"method {name} needs at least {least()} clients a round to tolerate {faulty or 0} faulty ones, but "
+                f"the cohort is {world.cohort}. Ask for a larger cohort"
+                + (", or lower the option faulty." if faulty else ".")
             )
         most = world.cohort - bears(world.cohort) - 2
         if keep > most:
             raise CounterpoiseError(
-                f"method {name} can keep at most {most} of {world.cohort} clients a round where {bears(world.cohort)} may be "
-                f"faulty, and the option keep is {keep}. Lower it, or set the option faulty lower."
+                f"method {name} can keep at most {most} of {world.cohort} clients a round if {bears(world.cohort)} may "
+                f"be faulty, but the option keep is {keep}. Lower keep, or lower the option faulty."
             )
 
     return Part(name, apply=apply, check=check)
@@ -148,8 +149,8 @@ def neighbours(count: int, f: int) -> int:
 
 
 def repeated_krum(squares: Tensor, f: int) -> Tensor:
-    """The places of ``n - 2f`` clients: each time the best by Krum of those that are left."""
-    ordered, whose = squares.sort(dim=1)  # once: who is left stays in order
+    """The indices of ``n - 2f`` clients: each time, the best by Krum among those left."""
+    ordered, whose = squares.sort(dim=1)  # sorted once: the clients left stay in order
     left, chosen = torch.ones(len(squares), dtype=torch.bool), []
     for count in range(len(squares), 2 * f, -1):
         there = left[whose]

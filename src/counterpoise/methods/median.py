@@ -32,26 +32,26 @@ Lr = Annotated[float, Option("server learning rate", above=0)]
 def median(lr: Lr = 1.0) -> Method:
     """The median of the updates, coordinate by coordinate.
 
-    ``w <- w + lr med_i d_i`` (definition 1); of an even number of clients, the mean of the two in the middle.
+    ``w <- w + lr med_i d_i`` (definition 1); for an even number of clients, the mean of the two in the middle.
     """
     return Method("median", combine=(trimmed(0.5),), update=(server_step(lr),))
 
 
 @METHODS.register("trimmed-mean", group="robustness", paper=PAPER)
 def trimmed_mean(
-    trim: Annotated[float, Option("share of the clients left out at either end", low=0, below=0.5)] = 0.25,
+    trim: Annotated[float, Option("share of the clients left out at each end", low=0, below=0.5)] = 0.25,
     lr: Lr = 1.0,
 ) -> Method:
     """The mean without the largest and the smallest, coordinate by coordinate.
 
-    ``floor(trim |S|)`` clients are left out at either end of each coordinate (definition 2). Where that is nobody,
-    one liar is enough to move the mean: such a cohort is refused, and a round that has it skipped.
+    ``floor(trim |S|)`` clients are left out at each end of each coordinate (definition 2). If that is nobody, one liar
+    is enough to move the mean, so such a cohort is refused and such a round is skipped.
     """
     return Method("trimmed-mean", combine=(trimmed(trim),), update=(server_step(lr),))
 
 
 def trimmed(trim: float) -> Part:
-    """The mean of what is left of each coordinate when its ends are cut; with a half, of the middle one or two."""
+    """The mean of each coordinate after its ends are cut; at trim 0.5, the mean of the middle one or two."""
 
     def ends(count: int) -> int:
         return min(int(trim * count + 1e-9), (count - 1) // 2)  # 0.29 * 100 is a little less than 29
@@ -63,7 +63,7 @@ def trimmed(trim: float) -> Part:
         count = len(round.cohort)
         cut = ends(count)
         if idle(count):
-            return round.skip(f"trimmed-mean leaves nobody out of {count} clients at trim {trim:g}")
+            return round.skip(f"trimmed-mean leaves out none of {count} clients at trim {trim:g}")
 
         def middle(columns: Tensor) -> Tensor:
             return columns.sort(dim=0).values[cut : count - cut].mean(0)
@@ -73,8 +73,8 @@ def trimmed(trim: float) -> Part:
     def check(world: World) -> None:
         if idle(world.cohort):
             raise CounterpoiseError(
-                f"method trimmed-mean with trim {trim:g} leaves nobody out of {world.cohort} clients a round, so it bears no "
-                "faulty one. Raise the option trim or ask for a larger cohort, so that trim times the cohort is at least 1."
+                f"method trimmed-mean with trim {trim:g} leaves out none of {world.cohort} clients a round, so it "
+                "tolerates no faulty one. Raise the option trim or the cohort, so that their product is at least 1."
             )
 
     return Part("median" if trim == 0.5 else "trimmed-mean", apply=apply, check=check)

@@ -1,4 +1,4 @@
-"""MOON: representations held to the server's and away from the client's own last ones.
+"""MOON: representations kept near the server's and away from the client's own last ones.
 
 Li, He, Song: Model-Contrastive Federated Learning, CVPR 2021, eq. 3 and Algorithm 1.
 """
@@ -28,16 +28,16 @@ def moon(
     temperature: Annotated[float, Option("temperature of the similarities", above=0)] = 0.5,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
-    """FedAvg with a loss that holds representations to the server's.
+    """FedAvg with a loss that keeps representations near the server's.
 
-    Adds ``-mu log(e^(s/tau) / (e^(s/tau) + e^(s'/tau)))``, with s and s' the cosines of a sample's representation with
-    that of the server's model and of the client's last one (eq. 3). Needs a model with a method ``features``.
+    Adds ``-mu log(e^(s/tau) / (e^(s/tau) + e^(s'/tau)))``. Here s and s' are the cosines of a sample's representation
+    with those from the server's model and from the client's last one (eq. 3). Needs a model with a method ``features``.
     """
     return fedavg(lr).adding("moon", local=contrast(mu, temperature))
 
 
 def contrast(mu: float, temperature: float) -> Part:
-    """The contrastive loss; a client's first round has no last model, and no contrast."""
+    """The contrastive loss. In its first round a client has no last model, so there is no contrast."""
 
     def loss(client: Client, step: Step, w: Tensor) -> Tensor:
         last = torch.where(client.state["seen"] > 0, client.state["w"], client.start)
@@ -53,8 +53,8 @@ def contrast(mu: float, temperature: float) -> Part:
     def check(world: World) -> None:
         if not world.offers("features"):
             raise CounterpoiseError(
-                "MOON compares representations: give the model a method features(inputs) that returns one vector a "
-                "sample, as the models of counterpoise.models have."
+                "MOON compares representations: give the model a method features(inputs) that returns one vector per "
+                "sample, like the models of counterpoise.models."
             )
 
     if not mu:
@@ -70,7 +70,7 @@ def contrast(mu: float, temperature: float) -> Part:
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:
-    """The cosines of rows; 0, with no gradient, where either is zero."""
+    """The cosines of rows; 0, with no gradient, if either is zero."""
     square = a.square().sum(1) * b.square().sum(1)
     there = square > 0
     return torch.where(there, (a * b).sum(1) * torch.where(there, square, 1).rsqrt(), 0)

@@ -20,7 +20,7 @@ __all__ = ["qffl"]
 PAPER = Paper("Fair Resource Allocation in Federated Learning", "Li, Sanjabi, Beirami, Smith", 2020, "arXiv:1905.10497")
 
 _LEAST = 1e-10
-"""Added to a loss, so that a client without any does not divide by zero."""
+"""Added to a loss, so that a loss of zero does not divide by zero."""
 
 
 @METHODS.register("qffl", group="weighting", paper=PAPER)
@@ -31,14 +31,14 @@ def qffl(
     """Clients with a high loss count more, for a fairer model.
 
     ``w <- w + lr sum_i F_i^q L d_i / sum_i (q F_i^(q-1) |L d_i|^2 + L F_i^q)``, with F_i the client's loss at the
-    server's model and ``L = 1/eta`` (Algorithm 2). A loss must not be negative, and counts at most `Limits.norm_ratio`
-    times the cohort's median.
+    server's model and ``L = 1/eta`` (Algorithm 2). A negative loss counts as 0, and a loss is capped at
+    `Limits.norm_ratio` times the cohort's median.
     """
     return Method("qffl", combine=(fair_mean(q),), update=(server_step(lr),))
 
 
 def fair_mean(q: float) -> Part:
-    """Each client's loss at the server's model, from a pass over its data, and the step it leads to."""
+    """Each client's loss at the server's model, from a pass over its data, and the resulting step."""
 
     def begin(client: Client) -> dict[str, Tensor]:
         return {"loss": client.start.new_zeros(())}

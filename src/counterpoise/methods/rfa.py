@@ -27,24 +27,24 @@ Weights = Literal["uniform", "data"]
 
 @METHODS.register("rfa", group="robustness", paper=PAPER)
 def rfa(
-    tolerance: Annotated[float, Option("how far the objective may be over the best, as a share of it", above=0)] = 1e-6,
-    iterations: Annotated[int, Option("the most iterations", low=1)] = 10_000,
+    tolerance: Annotated[float, Option("how far the objective may exceed the best, as a share of it", above=0)] = 1e-6,
+    iterations: Annotated[int, Option("maximum number of iterations", low=1)] = 10_000,
     weights: Annotated[
-        Weights, Option("clients count alike, or by the data they claim as in the paper: one claim can then take over")
+        Weights, Option("equal weights, or by claimed data as in the paper, where a single claim can take over")
     ] = "uniform",
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
     """The geometric median of the updates.
 
-    ``w <- w + lr argmin_z sum_i p_i |z - d_i|`` (eq. 4), with ``p_i = 1/|S|``, or ``n_i/n`` as in the paper. Bears up to
-    half of the weight being arbitrary: half of the clients, or half of the data they claim.
+    ``w <- w + lr argmin_z sum_i p_i |z - d_i|`` (eq. 4), with ``p_i = 1/|S|``, or ``n_i/n`` as in the paper. Up to half
+    of the weight may be arbitrary: half of the clients, or half of the data they claim.
     """
     weigh = uniform() if weights == "uniform" else by_data()
     return Method("rfa", weigh=(weigh,), combine=(median_point(tolerance, iterations),), update=(server_step(lr),))
 
 
 def median_point(tolerance: float, iterations: int) -> Part:
-    """The geometric median as a mean of the updates, whose weights are those on record, with the iterations it took."""
+    """The geometric median as a weighted mean of the updates. The run records the weights and the iterations taken."""
 
     def apply(round: Round) -> Round:
         if round.weights is None:
@@ -61,14 +61,14 @@ def median_point(tolerance: float, iterations: int) -> Part:
 
 
 def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iterations: int) -> tuple[Tensor, int]:
-    """Weights b with sum 1 of the points whose mean ``z = sum_i b_i x_i`` minimises ``f(z) = sum_i a_i |z - x_i|``.
+    """Weights b, with sum 1, for which ``z = sum_i b_i x_i`` minimises ``f(z) = sum_i a_i |z - x_i|``.
 
-    And how many iterations it took; as many as it may take are too few.
+    Also returns how many iterations it took; if it took all of `iterations`, they were too few.
 
-    Weiszfeld's step is ``b_i ~ a_i / max(nu, |z - x_i|)`` (Algorithm 2). It needs the points' squared distances Q
-    only, ``|z - x_i|^2 = (Q b)_i - b'Qb/2``, so an iteration costs nothing beside the cohort's matrix. It ends when the
-    gradient g shows that z is good enough: ``f(z) - f* <= |g| |z - z*| <= |g| 2 f(z)``. If one of the points is the
-    median, the steps would creep towards it: that is looked at first, and takes none.
+    Weiszfeld's step is ``b_i ~ a_i / max(nu, |z - x_i|)`` (Algorithm 2). It needs only the points' squared distances Q,
+    ``|z - x_i|^2 = (Q b)_i - b'Qb/2``, so an iteration costs little next to Q itself. It ends when the gradient g shows
+    that z is good enough: ``f(z) - f* <= |g| |z - z*| <= |g| 2 f(z)``. If one of the points is the median, the steps
+    would creep towards it, so that case is tested first and takes no steps.
 
     >>> line = torch.tensor([0.0, 1.0, 5.0], dtype=torch.float64)
     >>> geometric_median((line[:, None] - line).square(), torch.ones(3), 1e-6, 100)
@@ -81,7 +81,7 @@ def geometric_median(squares: Tensor, shares: Tensor, tolerance: float, iteratio
     scale = float(costs[best])
     here = squares[best] <= (1e-12 * scale) ** 2
     pull = torch.where(here, 0, a / distances[best].where(~here, 1))
-    # The pull of all other points on this one; -d'Qd/2 is the square length of sum_i d_i x_i for d of sum 0.
+    # The pull of all other points on this one; -d'Qd/2 is the squared length of sum_i d_i x_i if d sums to 0.
     toward = pull - here / here.sum() * pull.sum()
     if scale == 0 or float(_length(toward, squares)) < float(a[here].sum()) - tolerance / 2:
         return here.double() / here.sum(), 0

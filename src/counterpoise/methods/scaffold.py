@@ -34,17 +34,17 @@ Weights = Literal["uniform", "data"]
 def scaffold(
     option: Annotated[
         Variate,
-        Option("a client's variate: II, its mean gradient on the way; I, its full gradient at the server's model"),
+        Option("a client's variate: II, its mean gradient over its steps; I, its full gradient at the server's model"),
     ] = "II",
     weights: Annotated[
-        Weights, Option("clients count alike, as in the paper, or by their data: in the update and in the variate")
+        Weights, Option("weights in the update and in the variate: equal, as in the paper, or by data")
     ] = "uniform",
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
 ) -> Method:
     """Control variates that correct every local step for the client's drift.
 
     Local steps along ``g - c_i + c`` (eq. 3), ``w <- w + lr mean_S d_i``, ``c <- c + |S|/N mean_S dc_i`` (eq. 5). By
-    data, ``c = sum_j n_j c_j / (N n)``, n the mean of the n_j seen.
+    data, ``c = sum_j n_j c_j / (N n)``, with n the mean of the n_j seen.
     """
     return Method(
         "scaffold",
@@ -57,12 +57,13 @@ def scaffold(
 def control_variates(option: Variate, weights: Weights) -> Part:
     """The variates c (server) and c_i (client), zero at the start, and what they do to a step.
 
-    c must be a function of the c_i alone, or it drifts for good. The server sees only changes of c_i, so a client
-    counts in c by the first count that the server believed, whatever it claims later.
+    c must be a function of the c_i alone, or it drifts for good. The server sees only changes of c_i, so c weighs each
+    client by the first data count the server accepted, whatever it claims later.
 
     Option I: ``c_i <- grad F_i(w_t)``, one more pass over the data. Option II: ``c_i <- c_i - c + (w_t - w_i)/(K eta)``
-    (eq. 4). K eta is what plain SGD gives a mean of gradients; with momentum it is ``|a|_1 eta``, FedNova's norm, or
-    the variates would be up to 1/(1 - momentum) times too large and the run diverges. Adam has none.
+    (eq. 4). With plain SGD, dividing by K eta gives the mean gradient. With momentum the divisor is ``|a|_1 eta``,
+    FedNova's norm; otherwise the variates would be up to 1/(1 - momentum) times too large and the run would diverge.
+    Adam has no such norm.
     """
 
     heads = weights == "uniform"
