@@ -148,9 +148,9 @@ class Loop:
             for part in self.client_state:
                 accepted = [since == opened.round for since in self.server.accepted_rounds(part, heard.present)]
                 self.trainer.keep(part, heard.present, heard.sent, accepted)
-        self.round, self.server.whole = opened.round, True
         if measured is None and self.evaluator.clients_due(opened.round, last):
-            each = each | self.trainer.personal(self.server.model)
+            each = each | self.trainer.personal(self.server.model)  # of the state that has just been written
+        self.round, self.server.whole = opened.round, True
         _log(opened.round, step.outcome)
         return RoundRecord(
             opened.round,
