@@ -109,7 +109,7 @@ def test_what_clients_of_a_method_report_is_known_beforehand(method):
     federation = blobs((9,) * 12, probe=1, proxy=9)
     made = Strategy(METHODS.make(method), federation, model=small(), engine=double()).simulation
     state = {name: store.initial for name, store in made.client_state.items()}
-    assert set(_sent(METHODS.make(method))) == template(made.program, made.open().shared, state).keys()
+    assert set(_sent(METHODS.make(method))) == template(made.trainer.program, made.open().shared, state).keys()
 
 
 def test_reports_that_could_not_be_foreseen_do_not_leave_the_node(monkeypatch, caplog):

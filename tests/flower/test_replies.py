@@ -346,7 +346,7 @@ def rounds(meddle, method="fedavg", data=None):
     grid = InProcess(app, 4, meddle=meddle)
     strategy.start(grid)
     assert bool(strategy.simulation.server.model.isfinite().all())
-    assert not torch.equal(strategy.simulation.server.model, strategy.simulation.start)
+    assert not torch.equal(strategy.simulation.server.model, strategy.trainer.start)
     return strategy, grid
 
 
