@@ -53,8 +53,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
-            if len(error.message) > _LONGEST:
-                error.message = f"{error.message[:100]}...{error.message[-100:]}"
+            if len(said := error.format_message()) > _LONGEST:
+                raise click.UsageError(f"{said[:100]}...{said[-100:]}", error.ctx) from None
             raise
 
 
