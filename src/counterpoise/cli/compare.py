@@ -58,7 +58,7 @@ def compare(
     rounds: Rounds = None,
     settings: Settings = None,
     baseline: Annotated[
-        str, typer.Option("--baseline", metavar="METHOD", help="What others are held against [default: fedavg].")
+        str, typer.Option("--baseline", metavar="METHOD", help="Compare the others with this one [default: fedavg].")
     ] = "",
     out: Out = None,
     jobs: Jobs = None,
@@ -80,9 +80,7 @@ def sweep(
     source: Source,
     over: Annotated[
         list[str] | None,
-        typer.Option(
-            "--over", metavar="KEY=V,V,...", help="Values of a setting; given again, every one with every one."
-        ),
+        typer.Option("--over", metavar="KEY=V,V,...", help="Values of a setting. Given twice: every combination."),
     ] = None,
     at: Annotated[
         list[str] | None, typer.Option("--at", metavar="KEY=V,KEY=V", help="One point; may be given again.")

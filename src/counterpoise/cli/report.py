@@ -23,7 +23,9 @@ def report(
     figures: Annotated[
         Path | None, typer.Option("--export", metavar="DIR", help="Also write every figure into this folder.")
     ] = None,
-    formats: Annotated[str, typer.Option("--format", metavar="PNG,SVG", help="Of the figures.")] = "png,svg",
+    formats: Annotated[
+        str, typer.Option("--format", metavar="PNG,SVG", help="Formats of the exported figures.")
+    ] = "png,svg",
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
 ) -> None:
     """Write a report: one HTML file with every chart and table, which opens offline, in light and dark, on a phone and on paper.

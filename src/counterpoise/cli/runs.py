@@ -118,7 +118,8 @@ def show(
 def compare(
     folders: Folders = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", metavar="LABEL", help="What others are held against [default: fedavg].")
+        str | None,
+        typer.Option("--baseline", metavar="LABEL", help="Compare the others with this one [default: fedavg]."),
     ] = None,
     method: Method = "",
     data: Data = "",
@@ -184,7 +185,7 @@ def rm(
     echo(f"removed: {_counted(count - stay)}")
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        echo(f"left, as counterpoise did not write them: {', '.join(map(str, left[:5]))}{more}")
+        echo(f"left alone, because counterpoise did not write them: {', '.join(map(str, left[:5]))}{more}")
 
 
 def _counted(runs: int) -> str:

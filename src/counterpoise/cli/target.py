@@ -19,5 +19,7 @@ def _fraction(value: float | None) -> float | None:
 
 Target = Annotated[
     float | None,
-    typer.Option("--target", metavar="ACCURACY", callback=_fraction, help="Tell rounds and bytes to it, such as 0.9."),
+    typer.Option(
+        "--target", metavar="ACCURACY", callback=_fraction, help="Show rounds and bytes to this accuracy, such as 0.9."
+    ),
 ]

@@ -1,4 +1,4 @@
-"""Local training of one client in four phases: begin, step, end of epoch, finish.
+"""Local training of one client in five phases: begin, survey, step, end of epoch, finish.
 
 Each phase is a pure function of one client's tensors. The backends run them under `vmap` or one
 client at a time; the Flower adapter runs them on a node.
