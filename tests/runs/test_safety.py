@@ -339,7 +339,7 @@ def test_only_what_counterpoise_wrote_is_removed(cli, tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint" / "mine.safetensors").write_text(PRECIOUS)
     code, out, _ = cli("runs", "rm", "run", "--yes")
     assert (code, out.splitlines()[0]) == (0, "removed: 1 run")
-    assert "left alone, because counterpoise did not write them: run/checkpoint/mine.safetensors, run/notes.txt" in out
+    assert "left, because they are no part of what was removed: run/checkpoint/mine.safetensors, run/notes.txt" in out
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint", "notes.txt"]
 
 

@@ -185,7 +185,7 @@ def rm(
     echo(f"removed: {_counted(count - stay)}")
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        echo(f"left alone, because counterpoise did not write them: {', '.join(map(str, left[:5]))}{more}")
+        echo(f"left, because they are no part of what was removed: {', '.join(map(str, left[:5]))}{more}")
 
 
 def _counted(runs: int) -> str:
