@@ -238,18 +238,21 @@ def test_what_a_deployment_writes_is_its_owners_alone(tmp_path):
     assert deployment.last(LINK) == "said"
 
 
-def test_a_superlink_that_ended_is_told_in_a_sentence(tmp_path):
+def test_a_superlink_that_ended_is_told_in_a_sentence(tmp_path, monkeypatch):
     new_project(tmp_path / "site")
     deployment = Deployment(tmp_path / "site", 1)
     deployment.logs.mkdir(parents=True)
     deployment._start(LINK, sys.executable, "-c", "raise SystemExit(3)")
     deployment.processes[LINK].wait()
     deployment.status = lambda run: pytest.fail("nobody is there to be asked")
-    with pytest.raises(
-        CounterpoiseError, match=r"^The SuperLink ended, with status 3; .* The same command starts it again"
-    ):
-        next(deployment.rounds(1, tmp_path / "run", 2))
-    deployment.end()
+    monkeypatch.setattr("counterpoise.flower.local._SECONDS_BETWEEN_QUESTIONS", 0.0)
+    try:
+        with pytest.raises(
+            CounterpoiseError, match=r"^The SuperLink ended, with status 3; .* The same command starts it again"
+        ):
+            next(deployment.rounds(1, tmp_path / "run", 2))
+    finally:
+        deployment.end()
 
 
 def test_the_superlink_is_asked_about_a_run_when_its_server_has_ended(tmp_path):

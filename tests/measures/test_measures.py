@@ -318,7 +318,14 @@ def test_noise_of_floats_makes_no_difference_and_breaks_no_tie():
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [([0.5], [0.4]), ([0.5, 0.6], [0.4, 0.5]), ([0.3, 0.9, 0.7], [0.2, 0.8, 0.6]), ([0.5] * 7, [0.4] * 7)]
+    ("a", "b"),
+    [
+        ([0.5], [0.4]),
+        ([0.5, 0.6], [0.4, 0.5]),
+        ([0.3, 0.9, 0.7], [0.2, 0.8, 0.6]),
+        ([0.5] * 7, [0.4] * 7),
+        ([0.5999999999999499, 0.59999999999995], [0.5, 0.5]),  # on either side of where rounding goes up
+    ],
 )
 def test_without_spread_there_is_no_test(a, b):
     """One seed, or the same difference in all of them but for rounding: nothing says what chance could do."""
