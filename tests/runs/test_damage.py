@@ -93,3 +93,18 @@ def test_a_damaged_run_gives_its_numbers_or_a_sentence(run: Path, tmp_path: Path
     if seed % 4 == 1:
         with contextlib.suppress(CounterpoiseError):
             cp.resume(there, rounds=3)
+
+
+@pytest.mark.parametrize("text", [None, '{"x":'], ids=["lost", "broken"])
+def test_a_resumed_run_writes_a_changed_federation_json_again(tmp_path, caplog, text):
+    federation = cp.load("synthetic", partition=cp.iid(clients=3), samples=60)
+    cp.simulate("fedavg", federation, model=cp.models.linear, rounds=1, out=tmp_path / "run")
+    path = tmp_path / "run" / "federation.json"
+    written = path.read_text()
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    cp.resume(tmp_path / "run", rounds=2)
+    assert path.read_text() == written
+    assert "federation.json was lost or is not what was written; it is written again." in caplog.text

@@ -166,6 +166,7 @@ class Deployment:
                 f"{program} is not installed beside this Python. Install it with: pip install 'counterpoise[flower]'"
             )
         log = os.open(self.logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.fchmod(log, 0o600)  # an earlier version's log may be there, readable by all
         try:
             # A session of its own: Ctrl-C reaches us alone.
             self.processes[name] = subprocess.Popen(

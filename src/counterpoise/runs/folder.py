@@ -102,7 +102,15 @@ class Folder:
         """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
         text = json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n"
         replace_text(self.path / HOLDINGS, text)
-        self._holdings = {HOLDINGS: hashlib.sha256(text.encode()).hexdigest()}
+        self._holdings = {HOLDINGS: _sha256(text)}
+
+    @property
+    def holdings_changed(self) -> bool:
+        """Whether federation.json is lost, or is not what this run wrote."""
+        text = ""
+        with contextlib.suppress(CounterpoiseError, OSError):
+            text = read_text(self.path / HOLDINGS)
+        return any(_sha256(text) != digest for digest in self._holdings.values())
 
     def extend(self, rounds: int) -> None:
         """Ask for another number of rounds; everything else stays what it was."""
@@ -231,3 +239,7 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
 def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float | None]]:
     """JSON has no NaN: what is not finite is null there."""
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

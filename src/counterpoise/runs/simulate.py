@@ -166,7 +166,9 @@ def resume(
     loss, and so on; as far as it has a fingerprint it is checked. The model is, bit for bit, that of
     a run which was never stopped.
     """
+    from counterpoise.federation.overview import holdings
     from counterpoise.runs.build import check_same, describe, setup, whole
+    from counterpoise.runs.contents import HOLDINGS
     from counterpoise.runs.folder import Folder
 
     loggers = resolve(log)
@@ -191,6 +193,11 @@ def resume(
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before it was ours
         run.rounds, run.status = kept.restore(simulation.loop, writes)
+        if writes and kept.holdings_changed:
+            kept.write_holdings(holdings(made.federation))
+            logging.getLogger(__name__).warning(
+                "%s was lost or is not what was written; it is written again.", kept.path / HOLDINGS
+            )
         if run.status == "diverged":
             raise CounterpoiseError(
                 f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
