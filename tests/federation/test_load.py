@@ -243,3 +243,11 @@ def test_without_the_extra_one_sentence_says_how_to_get_it(monkeypatch):
     ):
         with pytest.raises(CounterpoiseError, match=r"pip install 'counterpoise\[datasets\]'"):
             make()
+
+
+def test_arrays_given_as_a_name_are_told_where_they_belong():
+    arrays = (np.zeros((4, 2)), np.zeros(4, int))
+    with pytest.raises(
+        CounterpoiseError, match=r"load takes the name of a data set .* cp.Federation.from_arrays\(x, y"
+    ):
+        cp.load(arrays, partition=cp.iid(clients=2))

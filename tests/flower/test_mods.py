@@ -125,3 +125,9 @@ def test_noise_that_a_wrapper_adds_to_the_servers_model_would_be_lost_and_is_ref
     wrapped = DifferentialPrivacyClientSideFixedClipping(made, 1.0, 1.0, 4)
     with pytest.raises(CounterpoiseError, match="The arrays given are not this strategy's model"):
         wrapped.start(InProcess(app(), 4), made.arrays(), num_rounds=1)
+
+
+@pytest.mark.parametrize("mods", [["x"], LocalDpMod(1.0, 0.1, 1.0, 1e-5)], ids=["a name", "no list"])
+def test_what_is_no_list_of_mods_is_told(mods):
+    with pytest.raises(CounterpoiseError, match="mods must be a list of Flower mods"):
+        client_app("fedavg", small(), lambda context: FEDERATION, mods=mods)

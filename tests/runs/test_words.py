@@ -75,6 +75,7 @@ def test_an_unknown_hook_is_named_with_the_nearest_one() -> None:
     ("hook", "sentence"),
     [
         ({"loss": lambda client, step, w: w * w}, r"part mine: its hook loss must return one number, not .*\(\d+,\)"),
+        ({"loss": lambda client, step, w: None}, "its hook loss must return one number, not NoneType"),
         ({"loss": lambda client, step, w: w.sum().view(1)}, r"must return one number, not a tensor of shape \(1,\)"),
         ({"gradient": lambda client, step, g: g.sum()}, r"its hook gradient must return a vector of the model's \d+"),
         ({"gradient": lambda client, step, g: 0.0}, "its hook gradient must return .* not float"),

@@ -99,6 +99,11 @@ def load(
 
 def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> Raw:
     """The arrays of a data set, before they are dealt to clients."""
+    if not isinstance(name, str):
+        raise CounterpoiseError(
+            f"load takes the name of a data set or a path, not {type(name).__name__}. For arrays of your own use "
+            "cp.Federation.from_arrays(x, y, partition=...) or cp.Federation.from_clients([(x, y), ...])."
+        )
     if columns is not None and not name.startswith(FLOWER):
         raise CounterpoiseError(f"columns are for {FLOWER} data sets; the arrays of {name} are known by their names.")
     if name in DATASETS:

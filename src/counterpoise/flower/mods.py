@@ -40,6 +40,8 @@ _REFUSED = {
 
 def fitted(mods: Iterable[Mod], method: Method) -> list[Mod]:
     """The mods as they are to wrap a client; one of Flower's that could not keep its promise is refused."""
+    if callable(mods) or not all(map(callable, mods)):
+        raise CounterpoiseError("mods must be a list of Flower mods, each a function of message, context and the next.")
     return [_fitted(mod, method) for mod in mods]
 
 

@@ -306,9 +306,10 @@ def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
 
 def _number(part: Part, value: Tensor) -> Tensor:
     """What a `loss` hook returned, which must be one number."""
-    if isinstance(value, Tensor) and value.ndim:
+    if not isinstance(value, Tensor | int | float) or (isinstance(value, Tensor) and value.ndim):
+        shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise CounterpoiseError(
-            f"part {part.name}: its hook loss must return one number, not a tensor of shape {tuple(value.shape)}. "
+            f"part {part.name}: its hook loss must return one number, not {shown}. "
             "Take the sum, or for one value per sample step.mean(...)."
         )
     return value
