@@ -43,7 +43,7 @@ from counterpoise.runs.setup import build_model
 
 NODES, ROUNDS, LOST, LIAR, VICTIM, SEED = 4, 3, 2, 3, 1, 7
 MINUTES = 18
-"""How long a test may wait. On two cores with a load of 14 the tests took 10 and 14 minutes, and 800 CPU seconds together."""
+"""How long a test may wait. Side by side on two cores with a load of 5 the tests took 7 minutes; with one of 14, 10 and 14."""
 METHOD = {"prior": "proxy", "factor": "direct"}
 LOCAL = cp.Local(epochs=1, batch=16, optimizer=cp.sgd(0.1))
 
