@@ -459,3 +459,14 @@ def test_a_board_is_told_what_clients_have_of_their_own_models(tmp_path: Path) -
         record = keep(tmp_path / name, personal=personal)[-1]
         of = record.clients["personal_accuracy" if personal else "accuracy"]
         assert told(record) == {**record.metrics, name: pytest.approx(np.mean(list(of.values())))}
+
+
+def test_a_verdict_over_different_seeds_says_so(tmp_path):
+    for number, (name, seeds) in enumerate((("fedavg", (1, 2)), ("fedprox", (0, 1, 2)))):
+        for seed in seeds:
+            keep(tmp_path / f"{number}-{seed}", method={"name": name}, seed=seed)
+    found = stand(collect([tmp_path]))
+    told = "the means are not over the same seeds (fedprox has 3 seeds, fedavg 2): go by the paired differences"
+    assert any(line.startswith(told) for line in verdict(found))
+    keep(tmp_path / "0-0", method={"name": "fedavg"}, seed=0)
+    assert "same seeds" not in "\n".join(verdict(stand(collect([tmp_path]))))

@@ -104,7 +104,20 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
     seeds = "1 seed" if len(best.values) == 1 else f"{len(best.values)} seeds"
     lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
-    return lines if second is None or beside is None else lines + _ahead(second.label, beside, show, found.lower)
+    if second is None or beside is None:
+        return lines
+    return [*lines, *_ahead(second.label, beside, show, found.lower), *_uneven(rows)]
+
+
+def _uneven(rows: Sequence[Standing]) -> list[str]:
+    """A warning if means are not over the same seeds, as after a seed that failed or was lost."""
+    finished = [row for row in rows if row.values]
+    most = max(finished, key=lambda row: len(row.values))
+    fewer = [f"{row.label} {len(row.values)}" for row in finished if row.values.keys() != most.values.keys()]
+    if not fewer:
+        return []
+    told = f"{most.label} has {len(most.values)} seeds, {', '.join(fewer)}"
+    return [f"the means are not over the same seeds ({told}): go by the paired differences, or finish the seeds"]
 
 
 def _unmeasured(found: Stand) -> list[str]:
