@@ -703,7 +703,7 @@ def test_memory_is_one_positive_number_or_one_per_client() -> None:
             Local(memory=bad)
     with pytest.raises(CounterpoiseError, match=f"local: memory gives 2 numbers for {len(SIZES)} clients"):
         updates(fedoaed("auto"), {}, local=replace(LOCAL, memory=[1.0, 2.0]))
-    with pytest.raises(CounterpoiseError, match=r"more than the 0\.001 GiB"):
+    with pytest.raises(CounterpoiseError, match=r"more than its budget of 0\.001 GiB"):
         fedoaed("dense").part("denoiser").check(FixedWorld(61_706, local=Local(memory=[4.0, 0.001])))
 
 
