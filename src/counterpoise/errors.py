@@ -5,10 +5,21 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["CounterpoiseError", "Diverged", "Failed", "Interrupted", "brief", "takes_only_its_options", "unknown"]
+__all__ = [
+    "CounterpoiseError",
+    "Diverged",
+    "Failed",
+    "Interrupted",
+    "brief",
+    "can_take",
+    "guard",
+    "takes_only_its_options",
+    "unknown",
+]
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
@@ -68,24 +79,44 @@ def unknown(
     return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")
 
 
+def can_take(function: Callable[..., Any], values: int) -> bool:
+    """Whether a function can be called with so many values; one that does not tell, as some written in C, is believed.
+
+    >>> can_take(lambda client, step: step, 2), can_take(lambda client: client, 2)
+    (True, False)
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    return _mismatch(signature, range(values), {}) is None
+
+
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
-    """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong."""
+    """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong.
+
+    Only a call that Python has refused is looked at, so a good call costs nothing.
+    """
 
     def guarded(made: Made) -> Made:
-        signature, name = inspect.signature(made), made.__name__
         call = made.__init__ if isinstance(made, type) else made  # type: ignore[misc]
+        signature, name = inspect.signature(call), made.__name__
+        known = signature.parameters.keys() - {"self", "cls"}
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
 
         @functools.wraps(call)
         def checked(*given: Any, **named: Any) -> Any:
-            for option in named:
-                if option not in signature.parameters:
-                    there = [(meant or {})[option]] if option in (meant or {}) else ()
-                    raise unknown("option", option, signature.parameters, f"of {name}", there)
             try:
-                signature.bind(*given[isinstance(made, type) :], **named)
-            except TypeError as error:
-                raise CounterpoiseError(f"{name}: {error}.") from None
-            return call(*given, **named)
+                return call(*given, **named)
+            except TypeError:
+                why = _mismatch(signature, given, named)
+                if why is None:
+                    raise
+                strange = next((option for option in named if option not in known), None)
+                if strange is None or takes_any:
+                    raise CounterpoiseError(f"{name}: {why}.") from None
+                there = [(meant or {})[strange]] if strange in (meant or {}) else ()
+                raise unknown("option", strange, known, f"of {name}", there) from None
 
         if not isinstance(made, type):
             return checked  # type: ignore[return-value]
@@ -93,3 +124,23 @@ def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[
         return made
 
     return guarded
+
+
+def guard(room: str) -> None:
+    """Make every function that a package exports refuse unknown arguments in plain words."""
+    package = sys.modules[room]
+    for name in package.__all__:
+        function = getattr(package, name)
+        if inspect.isfunction(function):
+            checked = takes_only_its_options()(function)
+            for place in (package, sys.modules[function.__module__]):  # in both, or it could not be pickled
+                setattr(place, name, checked)
+
+
+def _mismatch(signature: inspect.Signature, given: Sequence[Any], named: Mapping[str, Any]) -> str | None:
+    """Why a function cannot be called with these arguments, in Python's words; None if it can."""
+    try:
+        signature.bind(*given, **named)
+    except TypeError as error:
+        return str(error)
+    return None

@@ -45,6 +45,7 @@ Stepping = Callable[[Tensor, Tensor, State, Tensor], tuple[Tensor, State]]
 Update = Callable[[Tensor, State, Tensor], tuple[Tensor, State]]
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Optimizer:
     """A local optimiser: ``init(w) -> state`` and ``step(w, g, state, lr) -> (w, state)``.
@@ -73,7 +74,7 @@ class Optimizer:
                 "Optimizer: update(g, state, lr) is dropped in the next version. "
                 "Give it step(w, g, state, lr) instead, which returns (w - move, state)."
             )
-            warnings.warn(message, DeprecationWarning, stacklevel=3)
+            warnings.warn(message, DeprecationWarning, stacklevel=4)
             object.__setattr__(self, "step", partial(_subtracted, old))
 
 

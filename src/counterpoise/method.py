@@ -19,6 +19,7 @@ Slots fix the order in which parts act. They do not limit which hooks a part has
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
@@ -27,7 +28,7 @@ from typing import Any, Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, can_take, takes_only_its_options, unknown
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.registry import Spec
@@ -110,6 +111,7 @@ class Step(Protocol):
         """The Hessian of the local loss times a vector; only for parts with ``second_order``."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Reply:
     """What a client sends, and what it keeps, as one part sees it."""
@@ -127,6 +129,7 @@ class Reply:
 # ---------------------------------------------------------------- what a server hook sees
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Cohort:
     """The stacked replies of a round, ordered by identity."""
@@ -163,6 +166,7 @@ Action = Literal["accepted", "corrected", "warned", "excluded"]
 """The claim stands; another count replaces it; it is found false but still used; its client is left out."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Verdict:
     """A trust part's decision about one client's claim in one round."""
@@ -209,6 +213,7 @@ class World(Protocol):
         """Replies of imagined clients, one for each size, that train on this many samples of the server's proxy set."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Round:
     """One round on the server, as one part sees it; ``apply`` returns it changed.
@@ -268,6 +273,22 @@ class Round:
 
 Init = Callable[[Tensor], dict[str, Tensor]]
 
+_HOOKS = {
+    **dict.fromkeys(("server_state", "client_record", "client_state"), "(start)"),
+    "begin": "(client)",
+    "survey": "(client, step)",
+    "loss": "(client, step, w)",
+    "gradient": "(client, step, g)",
+    "after_step": "(client, step)",
+    "after_epoch": "(client, w)",
+    "finish": "(client, reply)",
+    "personal": "(model, state)",
+    "broadcast": "(state)",
+    "apply": "(round)",
+    "check": "(world)",
+}
+"""What the engine calls each hook with."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -323,6 +344,23 @@ class Part:
             raise CounterpoiseError("A part needs a name, because its state is stored under it: Part('mine', ...).")
         return super().__new__(cls)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or isinstance(self.reads, str):
+            raise CounterpoiseError(
+                f"A part's name must be a text and its reads a tuple of names, not {brief(self.name)} and {brief(self.reads)}."
+            )
+        for hook, takes in _HOOKS.items():
+            given = getattr(self, hook)
+            if given is not None and not callable(given):
+                raise CounterpoiseError(
+                    f"part {self.name}: {hook} must be a function {hook}{takes}, not {brief(given)}."
+                )
+            if given is not None and not can_take(given, takes.count(",") + 1):
+                raise CounterpoiseError(
+                    f"part {self.name}: the hook {hook} is called as {hook}{takes}, "
+                    f"but the function given takes {inspect.signature(given)}."
+                )
+
     @property
     def on_client(self) -> bool:
         hooks = (self.begin, self.survey, self.loss, self.gradient, self.after_step, self.after_epoch, self.finish)
@@ -332,6 +370,7 @@ class Part:
 Chain = tuple[Part, ...]
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Method:
     """Six slots, each a chain of parts that act in order.

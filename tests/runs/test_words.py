@@ -13,7 +13,7 @@ from torch.utils.data import TensorDataset
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, can_take
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
@@ -68,6 +68,34 @@ def test_an_unknown_hook_is_named_with_the_nearest_one() -> None:
     with pytest.raises(CounterpoiseError, match="A part needs a name"):
         Part(gradient=lambda client, step, g: g)
     assert Part(name="mine", reads=("other",)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"loss": 3}, r"part mine: loss must be a function loss\(client, step, w\), not 3\."),
+        ({"client_state": {}}, r"part mine: client_state must be a function client_state\(start\), not \{\}\."),
+        (
+            {"apply": lambda round, extra: round},
+            r"part mine: the hook apply is called as apply\(round\), but the function given takes \(round, extra\)",
+        ),
+        ({"gradient": lambda client, step: step}, r"gradient\(client, step, g\), .* takes \(client, step\)"),
+        ({"after_epoch": lambda: {}}, r"after_epoch\(client, w\), but the function given takes \(\)"),
+        ({"begin": lambda client, *, late: {}}, r"begin\(client\), but the function given takes \(client, \*, late\)"),
+        ({"reads": "other"}, "its reads a tuple of names, not 'mine' and 'other'"),
+    ],
+)
+def test_a_hook_that_could_not_be_called_is_refused_when_the_part_is_made(given, sentence) -> None:
+    with pytest.raises(CounterpoiseError, match=sentence):
+        Part("mine", **given)
+
+
+def test_hooks_may_take_more_than_they_must_or_hide_what_they_take() -> None:
+    Part(
+        "mine", loss=lambda *given: given[2].sum(), gradient=lambda client, step, g, scale=2: scale * g, broadcast=dict
+    )
+    assert can_take(dict.fromkeys, 2)
+    assert can_take(type("Hidden", (), {"__call__": print, "__signature__": 3})(), 9)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 from counterpoise.randomness import counter, normal, purpose, sample, uniform
@@ -30,6 +30,7 @@ First = Annotated[int, Option("the first round in which they act", low=1)]
 Last = Annotated[int | None, Option("the last round in which they act; by default the run's last", low=1)]
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Adversary:
     """Some clients, and what they do.

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.federation.assignment import Assignment
 from counterpoise.randomness import counter, permuted, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
@@ -56,6 +56,7 @@ class Call(NamedTuple):
     dropped: Sequence[int] = ()
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Availability:
     """Who takes part in a round, `call(seed, round, clients)`, and about how many, `size(clients)`."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.features import Skew, skewed
 from counterpoise.federation.partition import Partition
@@ -31,6 +31,7 @@ _MOST_CLASSES = 1_000_000
 """A larger label is taken for a mistake unless there are as many samples: the model has an output for every class."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Federation:
     """Clients' data as rows of shared arrays, and the server's own sets, which no client holds."""
@@ -130,6 +131,7 @@ class Federation:
         )
 
     @classmethod
+    @takes_only_its_options()
     def from_arrays(
         cls,
         inputs: Array,
@@ -193,6 +195,7 @@ class Federation:
         )
 
     @classmethod
+    @takes_only_its_options()
     def from_clients(cls, clients: Sequence[tuple[Array, Array]], **settings: Any) -> Federation:
         """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
         if not clients:

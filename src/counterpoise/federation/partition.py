@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Drawn, Table
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option, Registry, Spec
@@ -35,6 +35,7 @@ __all__ = [
 ]
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Partition:
     """A recipe that deals samples to `clients` clients; None if the data decides how many."""

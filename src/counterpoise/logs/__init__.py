@@ -3,8 +3,11 @@
 A logger is three functions; `simulate(log=...)` takes one, several, or their names.
 """
 
+from counterpoise.errors import guard
 from counterpoise.logs.base import LOGGERS, Logger, logged, scalars
 from counterpoise.logs.mlflow import mlflow
 from counterpoise.logs.tensorboard import tensorboard
 
 __all__ = ["LOGGERS", "Logger", "logged", "mlflow", "scalars", "tensorboard"]
+
+guard(__name__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
 
 __all__ = ["LOGGERS", "Log", "Logger", "Start", "logged", "resolve", "scalars"]
 
@@ -31,6 +31,7 @@ class Start:
     """Rounds done before: 0 for a new run."""
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Logger:
     """Three functions that a run calls: `begin`, then `round` after each round, then `end`."""

@@ -5,6 +5,7 @@ folder works as well as a fresh one. `summary` measures a whole run. A metric of
 of outputs and targets, given to `simulate(metrics=...)`; every measure here takes its name.
 """
 
+from counterpoise.errors import guard
 from counterpoise.measures.comparison import Standing, best_two, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
@@ -78,3 +79,5 @@ __all__ = [
     "summary",
     "volatility",
 ]
+
+guard(__name__)

@@ -9,9 +9,12 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from counterpoise.errors import takes_only_its_options
+
 __all__ = ["with_group_norm"]
 
 
+@takes_only_its_options()
 def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     """A copy of the model in which every batch norm is a group norm with the same scale and shift.
 

@@ -1,5 +1,6 @@
 """What several methods share: weighing, combining, updating, local terms."""
 
+from counterpoise.errors import guard
 from counterpoise.parts.combining import mean
 from counterpoise.parts.geometry import by_columns, cosines, square_distances
 from counterpoise.parts.local_terms import mean_gradient, proximal
@@ -20,3 +21,5 @@ __all__ = [
     "square_distances",
     "uniform",
 ]
+
+guard(__name__)

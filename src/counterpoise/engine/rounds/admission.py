@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.rounds.lengths import Lengths
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.local import Local
 from counterpoise.method import Cohort
 
@@ -26,6 +26,7 @@ _LONG = "times as long as the cohort's median"
 _UNUSUAL = "times as long as the median of the last rounds"
 
 
+@takes_only_its_options()
 @dataclass(frozen=True)
 class Limits:
     """Bounds on a client's reply."""

@@ -1,0 +1,69 @@
+"""What is exported refuses arguments that it does not take in plain words, and looks as it did."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+import counterpoise as cp
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
+
+RECEIVED = {"Client", "Curve", "Run", "Step", "World"}
+"""A hook or a user receives these and never makes one."""
+
+
+def exported(room: types.ModuleType = cp) -> Iterator[object]:
+    """Every function and class that a person may call, in the package and in the rooms it exports."""
+    for name in room.__all__:
+        found = getattr(room, name)
+        if isinstance(found, types.ModuleType):
+            yield from exported(found)
+        elif name in RECEIVED or (inspect.isclass(found) and issubclass(found, BaseException | tuple)):
+            continue  # measures return tuples
+        elif callable(found):
+            yield pytest.param(found, id=f"{room.__name__}.{name}")
+
+
+CALLED = [*exported(), cp.Federation.from_arrays, lambda **given: cp.Federation.from_clients([([[1.0]], [0])], **given)]
+
+
+@pytest.mark.parametrize("called", CALLED)
+def test_an_unknown_argument_is_answered_with_what_there_is(called) -> None:
+    with pytest.raises(CounterpoiseError, match=r"There is no (option|hook) 'nonsense'.* Known: |takes no options"):
+        called(nonsense=1)
+
+
+def test_the_nearest_name_is_suggested() -> None:
+    with pytest.raises(
+        CounterpoiseError, match=r"There is no option 'norm_ration' of Limits\. Did you mean 'norm_ratio'"
+    ):
+        cp.Limits(norm_ration=3)
+    with pytest.raises(CounterpoiseError, match=r"of from_arrays\. Did you mean 'heldout'\? Known: features, heldout"):
+        cp.Federation.from_clients([([[1.0]], [0])], held_out=0.1)
+    with pytest.raises(CounterpoiseError, match=r"There is no option 'update' of Cohort\. Did you mean 'updates'"):
+        replace(cp.Cohort((), *3 * [None]), update=1)
+    with pytest.raises(CounterpoiseError, match=r"from_clients: missing a required argument: 'clients'\."):
+        cp.Federation.from_clients()
+    with pytest.raises(CounterpoiseError, match=r"Limits: too many positional arguments\."):
+        cp.Limits(2.0, 3, 4)
+
+
+def test_a_mistake_inside_a_function_is_not_taken_for_a_wrong_call() -> None:
+    @takes_only_its_options()
+    def broken(value: int) -> int:
+        return value + "text"
+
+    with pytest.raises(TypeError, match="unsupported operand"):
+        broken(3)
+
+
+def test_signatures_help_and_pickles_stay() -> None:
+    assert list(inspect.signature(cp.Limits).parameters) == ["norm_ratio", "max_examples"]
+    assert list(inspect.signature(cp.parts.proximal).parameters) == ["mu"]
+    assert cp.measures.best.__doc__ == cp.measures.best.__wrapped__.__doc__
+    assert pickle.loads(pickle.dumps(cp.measures.best)) is cp.measures.best
