@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
+from counterpoise.engine.backends.refusals import reason_of
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flat import Layout
@@ -252,6 +253,38 @@ def test_a_model_that_vmap_refuses_is_told_of_the_other_backend():
     )
 
 
+WRITES = "it writes into a tensor made beforehand"
+WHY = {
+    "if": ("a tensor becomes a Python value", lambda z: z if z.sum() > 0 else 2 * z),
+    "mask": ("a result's shape depends on the data", lambda z: z + 0 * z.detach()[z.detach() > 0].sum()),
+    "copy_": (WRITES, lambda z: torch.zeros(z.shape, dtype=z.dtype).copy_(z)),
+    "add_": (WRITES, lambda z: torch.zeros(z.shape, dtype=z.dtype).add_(z)),
+    "numpy": ("it reads a tensor's memory", lambda z: z + 0 * torch.from_numpy(z.detach().numpy())),
+}
+
+
+@pytest.mark.parametrize(("why", "own"), WHY.values(), ids=WHY)
+@pytest.mark.parametrize("place", ["model", "loss"])
+def test_what_cannot_be_batched_is_told_in_our_words_with_its_line(why, own, place):
+    class Own(nn.Linear):
+        def forward(self, inputs):
+            return own(super().forward(inputs))
+
+    def loss(outputs, targets):
+        return F.cross_entropy(own(outputs), targets, reduction="none")
+
+    given = (fresh(Own(6, 3)), None) if place == "model" else (fresh(nn.Linear(6, 3)), loss)
+    with pytest.raises(CounterpoiseError) as told:
+        Simulation(fedavg(), blobs(SIZES), given[0], loss=given[1], engine=double(backend="batched"))
+    assert f"<lambda> in test_backends.py, line {own.__code__.co_firstlineno}: {why}" in str(told.value)
+    assert not any(word in str(told.value) for word in ("vmap", "PyTorch", "file an issue"))
+
+
+def test_a_cause_that_is_not_known_is_told_by_its_first_sentence():
+    assert reason_of(RuntimeError("vmap: no rule for x. Please file an issue.\nMore.")) == "no rule for x"
+    assert reason_of(RuntimeError()) == "RuntimeError"
+
+
 @pytest.mark.parametrize("hook", ["begin", "after_epoch", "finish"])
 def test_a_part_that_looks_at_a_number_is_told_of_with_the_way_out(hook):
     """Python's `if` cannot be taken for many clients at once."""
@@ -263,7 +296,7 @@ def test_a_part_that_looks_at_a_number_is_told_of_with_the_way_out(hook):
     method = fedavg()
     method = replace(method, local=(*method.local, Part("looking", **{"begin": lambda client: {}, hook: look})))
     local = Local(batch=4)
-    with pytest.raises(CounterpoiseError, match=r"a part of the method, cannot be trained as one batch.*per-client"):
+    with pytest.raises(CounterpoiseError, match=r"a part of the method cannot be trained as one batch.*per-client"):
         run(Simulation(method, blobs(SIZES), small(), local=local, engine=double(backend="batched")))
     run(Simulation(method, blobs(SIZES), small(), local=local, engine=double(backend="per-client")))
 

@@ -13,13 +13,13 @@ from torch.func import vmap
 from counterpoise.engine.acceleration.graphs import Compiled, Recording
 from counterpoise.engine.acceleration.replay import Replays
 from counterpoise.engine.backends.interface import Script, gather, staked
+from counterpoise.engine.backends.refusals import reason_of, refused
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Carry, Named, Program, Sent, Shared, Stake, Traces
 from counterpoise.engine.trees import aligned, form, leaves, own, where
-from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.samples import Samples
 
-__all__ = ["Chunk", "Fixed", "Means", "Piece", "Recorded", "Replayed", "refused", "together"]
+__all__ = ["Chunk", "Fixed", "Means", "Piece", "Recorded", "Replayed", "together"]
 
 _STACKS = ("vmap", "functorch", "BatchedTensor")
 """Words in torch's errors when `vmap` refuses something."""
@@ -242,13 +242,4 @@ def together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: 
     except RuntimeError as error:
         if not any(name in str(error) for name in _STACKS):
             raise
-        reason = str(error).strip().split(". ")[0].split("\n")[0]
-        raise refused(reason) from error
-
-
-def refused(reason: str) -> CounterpoiseError:
-    """What is said to a model or a hook that `vmap` does not take."""
-    return CounterpoiseError(
-        f"This model, or a part of the method, cannot be trained as one batch of clients ({reason}). Choose the per-client "
-        "backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."
-    )
+        raise refused(reason_of(error)) from error

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.replay import pure
 from counterpoise.engine.backends.batched import Batched
-from counterpoise.engine.backends.chunks import refused
 from counterpoise.engine.backends.distributed import Distributed, Group
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.backends.refusals import refused
 from counterpoise.engine.backends.settings import Engine, chunk
 from counterpoise.engine.backends.stacking import stacks, unbatched
 from counterpoise.engine.clients.inspection import Traits

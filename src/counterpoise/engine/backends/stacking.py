@@ -20,6 +20,7 @@ from counterpoise.engine.backends.batched import Batched
 from counterpoise.engine.backends.buckets import pays
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.perclient import PerClient
+from counterpoise.engine.backends.refusals import reason_of
 from counterpoise.engine.clients.program import Program, Shared, by_autograd, by_functions
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
@@ -59,7 +60,7 @@ def stacks(
             if not why:
                 _try_together(program, module, federation, keyed, batch)
     except Exception as error:  # whatever a user's model or hook says; a mistake is told when it is made again
-        why = _said(error)
+        why = reason_of(error)
     if why:
         log.info("Clients train one by one, where one batch of them would have been tried, because: %s.", why)
     return not why
@@ -81,13 +82,8 @@ def unbatched(program: Program, module: nn.Module, federation: Federation, keyed
                 _try_alone(program, module, federation, keyed, batch)
             except Exception:
                 return ""
-            return _said(error)
+            return reason_of(error)
     return ""
-
-
-def _said(error: Exception) -> str:
-    """The first line of what torch, or a user's code, said."""
-    return str(error.__cause__ or error).strip().split("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: Federation) -> str:
