@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from counterpoise.measures import best_two, has_personal, own, own_curve, standings
+from counterpoise.measures import best_two, has_personal, on_shared_seeds, own, own_curve, standings
 
 
 def run(*accuracies: float, clients: tuple[float, ...] = (), bytes: int = 10, seconds: float = 2.0) -> list:
@@ -91,3 +91,21 @@ def test_the_best_two_and_their_difference() -> None:
     assert (first.label, second.label, beside.difference) == ("other", "base", pytest.approx(-0.2))
     assert best_two(standings({"none": {}})) is None
     assert best_two(standings({"base": RUNS["base"]}))[1:] == (None, None)
+
+
+def test_all_are_ranked_over_the_seeds_that_all_share() -> None:
+    """Seed 1, which only one has, would make it the best."""
+    runs = {
+        "some": {0: run(0.5), 2: run(0.7), 3: run(math.nan)},
+        "all": {0: run(0.4), 1: run(1.0), 2: run(0.6), 3: run(1.0)},
+    }
+    found = standings({**runs, "none": {}}, "some")
+    assert found[1].mean > found[0].mean
+    first, second, beside = best_two(found)
+    assert (first.label, first.values, second.values) == ("some", {0: 0.5, 2: 0.7}, {0: 0.4, 2: 0.6})
+    assert (second.mean, second.deviation) == (pytest.approx(0.5), pytest.approx(0.1 * math.sqrt(2)))
+    low, high = stats.t.interval(0.95, 1, 0.5, 0.1)
+    assert (second.low, second.high) == (pytest.approx(low), pytest.approx(high))
+    assert (beside.seeds, beside.difference) == (2, pytest.approx(0.1))
+    apart = standings({**runs, "other": {5: run(0.1)}})
+    assert on_shared_seeds(apart) == apart

@@ -15,6 +15,9 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.measures import paired
+from counterpoise.report.chart import Table
+from counterpoise.report.report import sections
+from counterpoise.report.study import study
 from counterpoise.runs.arms import compared, parse_method, swept
 from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders, told
 from counterpoise.runs.conduct import open_pieces, workers_at_once
@@ -405,8 +408,13 @@ def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) ->
     mixed = [one._replace(values=values) for values in ({0: 0.3, 1: 0.5}, {0: 0.5, 1: 0.3})]
     assert said("accuracy", *mixed) == ["level with fedavg over 2 seeds that differ"]
     lucky = one._replace(label="lucky", values={0: 0.2, 1: 0.9}, mean=0.55)
-    assert said("accuracy", one, lucky)[0] == "behind fedavg by 10.00 with one seed"
-    assert said("loss", one, lucky)[0] == "behind lucky by 0.1000 with one seed"
+    assert said("accuracy", one, lucky)[0] == "ahead of lucky by 10.00 with one seed"
+    assert said("loss", one, lucky)[0] == "ahead of fedavg by 0.1000 with one seed"
+    third = one._replace(label="third", values={2: 0.1}, mean=0.1)  # no seed is shared by all three
+    assert said("accuracy", one, lucky, third)[0] == "behind fedavg by 10.00 with one seed"
+    assert said("accuracy", one, lucky, third)[-1].endswith(
+        "the ranking is over different seeds, as none is shared by all"
+    )
 
 
 def test_an_interval_of_accuracy_ends_at_100(kept: Path) -> None:
@@ -461,12 +469,52 @@ def test_a_board_is_told_what_clients_have_of_their_own_models(tmp_path: Path) -
         assert told(record) == {**record.metrics, name: pytest.approx(np.mean(list(of.values())))}
 
 
-def test_a_verdict_over_different_seeds_says_so(tmp_path):
-    for number, (name, seeds) in enumerate((("fedavg", (1, 2)), ("fedprox", (0, 1, 2)))):
-        for seed in seeds:
-            keep(tmp_path / f"{number}-{seed}", method={"name": name}, seed=seed)
+def lost_seed(folder: Path) -> None:
+    """Two methods over three seeds, the first seed of one of them lost. The other is better by that seed alone."""
+    for name, levels in (("fedavg", (0.6, 0.6)), ("fedprox", (0.99, 0.5, 0.5))):
+        for seed, level in zip(range(3 - len(levels), 3), levels, strict=True):
+            keep(folder / name / f"seed-{seed}", method={"name": name}, seed=seed, level=level)
+
+
+def test_a_lost_seed_is_out_of_the_ranking_and_in_the_table(tmp_path: Path) -> None:
+    lost_seed(tmp_path)
     found = stand(collect([tmp_path]))
-    told = "the means are not over the same seeds (fedprox has 3 seeds, fedavg 2): go by the paired differences"
-    assert any(line.startswith(told) for line in verdict(found))
-    keep(tmp_path / "0-0", method={"name": "fedavg"}, seed=0)
-    assert "same seeds" not in "\n".join(verdict(stand(collect([tmp_path]))))
+    fedavg, fedprox = found.rows
+    assert fedprox.mean > fedavg.mean  # over all its seeds, which is no fair comparison
+    best, *_, lost = verdict(found)
+    assert best.startswith(f"best: fedavg, accuracy {100 * fedavg.mean:.2f} %")
+    assert best.endswith("over 2 seeds")
+    assert lost == "warning: fedavg has no result for seed 0: the ranking is over the 2 seeds that all have"
+    heads, rows = columns(found)
+    assert [dict(zip(heads, row, strict=True))["seeds"] for row in rows] == ["2", "3"]
+    plain = {row["label"]: row for row in as_plain(found)}
+    assert [plain[name]["seed_count"] for name in ("fedavg", "fedprox")] == [2, 3]
+    shared = np.mean([fedprox.values[1], fedprox.values[2]])
+    assert plain["fedprox"]["ranked"] == {"seeds": [1, 2], "mean": pytest.approx(shared)}
+    keep(tmp_path / "fedavg/seed-0", seed=0)
+    found = stand(collect([tmp_path]))
+    assert "seeds" not in columns(found)[0]
+    assert "ranking" not in "\n".join(verdict(found))
+
+
+def test_the_report_shows_a_lost_seed_once(tmp_path: Path) -> None:
+    lost_seed(tmp_path)
+    table = next(part for part in sections(study([tmp_path]))[0].parts if isinstance(part, Table))
+    assert table.columns[:3] == ["method", "seeds done", "accuracy (%)"]
+    assert [row[1] for row in table.rows] == ["2 of 2", "3 of 3"]
+
+
+def test_how_to_finish_a_lost_seed(tmp_path: Path) -> None:
+    lost_seed(tmp_path)
+    write_plan(tmp_path, compared("quickstart", ["fedavg", "fedprox"], [], 3, 12, "", ""))
+    again = f"to finish: counterpoise resume {tmp_path}"
+    assert verdict(stand(collect([tmp_path])))[-1] == again
+    piece = tmp_path / "fedavg/seed-0"
+    keep(piece, seed=0, status="running")
+    (piece / "failure.txt").write_text("It has lost its checkpoint.")
+    told = f"{again} (if it fails again, first: counterpoise runs rm {piece})"
+    assert verdict(stand(collect([tmp_path])))[-1] == told
+    (piece / "failure.txt").unlink()
+    index = piece / "checkpoint/checkpoint.json"
+    index.write_text(index.read_text().replace('"running"', '"diverged"'))
+    assert "to finish" not in "\n".join(verdict(stand(collect([tmp_path]))))

@@ -6,7 +6,7 @@ of outputs and targets, given to `simulate(metrics=...)`; every measure here tak
 """
 
 from counterpoise.errors import guard
-from counterpoise.measures.comparison import Standing, best_two, standings
+from counterpoise.measures.comparison import Standing, best_two, on_shared_seeds, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
 from counterpoise.measures.curves import (
@@ -67,6 +67,7 @@ __all__ = [
     "has_personal",
     "last",
     "mean_of_last",
+    "on_shared_seeds",
     "own",
     "own_curve",
     "paired",

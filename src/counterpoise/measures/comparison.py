@@ -14,7 +14,7 @@ from counterpoise.measures.personal import own, own_curve
 from counterpoise.measures.records import Record
 from counterpoise.measures.significance import Paired, paired, student_interval
 
-__all__ = ["Standing", "best_two", "standings"]
+__all__ = ["Standing", "best_two", "on_shared_seeds", "standings"]
 
 
 class Standing(NamedTuple):
@@ -81,8 +81,12 @@ def standings(
 
 
 def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, Standing | None, Paired | None] | None:
-    """The best mean, the runner-up, and their difference over shared seeds; None if there is no mean."""
-    order = sorted((s for s in found if math.isfinite(s.mean)), key=lambda s: s.mean if lower else -s.mean)
+    """The best mean, the runner-up, and their difference over shared seeds; None if there is no mean.
+
+    All are ranked, and the two returned, as they stand over the seeds that all share.
+    """
+    real = [s for s in on_shared_seeds(found) if math.isfinite(s.mean)]
+    order = sorted(real, key=lambda s: s.mean if lower else -s.mean)
     if not order:
         return None
     first, second = order[0], order[1] if len(order) > 1 else None
@@ -90,6 +94,24 @@ def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, 
     shared = [seed for seed in one if seed in other]
     beside = paired([one[s] for s in shared], [other[s] for s in shared]) if shared else None
     return first, second, beside
+
+
+def on_shared_seeds(found: Sequence[Standing]) -> list[Standing]:
+    """Standings with the values, mean, deviation and interval of the seeds that all of them have a value of.
+
+    As they were if those are all seeds, or none. A standing without a value takes no seed from the others.
+    """
+    seeds = [_finite(s.values).keys() for s in found if _finite(s.values)]
+    shared = [seed for seed in (seeds[0] if seeds else ()) if all(seed in each for each in seeds)]
+    if not shared or all(len(each) == len(shared) for each in seeds):
+        return list(found)
+    return [_over(s, shared) if _finite(s.values) else s for s in found]
+
+
+def _over(standing: Standing, seeds: Sequence[int]) -> Standing:
+    values = {seed: standing.values[seed] for seed in seeds}
+    (mean, deviation), (low, high) = across_seeds(list(values.values())), student_interval(list(values.values()))
+    return standing._replace(values=values, mean=mean, deviation=deviation, low=low, high=high)
 
 
 def _each(records: Sequence[Record], metric: str, personal: bool) -> Sequence[float]:

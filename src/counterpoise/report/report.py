@@ -111,6 +111,7 @@ def _named(runs: list[Kept], *keys: str) -> str:
 
 def _headline(found: Study, standing: Stand) -> Iterator[Table]:
     heads, rows = columns(standing)
+    told = 2 if "seeds" in heads else 1  # in more words below
     done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
     unit = "percentage points, " if standing.metric == "accuracy" else ""
     wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
@@ -118,8 +119,8 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
     yield Table(
         "headline",
         "Methods side by side" if len(rows) > 1 else "In numbers",
-        [heads[0], "seeds done", *heads[1:]],
-        [[row[0], seeds, *row[1:]] for row, seeds in zip(rows, done, strict=True)],
+        [heads[0], "seeds done", *heads[told:]],
+        [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)],
         colours,
         f"Finished runs only. {standing.metric.capitalize()} of the last round: mean and sample deviation over seeds. "
         f"Paired difference from {standing.baseline or 'the best'} over the same seeds "

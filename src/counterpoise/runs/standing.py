@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -19,11 +20,13 @@ from counterpoise.measures import (
     bytes_to,
     curve,
     has_personal,
+    on_shared_seeds,
     rounds_to,
     standings,
 )
 from counterpoise.methods import METHODS
 from counterpoise.runs.collection import Group, Kept
+from counterpoise.runs.contents import COMPARISON, CONFIG
 
 __all__ = [
     "FORMATS",
@@ -80,17 +83,18 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
 
 
 def verdict(found: Stand) -> list[str]:
-    """Which is best, with its interval, and whether that is more than noise.
+    """Which is best over the seeds that all have, with its interval, and whether that is more than noise.
 
     Where a method makes personal models, which its paper is about, it says so of those too.
     """
     if best_two(found.rows, found.lower) is None:
         return ["No run finished, so there is no best one."]
     if not found.own:
-        return [*_best("best", found.rows, found), *_unmeasured(found)]
+        return [*_best("best", found.rows, found), *_uneven(found), *_unmeasured(found)]
     return [
         *_best("best by the server's model", found.rows, found),
         *_best("best by clients' own models", found.own, found),
+        *_uneven(found),
     ]
 
 
@@ -102,22 +106,56 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     unit, show = _unit(found.metric)
     low, high = (best.low, best.high) if found.lower else (max(best.low, 0.0), min(best.high, 1.0))
     interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
-    seeds = "1 seed" if len(best.values) == 1 else f"{len(best.values)} seeds"
+    seeds = _counted(len(best.values))
     lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
     if second is None or beside is None:
         return lines
-    return [*lines, *_ahead(second.label, beside, show, found.lower), *_uneven(rows)]
+    return [*lines, *_ahead(second.label, beside, show, found.lower)]
 
 
-def _uneven(rows: Sequence[Standing]) -> list[str]:
-    """A warning if means are not over the same seeds, as after a seed that failed or was lost."""
-    finished = [row for row in rows if row.values]
-    most = max(finished, key=lambda row: len(row.values))
-    fewer = [f"{row.label} {len(row.values)}" for row in finished if row.values.keys() != most.values.keys()]
-    if not fewer:
+def _counted(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _seeds(row: Standing) -> set[int]:
+    return {seed for seed, value in row.values.items() if math.isfinite(value)}
+
+
+def _lacking(rows: Sequence[Standing]) -> dict[str, list[int]]:
+    """By label, the seeds that others have a value of and this one has not; of labels without any value, nothing."""
+    every = set[int]().union(*map(_seeds, rows))
+    return {row.label: sorted(every - _seeds(row)) for row in rows if _seeds(row) and every - _seeds(row)}
+
+
+def _uneven(found: Stand) -> list[str]:
+    """If a seed failed or was lost: who lacks which, what the ranking is over, and how to finish it."""
+    lacking = _lacking(found.rows)
+    if not lacking:
         return []
-    told = f"{most.label} has {len(most.values)} seeds, {', '.join(fewer)}"
-    return [f"the means are not over the same seeds ({told}): go by the paired differences, or finish the seeds"]
+    shared = set.intersection(*(_seeds(row) for row in found.rows if _seeds(row)))
+    over = (
+        f"over the {_counted(len(shared))} that all have"
+        if shared
+        else "over different seeds, as none is shared by all"
+    )
+    told = [
+        f"{label} has no result for seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        for label, seeds in lacking.items()
+    ]
+    return [f"warning: {'; '.join(told)}: the ranking is {over}", *_finishing(found.groups, lacking)]
+
+
+def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[str]:
+    """The commands that finish a comparison's missing seeds. A run that diverged would do so again."""
+    folders = {run.path.parent.parent for group in groups for run in group.runs}
+    begun = {(group.label, run.seed): run for group in groups for run in group.runs}
+    missing = [begun.get((label, seed)) for label, seeds in lacking.items() for seed in seeds]
+    again = [run for run in missing if run is None or run.status != "diverged"]
+    if len(folders) != 1 or not again or not ((folder := folders.pop()) / COMPARISON).exists():
+        return []
+    failed = [str(run.path) for run in again if run and run.failed and (run.path / CONFIG).exists()]
+    first = f" (if it fails again, first: {shlex.join(['counterpoise', 'runs', 'rm', *failed])})" if failed else ""
+    return [f"to finish: {shlex.join(['counterpoise', 'resume', str(folder)])}{first}"]
 
 
 def _unmeasured(found: Stand) -> list[str]:
@@ -139,7 +177,7 @@ def _makes_models(run: Kept) -> bool:
 def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: bool) -> list[str]:
     """By how much the best leads, what the test says of that, and what so few seeds could not have shown.
 
-    The best mean may be behind over the seeds that both have.
+    If no seed is shared by all, the best mean may be behind over the seeds that both have.
     """
     if beside.difference == 0:
         alike = beside.seeds == 1 or beside.low == beside.high
@@ -205,7 +243,7 @@ OWN_MODELS = (
 def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost.
 
-    Wilcoxon's p has a column where there are seeds enough for it.
+    The number of seeds has a column if rows differ in their seeds, Wilcoxon's p if there are seeds enough for it.
     """
     _, show = _unit(found.metric)
     heads, cells = _compared(found, found.rows, found.against)
@@ -238,13 +276,15 @@ def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tupl
     """The columns that both tables have."""
     unit, show = _unit(found.metric)
     ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in rows)
-    heads = ["method", f"{found.metric}{unit and ' (%)'}", f"vs {against or found.baseline} [95 %]", "p", "Wilcoxon p"]
+    heads = [f"{found.metric}{unit and ' (%)'}", f"vs {against or found.baseline} [95 %]", "p", "Wilcoxon p"]
+    wide, uneven = 4 if ranked else 3, bool(_lacking(rows))
     cells = []
     for group, row in zip(found.groups, rows, strict=False):
         spread = _or(row.deviation, lambda x: f" ± {show(x)}", "")
         mean = ("failed" if group.sentence else "-") if math.isnan(row.mean) else show(row.mean) + spread
-        cells.append([row.label, mean, *_beside(row.paired, show)][: 5 if ranked else 4])
-    return heads[: 5 if ranked else 4], cells
+        seeds = [str(len(_seeds(row)))] if uneven else []
+        cells.append([row.label, *seeds, *[mean, *_beside(row.paired, show)][:wide]])
+    return ["method", *(["seeds"] if uneven else []), *heads[:wide]], cells
 
 
 def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
@@ -309,12 +349,13 @@ FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_
 def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
     """Every group as plain values for JSON: what the table says, and every measure of each of its runs."""
     target = None if found.lower else target  # it is an accuracy
+    ranked, own_ranked = map(on_shared_seeds, (found.rows, found.own))
     return [
         {
             "label": row.label,
-            **_stood(row),
+            **_stood(row, shared),
             **{name: _plain(getattr(row, name)) for name in ("bytes", "seconds")},
-            "own_models": _stood(own) if own else None,
+            "own_models": _stood(own, own_shared) if own else None,
             "failed": {str(run.seed): run.sentence for run in group.runs if run.failed},
             "runs": [
                 {
@@ -326,14 +367,17 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
                 for run in group.runs
             ],
         }
-        for group, row, own in zip_longest(found.groups, found.rows, found.own)
+        for group, row, shared, own, own_shared in zip_longest(found.groups, found.rows, ranked, found.own, own_ranked)
     ]
 
 
-def _stood(row: Standing) -> dict[str, Any]:
+def _stood(row: Standing, shared: Standing) -> dict[str, Any]:
+    """`shared` is the same standing over the seeds that all share, by which it is ranked."""
     names = ("mean", "deviation", "low", "high", "volatility", "gap", "worst")
     return {
         "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
+        "seed_count": len(_seeds(row)),
+        "ranked": {"seeds": sorted(_seeds(shared)), "mean": _plain(shared.mean)},
         **{name: _plain(getattr(row, name)) for name in names},
         "difference": None if row.paired is None else {k: _plain(v) for k, v in row.paired._asdict().items()},
     }
