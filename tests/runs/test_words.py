@@ -156,7 +156,9 @@ def test_a_dataset_given_as_a_client_is_told_how_to_stack_it() -> None:
 def test_whole_numbers_go_to_embeddings_and_others_are_told_what_to_give() -> None:
     x, y = np.arange(24).reshape(12, 2) % 5, np.arange(12) % 3
     fed = Federation.from_arrays(x, y, partition=cp.iid(2))
-    with pytest.raises(CounterpoiseError, match=r"whole numbers, which models with an embedding take; others need"):
+    with pytest.raises(
+        CounterpoiseError, match=r"whole numbers, which models with an embedding take; other models need"
+    ):
         cp.simulate("fedavg", fed, model=nn.Linear(2, 3), rounds=1)
     words = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 3))
     assert cp.simulate("fedavg", fed, model=words, rounds=1).status == "finished"

@@ -1,4 +1,4 @@
-"""Tensors to a device, without waiting for what the device is doing."""
+"""Copy tensors to a device without waiting for the work that it is doing."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["put", "ready"]
 
 
 def put(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device."""
+    """Copy a tensor to a device."""
     return ready(tensor, device).to(device, non_blocking=True)
 
 
 def ready(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor from where it can be copied to a device at any time."""
+    """Pin a CPU tensor that will go to a GPU, so that the copy need not wait."""
     return tensor.pin_memory() if device.type == "cuda" and not tensor.is_cuda else tensor

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 __all__ = ["Loss", "Metric", "accuracy", "cross_entropy", "limits_of"]
 
 Metric = Callable[[Tensor, Tensor], Tensor]
-"""Outputs and targets of a batch to one number per sample."""
+"""``(outputs, targets) -> one number per sample``, for a batch."""
 Loss = Metric
 """A metric that can be differentiated with respect to the outputs."""
 
@@ -30,5 +30,5 @@ _LIMITS: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entrop
 
 
 def limits_of(metric: Metric) -> tuple[float, float]:
-    """The least and the largest value that a metric can take; infinite for a metric that we do not know."""
+    """The smallest and the largest value that a metric can take; infinite for a metric that is not built in."""
     return _LIMITS.get(metric, (-inf, inf))

@@ -1,4 +1,4 @@
-"""Trees of tensors: named tuples and dictionaries, as hooks and phases pass them on. None is a leaf without numbers."""
+"""Trees of tensors: the named tuples and dictionaries that hooks and phases pass on. None is a leaf without values."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 def _map(function: Callable[..., Any], *trees: Any) -> Any:
-    """A function of the tensors at the same place of several trees; dictionaries are matched by name."""
+    """Apply a function to the tensors at the same place in several trees; dictionaries are matched by name."""
     first = trees[0]
     if isinstance(first, Tensor):
         return function(*trees)
@@ -40,7 +40,7 @@ def _map(function: Callable[..., Any], *trees: Any) -> Any:
 
 
 def leaves(tree: Any) -> Iterator[Tensor]:
-    """The tensors of a tree, in its order; those of a dictionary in that of their names, as hooks give them in any."""
+    """The tensors of a tree, in order. Those of a dictionary are sorted by name, as hooks return them in any order."""
     if isinstance(tree, Tensor):
         yield tree
     elif isinstance(tree, dict | tuple):
@@ -49,7 +49,7 @@ def leaves(tree: Any) -> Iterator[Tensor]:
 
 
 def form(tree: Any) -> Any:
-    """All of a tree but its numbers: names, shapes, strides, types."""
+    """Everything about a tree except its values: names, shapes, strides, types."""
     if isinstance(tree, dict):
         return tuple((name, form(tree[name])) for name in sorted(tree))
     if isinstance(tree, tuple):
@@ -58,7 +58,7 @@ def form(tree: Any) -> Any:
 
 
 def replaced(tree: Any, tensors: Sequence[Tensor]) -> Any:
-    """The tree with other tensors in the places of its own."""
+    """The tree with its tensors replaced by others, in order."""
     following = iter(tensors)
     return _map(lambda _: next(following), tree)
 
@@ -69,17 +69,17 @@ def select(tree: Any, rows: Tensor | int | slice) -> Any:
 
 
 def stack(trees: Sequence[Any]) -> Any:
-    """Trees of one shape as one tree of stacked tensors."""
+    """Stack trees of one shape into one tree of stacked tensors."""
     return _map(lambda *column: torch.stack(column), *trees)
 
 
 def cat(trees: Sequence[Any]) -> Any:
-    """Stacked trees of one shape, one below the other."""
+    """Concatenate stacked trees along their first dimension."""
     return trees[0] if len(trees) == 1 else _map(lambda *column: torch.cat(column), *trees)
 
 
 def where(active: Tensor, new: Any, old: Any) -> Any:
-    """The new tree's rows where a client is active, the old one's elsewhere."""
+    """The new tree's rows for active clients, the old tree's rows for the others."""
     return _map(lambda a, b: torch.where(active.view(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
@@ -89,7 +89,10 @@ def own(tree: Any) -> Any:
 
 
 def aligned(tree: Any) -> Any:
-    """A copy whose rows ``[C, D]`` begin at multiples of 16 bytes: else a GPU's matrix products take their slow ways."""
+    """A copy whose rows ``[C, D]`` begin at multiples of 16 bytes.
+
+    Otherwise GPU matrix products fall back to slow kernels.
+    """
 
     def copy(tensor: Tensor) -> Tensor:
         if tensor.ndim != 2 or not tensor.numel():
@@ -99,7 +102,7 @@ def aligned(tree: Any) -> Any:
         rows = tensor.new_empty(count, lines * 16 // tensor.element_size())
         if tensor.stride(0):
             rows[:, :width] = tensor
-        else:  # one row for all: in words of 16 bytes, as a GPU repeats rows word by word
+        else:  # one row for all: copied in words of 16 bytes, because a GPU repeats rows word by word
             first = torch.zeros_like(rows[0])
             first[:width] = tensor[0]
             rows.view(torch.complex128).copy_(first.view(torch.complex128))
@@ -109,14 +112,14 @@ def aligned(tree: Any) -> Any:
 
 
 def on(device: torch.device, tree: Any) -> Any:
-    """A tree on a device, without waiting where its tensors are ready for that."""
+    """Copy a tree to a device; tensors that are `ready` are copied without waiting."""
     return _map(lambda tensor: tensor.to(device, non_blocking=True), tree)
 
 
 def fill(target: Any, source: Any) -> None:
     """Copy a tree into the buffers of another, name by name.
 
-    A source that lies in one of the target's buffers is read before any buffer is written.
+    If a source lies in one of the target's buffers, it is read before any buffer is written.
     """
     pairs: list[tuple[Tensor, Tensor]] = []
     _map(lambda to, of: pairs.append((to, of)), target, source)
@@ -132,17 +135,17 @@ def fill(target: Any, source: Any) -> None:
 
 
 def pack(tree: Any) -> Tensor:
-    """A stacked tree as bytes, a row for each client: ``[C, bytes]``."""
+    """A stacked tree as bytes, one row per client: ``[C, bytes]``."""
     return torch.cat([t.contiguous().view(len(t), -1).view(torch.uint8) for t in leaves(tree) if t.numel()], 1)
 
 
 def row_size(like: Any) -> int:
-    """The bytes of a row of `pack`, given the tree of one client."""
+    """The number of bytes in a row of `pack`, given one client's tree."""
     return sum(t.numel() * t.element_size() for t in leaves(like))
 
 
 def unpack(rows: Tensor, like: Any) -> Any:
-    """The stacked tree that `pack` made rows of, given the tree of one client."""
+    """Restore the stacked tree from the rows of `pack`, given one client's tree."""
     columns = torch.split(rows, [t.numel() * t.element_size() for t in leaves(like)], 1)
     stacked = []
     for column, t in zip(columns, leaves(like), strict=True):

@@ -1,4 +1,4 @@
-"""A function of fixed buffers as a CUDA graph, recorded once, replayed without Python or launch overhead; or compiled."""
+"""A function of fixed buffers, compiled, or recorded as a CUDA graph and replayed without Python or launch overhead."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ aten = torch.ops.aten
 
 
 class Recording:
-    """``function(*arguments)``, recorded on the arguments' buffers; a call reads what they hold then.
+    """``function(*arguments)``, recorded on the arguments' buffers; a call reads what they hold at that time.
 
-    What it gives lies in the same buffers after every call: those of `into`, which may be one of the
-    arguments, or wherever the function put it. The function may do whatever is a pure function of tensors; what
-    waits for the GPU (`.item()`, a branch on a tensor) cannot be recorded. With `fused` it is compiled
-    first, for `into` the last argument: what it does element by element becomes few kernels that write it as they compute.
+    The result lies in the same buffers after every call: those of `into`, which may be one of the arguments, or
+    wherever the function put it. The function must be a pure function of tensors that never waits for the GPU
+    (`.item()`, a branch on a tensor). With `fused`, the function is compiled first, and `into` must be the last
+    argument: elementwise operations become a few kernels, which write `into` as they compute.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False) -> None:
@@ -42,7 +42,7 @@ class Recording:
         torch.cuda.synchronize()
         torch.cuda.set_rng_state(drawn)
         self._graph = torch.cuda.CUDAGraph()
-        # A graph that Python throws away during a recording ends the recording, so the collector waits.
+        # If the garbage collector frees a graph during a recording, the recording ends; so the collector waits.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -55,8 +55,9 @@ class Recording:
             torch.cuda.current_stream().wait_stream(stream)
         except RuntimeError as error:
             raise CounterpoiseError(
-                "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes a "
-                f"tensor from a Python number ({str(error).splitlines()[0]}). Choose engine=cp.Engine(backend='per-client')."
+                "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes "
+                f"a tensor from a Python number ({str(error).splitlines()[0]}). "
+                "Choose engine=cp.Engine(backend='per-client')."
             ) from error
         finally:
             if collecting:
@@ -77,16 +78,17 @@ class Recording:
         return self._into
 
     def renew(self) -> None:
-        """To be called when a buffer was written by others."""
+        """Call this after something else has written to a buffer."""
         if self._compiled is not None:
             self._compiled.renew()
 
 
 class Compiled:
-    """``function(*arguments)`` of trees of buffers as few kernels; a call reads what the buffers hold then. It is tried once.
+    """``function(*arguments)`` of trees of buffers, compiled to few kernels; a call reads what the buffers hold then.
 
-    A buffer that the function rewrites may be read in another type: the model's, in bfloat16. That cast is kept
-    beside the buffer and written with it, so that no call has to make it first. `renew` it when others wrote the buffer.
+    Compiling runs the function once. The function may read a buffer that it rewrites in another type, such as the
+    model in bfloat16. That cast is kept beside the buffer and written with it, so that no call has to make it first.
+    Call `renew` after something else has written to the buffer.
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -98,7 +100,7 @@ class Compiled:
 
         # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
         traced = make_fx(run)(*buffers)
-        self._tree = on(torch.device("meta"), self._tree)  # its form; the numbers of the trial may go
+        self._tree = on(torch.device("meta"), self._tree)  # its form is kept, the values of the trial are freed
         kept = [(buffers[place], dtype) for place, dtype in _keep_casts(traced)]
         self._pairs = [(aligned(buffer.to(dtype)), buffer) for buffer, dtype in kept]
         self._buffers = [*buffers, *(cast for cast, _ in self._pairs)]
@@ -118,9 +120,9 @@ def _kernels(traced: GraphModule) -> Callable[..., Any]:
 
 
 def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
-    """Read casts of what the function rewrites from inputs of their own, and write these when all else is done.
+    """Turn each cast of a rewritten input into an input of its own, and write it after everything else.
 
-    Returns for each which input it is a cast of, and to which type. A cast that the function returns stays as it is.
+    Returns, for each new input, which input it is a cast of and its type. A cast that the function returns stays.
     """
     graph = traced.graph
     inputs = list(graph.find_nodes(op="placeholder"))
@@ -136,11 +138,11 @@ def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
         cast.replace_all_uses_with(kept[of, dtype])
         graph.erase_node(cast)
     with graph.inserting_before(graph.output_node()):
-        # Both found only now: what is written to one buffer may have been a cast of another.
+        # The written values are looked up only now: the value for one buffer may have been a cast of another.
         new = [graph.call_function(aten._to_copy.default, (writes[of].args[1],), {"dtype": to}) for of, to in kept]
         for pair in zip(kept.values(), new, strict=True):
             graph.call_function(aten.copy_.default, pair)
     for view in graph.find_nodes(op="call_function", target=aten.view.default) if kept else ():
-        view.target = aten.reshape.default  # a kept cast's rows are apart, the trace's were not
+        view.target = aten.reshape.default  # a kept cast's rows are padded, the traced ones were not
     traced.recompile()
     return [(inputs.index(of), dtype) for of, dtype in kept]

@@ -1,8 +1,8 @@
-"""A training step on a CPU as a list of torch's own operations, recorded once and replayed by torch without Python.
+"""A training step on a CPU as a list of torch operations, recorded once and replayed by torch without Python.
 
-A step of a small model is mostly Python, and `vmap`'s all the more. Threads that train clients beside each other also share
-Python's lock, and wait for it at each of some hundred operations; a replay takes it once. It gives the same numbers: a
-recording that does not is refused.
+A small model's step is mostly Python overhead, and even more so under `vmap`. Threads that train clients side by
+side also share Python's lock and wait for it at each of some hundred operations; a replay takes it once. A replay
+gives the same numbers as the step: a recording that does not is rejected.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ __all__ = ["Replays", "pure"]
 log = logging.getLogger(__name__)
 
 _MOST = 64
-"""Recordings of one backend. torch keeps about a MiB of each for as long as the process lives."""
+"""How many recordings a backend makes at most. torch keeps about 1 MiB of each for as long as the process lives."""
 _ONE_AT_A_TIME = threading.Lock()
-"""torch changes its modules while it records."""
+"""Held while recording, because torch changes its own modules then."""
 aten = torch.ops.aten
 Step = Callable[[Any, Any, Any], Any]
 
 
 class Replay:
-    """``step(fixed, carry, given)`` of trees of tensors to the next carry, for tensors of this form; it must be pure.
+    """``step(fixed, carry, given) -> next carry``, recorded for trees of this form; the step must be pure.
 
-    Whatever cannot be recorded (a branch on a tensor's value, an operation that torch's interpreter does not know) raises
-    what torch says to it.
+    If something cannot be recorded (a branch on a tensor's value, an operation that torch's interpreter does not
+    know), torch's own error is raised.
     """
 
     def __init__(self, step: Step, *arguments: Any) -> None:
@@ -50,24 +50,24 @@ class Replay:
             return tuple(leaves(self._carry))
 
         self.form = form(arguments[:2])
-        # Without numbers, so that none can become a part of the recording. Of a tensor that is there twice torch would not
-        # tell which one is used: so each comes as a view of its own.
+        # Traced without values, so that none becomes part of the recording. If a tensor is passed twice, torch cannot
+        # tell which one is used; so each is passed as a view of its own.
         record = make_fx(run, {aten.max_pool2d_with_indices.default: _pooled}, "fake", _allow_non_fake_inputs=True)
         traced = record(*(tensor.detach() for tensor in leaves(arguments)))
         self._carry = on(torch.device("meta"), self._carry)
         self._operations = _scripted(traced)
         del traced
-        gc.collect()  # what torch leaves of it holds the samples
+        gc.collect()  # otherwise leftovers of the trace keep the samples in memory
 
     def __call__(self, fixed: Sequence[Tensor], carry: Any, given: Any) -> Any:
-        """`fixed` comes as its leaves, as it is the same over many steps."""
-        # Optimised, it would take a linear layer apart into a product and a sum, which rounds once more.
+        """`fixed` is given as its leaves, because it stays the same over many steps."""
+        # Optimised execution would split a linear layer into a product and a sum, which rounds once more.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return replaced(self._carry, self._operations(*fixed, *leaves(carry), *leaves(given)))
 
 
 class Replays:
-    """The recordings of a backend's steps by what batches they are for, each made when it has been met `often`."""
+    """The recordings of a backend's steps by kind of batch; a kind is recorded once it has been met `often` times."""
 
     def __init__(self, often: int, on: bool) -> None:
         self._often, self._on = often, on
@@ -76,7 +76,7 @@ class Replays:
         self._samples: Samples | None = None
 
     def of(self, samples: Samples) -> bool:
-        """Whether steps on these samples are recorded: on the first that were met, the federation's."""
+        """Whether steps on these samples are recorded: only the first samples met are, which are the federation's."""
         if self._samples is None:
             self._samples = samples
         return self._on and samples is self._samples
@@ -86,25 +86,28 @@ class Replays:
 
     @property
     def due(self) -> list[Hashable]:
-        """What is to be recorded."""
+        """The kinds of batch to record now."""
         if len(self._known) >= _MOST:
             return []
         return [batch for batch, times in self._met.items() if times > self._often and batch not in self._known]
 
     def get(self, batch: Hashable, laid: Any) -> Replay | None:
-        """The recording for such batches, if fixed tensors and carry are of the `form` that it was made for: a part may broadcast others later."""
+        """The recording for such batches, if it was made for fixed tensors and a carry of this `form`.
+
+        The form may change because a part may broadcast other tensors later.
+        """
         replay = self._known.get(batch)
         return replay if replay is not None and replay.form == laid else None
 
     def record(self, batch: Hashable, step: Step, fixed: Any, carry: Any, given: Any) -> None:
-        """Record a step and try it. Where torch cannot record it, or it then gives other numbers, nothing is recorded any more."""
+        """Record a step and try it. If torch cannot record it, or the numbers differ, stop recording altogether."""
         if not self._on:
             return
         try:
             with _ONE_AT_A_TIME:
                 replay = Replay(step, fixed, carry, given)
             reason = "" if _faithful(replay, step, fixed, carry, given) else "a recording gave other numbers"
-        except Exception as error:  # whatever torch says to a user's model; the step itself is still there
+        except Exception as error:  # whatever torch raises for a user's model; the plain step still works
             lines = [line.strip() for line in str(error).strip().split("\n")]
             reason = (
                 next((line for line in lines if line.startswith("RuntimeError: ")), lines[0]) or type(error).__name__
@@ -117,9 +120,10 @@ class Replays:
 
 
 def _faithful(replay: Replay, step: Step, fixed: Any, carry: Any, given: Any) -> bool:
-    """Whether a replay gives what the step gives over two steps, the second on the batch turned round.
+    """Whether the replay and the step agree over two steps, the second on the reversed batch.
 
-    On numbers that differ in every tensor: when training starts several are equal, and one taken for another would not be seen.
+    Every tensor is given different values. When training starts, several are equal, and mistaking one for another
+    would go unnoticed.
     """
     fixed, carry = replaced((fixed, carry), [_shifted(t, k) for k, t in enumerate(leaves((fixed, carry)), 1)])
     turned = replaced(given, [t.flip(-1) if t.ndim else t for t in leaves(given)])
@@ -136,13 +140,13 @@ def _shifted(tensor: Tensor, place: int) -> Tensor:
 
 def _scripted(traced: GraphModule) -> Callable[..., tuple[Tensor, ...]]:
     for node in traced.graph.nodes:
-        if node.target is aten._to_copy.default and not isinstance(node.args[0], Node):  # a number, as vmap adds it
+        if node.target is aten._to_copy.default and not isinstance(node.args[0], Node):  # a plain number, added by vmap
             node.target = aten.scalar_tensor.default
-        if isinstance(node.target, torch._ops.OpOverload):  # an interpreter tells them apart by their arguments
+        if isinstance(node.target, torch._ops.OpOverload):  # the interpreter picks the overload by the arguments
             node.target = node.target.overloadpacket
     traced.recompile()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it will be gone one day: then steps are not recorded
+        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it, steps are just not recorded
         return torch.jit.script(traced).forward
 
 
@@ -154,10 +158,10 @@ def _pooled(
     dilation: Sequence[int] = (1,),
     ceil: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Maxima of 2 x 2 and where they lie, without branches, which torch's own loop takes at every number: 2 to 3 times faster.
+    """Maxima over 2 x 2 and their places, 2 to 3 times faster than torch's own loop, which branches at every value.
 
-    Of equal numbers it takes the first, row by row, as torch does; but of 0 and -0 the maximum may be the other, and the place
-    of a NaN may be another's. No number that is finite comes out different for that.
+    Among equal values it takes the first, row by row, as torch does. For a tie of 0 and -0, either may be returned,
+    and the place of a NaN may differ. No finite result changes because of that.
     """
     height, width = x.shape[-2:]
     plain = set(kernel) == {2} and set(stride) <= {2} and set(padding) == {0} and set(dilation) == {1} and not ceil
@@ -169,7 +173,7 @@ def _pooled(
     across, wider = (right > left).to(torch.uint8), torch.maximum(left, right)
     top, bottom = wider[..., ::2, :], wider[..., 1::2, :]
     down, on_top, below = (bottom > top).to(torch.uint8), across[..., ::2, :], across[..., 1::2, :]
-    offset = on_top + down * (below + width - on_top)  # in bytes; what runs over in between runs back
+    offset = on_top + down * (below + width - on_top)  # in uint8: intermediate overflow cancels out
     corners = 2 * (width * torch.arange(rows)[:, None] + torch.arange(columns))
     return torch.maximum(top, bottom), corners + offset
 
@@ -179,14 +183,14 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 def pure(module: nn.Module, code: Sequence[Callable[..., Any]]) -> bool:
-    """Whether a model and the functions of a step are torch's or ours, and so do nothing but compute."""
+    """Whether a model and a step's functions belong to torch or to this package, and so do nothing but compute."""
     modules = [child for top in (module, *code) if isinstance(top, nn.Module) for child in top.modules()]
     everywhere = (getattr(nn.modules.module, f"_global{kind}", {}) for kind in _HOOKS)
     return not any(everywhere) and all(map(_known, code)) and all(map(_plain, modules))
 
 
 def _plain(module: nn.Module) -> bool:
-    """Whether a module is what its class makes of it, and that torch's or ours."""
+    """Whether a module has no hooks or functions of its own, and its class belongs to torch or to this package."""
     own = vars(module)
     functions = [value for value in own.values() if isinstance(value, FunctionType | MethodType | partial)]
     hooked = "forward" in own or any(getattr(module, kind, {}) for kind in _HOOKS)
@@ -194,12 +198,12 @@ def _plain(module: nn.Module) -> bool:
 
 
 def _known(code: Any) -> bool:
-    """Whether a function, a method, a class or an object that can be called is torch's or ours."""
+    """Whether a function, a method, a class or a callable object belongs to torch or to this package."""
     if type(code) is partial:
         return all(map(_known, filter(callable, (code.func, *code.args, *code.keywords.values()))))
     if isinstance(code, MethodType):
         return _known(code.__func__) and _known(type(code.__self__))
-    if isinstance(code, FunctionType):  # where it was written: what it calls its module may be another's
+    if isinstance(code, FunctionType):  # where it was written; its __module__ may name another
         home = code.__globals__.get("__name__")
     else:
         home = getattr(code if isinstance(code, type | BuiltinFunctionType) else type(code), "__module__", None)

@@ -1,1 +1,1 @@
-"""How a cohort is trained: one client at a time, as one batch, or spread over processes; and how the setting is chosen."""
+"""How a cohort is trained (one client at a time, as one batch, or spread over processes), and how that is chosen."""

@@ -1,7 +1,7 @@
 """The batched backend: a chunk of clients trained as one, by `torch.func.vmap`.
 
-Chunks are cut so that clients of like numbers of steps train together (`buckets`); a client that is
-done before the others of its chunk is masked. On a GPU the phases of a chunk are recorded as CUDA graphs.
+Clients with similar numbers of steps train in one chunk (`buckets`); a client that finishes before the others
+of its chunk is masked. On a GPU, the phases of a chunk are recorded as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
 _OFTEN = 200
-"""Steps of one form after which a CPU records them, which takes as long as 100 to 200 of them."""
+"""A CPU records steps of one form after it has taken this many; recording takes as long as 100 to 200 steps."""
 
 
 class Batched:
@@ -74,7 +74,7 @@ class Batched:
         beside = overhead(job.device.type, self.network.layout.size, batch)
 
         def script(some: Job, whole: Job, passes: int) -> Script:
-            # What is recorded is for scripts with a mask or for those without: the whole cohort has the same.
+            # A recording is either for scripts with a mask or for those without, so the whole cohort uses one kind.
             ragged = (whole if self.records else some).ragged
             return Batches(some, local, batch, passes, self.dtype).script(ragged)
 
@@ -88,7 +88,7 @@ class Batched:
             trained = script(some, job, local.passes)
             pieces.append(Piece(places, clients, some.counts(local), trained, steps, survey, looks))
         if (known := self._recorded.get(_key(job, pieces[0]))) and known.fits(pieces[0]):
-            known.load(pieces[0])  # while the device may still train the round before, behind which the copies wait
+            known.load(pieces[0])  # the device may still train the last round; the copies wait behind that
         return pieces
 
     def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
@@ -97,7 +97,7 @@ class Batched:
             return restored([self._replies(job, piece) for piece in pieces], job.device)
 
     def _replies(self, job: Job, piece: Piece) -> tuple[Tensor, Sent]:
-        """The places of a chunk's clients in the cohort, and what they send."""
+        """The places of a chunk's clients in the cohort, and what they end the round with."""
         places, clients = piece.places, piece.clients
         sent = self._train(job.some(places), piece)
         return (places, sent) if len(places) == clients else (places[:clients], select(sent, slice(clients)))
@@ -128,7 +128,7 @@ class Batched:
             raise Interrupted("Stopped.")
 
     def _chunk(self, job: Job, piece: Piece) -> Chunk:
-        """The phases of a chunk: as they are on a CPU, recorded on a GPU."""
+        """The phases of a chunk: plain or replayed on a CPU, recorded on a GPU."""
         fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
         if not self.records:
             return (Replayed if self.replays.of(job.samples) else Chunk)(self, job.samples, on(job.device, fixed))
@@ -138,7 +138,7 @@ class Batched:
             chunk.load(piece)
             fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
         else:
-            # Each holds memory of its own: the one not used for longest goes.
+            # Each holds memory of its own, so the least recently used one goes.
             while len(self._recorded) >= _MOST_CHUNKS:
                 del self._recorded[next(iter(self._recorded))]
             fixed = fixed._replace(script=piece.script.roomy, survey=piece.survey and piece.survey.roomy)
@@ -162,14 +162,14 @@ class Batched:
 
 
 def _key(job: Job, piece: Piece) -> tuple[Any, ...]:
-    """What recorded phases are good for: samples, and the shapes of a step's batches. All else is of one shape in a run."""
+    """What recorded phases depend on: the samples and the shapes of a step's batches. Nothing else changes shape."""
     missing = tuple(t is None for script in (piece.script, piece.survey or ()) for t in script)
     shapes = tuple((t.shape[1:], t.dtype) for t in leaves((piece.script, piece.survey)))
     return id(job.samples), missing, shapes
 
 
 def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
-    """Keep the displacements of clients whose own count of steps is due; which those are is known on the host."""
+    """Keep the displacements of the clients that are due by their own step count, which the host knows."""
     taken = epoch * job.steps + step
     for every, trace in traces.items():
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)

@@ -1,4 +1,4 @@
-"""The phases of a chunk of clients trained as one: as they are, replayed on a CPU, or recorded as CUDA graphs."""
+"""The phases of a chunk of clients trained as one: plain, replayed on a CPU, or recorded as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Phase = Callable[..., Carry]
 
 
 class Means(Protocol):
-    """What a chunk needs of the backend that trains it."""
+    """What a chunk needs from the backend that trains it."""
 
     program: Program
     network: Network
@@ -40,7 +40,7 @@ class Means(Protocol):
 
 
 class Fixed(NamedTuple):
-    """What stays over the steps of a chunk: what clients are sent and bring, and their batches in training and in a first look."""
+    """What stays the same over a chunk's steps: what clients are sent, what they bring, their batches and survey."""
 
     shared: Shared
     counts: Tensor
@@ -50,21 +50,22 @@ class Fixed(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What can be prepared of a chunk: its clients' places in the cohort, their counts, their batches and how many those are."""
+    """What can be prepared of a chunk: its clients' places in the cohort, their counts and their batches."""
 
     places: Tensor
     clients: int
-    """How many of the places count; the rest repeat the last of them, for the chunk to have a size that is recorded."""
+    """How many of the places are real clients; the rest repeat the last one, to pad the chunk to a recorded size."""
     counts: Tensor
     script: Script
     steps: int
-    """In one pass."""
+    """Steps in one pass."""
     survey: Script | None
     looks: int
+    """Steps of the survey."""
 
 
 class Cursor(NamedTuple):
-    """Where a chunk is in its script, on the device, and what it carries there."""
+    """A chunk's position in its script, kept on the device, and what its clients carry."""
 
     step: Tensor
     carry: Carry
@@ -94,12 +95,12 @@ class Chunk:
         )
 
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
-        if not self.program.finishes:  # then nothing in it looks at one client: it holds for stacks as it stands
+        if not self.program.finishes:  # then it is elementwise, and works on stacks as it is
             return self.program.finish(self.shared, self.stake, cursor.carry, traces)
         return together(self.program.finish, (None, 0, 0, 0), self.shared, self.stake, cursor.carry, traces)
 
     def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
-        """One batch of every client that has one."""
+        """Run one batch for every client that still has one."""
         return Cursor(cursor.step + 1, self.move(phase, (shared, stake), cursor.carry, script.at(cursor.step)))
 
     def move(self, phase: Phase, fixed: tuple[Shared, Stake], carry: Carry, now: Script) -> Carry:
@@ -110,7 +111,7 @@ class Chunk:
 
 
 class Replayed(Chunk):
-    """The same on a CPU: steps on batches of shapes that have been met often are replayed."""
+    """A chunk on a CPU that replays steps on batches of shapes that it has met often."""
 
     def __init__(self, means: Means, samples: Samples, fixed: Fixed) -> None:
         super().__init__(means, samples, fixed)
@@ -126,7 +127,7 @@ class Replayed(Chunk):
         return self._laid(super().end_epoch(cursor))
 
     def _laid(self, cursor: Cursor) -> Cursor:
-        """Laid out as a step leaves it: not one row for all."""
+        """The cursor laid out as a step leaves it: with a row for each client, not one row expanded."""
         cursor = own(cursor)
         self.laid = form(((self.shared, self.stake), cursor.carry))
         return cursor
@@ -144,15 +145,15 @@ class Replayed(Chunk):
 
 
 class Recorded(Chunk):
-    """The same as CUDA graphs: made on first use, for all chunks of these shapes."""
+    """The phases as CUDA graphs, recorded on first use and replayed for all chunks of these shapes."""
 
     loaded: Piece | None = None
-    """Whose batches lie in the buffers."""
+    """The piece whose batches lie in the buffers."""
     _written = True
     """Whether another phase wrote to the cursor since the last step."""
 
     def fits(self, piece: Piece) -> bool:
-        """Whether the buffers are long enough."""
+        """Whether the buffers are long enough for a piece."""
         return all(
             len(to) >= len(of) for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True)
         )
@@ -171,7 +172,7 @@ class Recorded(Chunk):
     @cached_property
     def _begin(self) -> Recording:
         begin = super().begin
-        return Recording(lambda: aligned(begin()))  # not the model's buffers, which the cursor would write to
+        return Recording(lambda: aligned(begin()))  # a copy: the cursor must not write to the model's buffers
 
     @cached_property
     def _survey(self) -> Recording:
@@ -211,7 +212,7 @@ class Recorded(Chunk):
         }
         for phase, taken in phases.items():
             if taken:
-                getattr(self, phase)  # recorded before the cursor holds anything, as a recording tries the phase
+                getattr(self, phase)  # record before the cursor holds anything, because recording runs the phase
         self._written = True
         return self._begin()  # type: ignore[no-any-return]
 
@@ -231,12 +232,12 @@ class Recorded(Chunk):
     def finish(self, cursor: Cursor, traces: Traces) -> Sent:
         if not self.program.finishes:
             return self._fused_finish() if self.means.fused else super().finish(cursor, traces)
-        # A part may pass on what lies in the buffers, which belong to the next chunk.
+        # A part may return what lies in the buffers, which the next chunk overwrites.
         return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
 
 def together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
-    """A phase of one client, for all of a chunk at once."""
+    """Run one client's phase for all clients of a chunk at once."""
     try:
         return vmap(phase, over, randomness=draws)(*arguments)
     except RuntimeError as error:

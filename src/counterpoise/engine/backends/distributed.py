@@ -1,9 +1,9 @@
 """One simulation on several processes, each with a share of the cohort: what `torchrun` starts.
 
-Every rank holds the whole federation and the whole server, and draws the same cohorts and batches; what is split is
-local training. A round has one exchange, an all-gather of the ranks' packed replies, after which all ranks know the
-same and go on alike. How a rank fared travels with its replies, so that one that fails or is stopped ends all
-of them, and so does a digest of the model it started from, so that ranks which drifted apart are noticed.
+Every rank holds the whole federation and the whole server, and draws the same cohorts and batches; only local
+training is split. A round has one exchange, an all-gather of the ranks' packed replies, after which all ranks know
+the same and continue alike. A rank sends two more things with its replies: its status, so that all ranks end if one
+fails or is stopped, and a digest of the model it started from, so that ranks which drifted apart are noticed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["Distributed", "Group", "first_to_say", "rank"]
 _WELL, _STOPPED, _FAILED = 0, 1, 2
 _SAID = "counterpoise/said"
 _TEXT = 1000
-"""Bytes of a failure's sentence that travel."""
+"""How many bytes of an error's sentence are sent."""
 
 
 def rank() -> int:
@@ -41,19 +41,19 @@ def rank() -> int:
 
 
 def first_to_say() -> bool:
-    """Whether it is for this process to say how the run ended: rank 0, or another when rank 0 says nothing."""
+    """Whether this process should say how the run ended: rank 0 should, or another if rank 0 says nothing."""
     if not _launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return rank() == 0
     store = next(rendezvous("env://"))[0]
     if rank():
-        with contextlib.suppress(RuntimeError):  # nobody has said it in that time
+        with contextlib.suppress(RuntimeError):  # nobody said it in time
             store.wait([_SAID], timedelta(seconds=5))
             return False
     return bool(store.add(_SAID, 1) == 1)
 
 
 def _launched() -> bool:
-    """By torchrun, or by something that sets the same variables."""
+    """Whether torchrun, or something that sets the same variables, started this process."""
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() and int(
         os.environ["WORLD_SIZE"]
     ) > 1
@@ -66,7 +66,7 @@ class Group:
     rank: int
     size: int
     wire: torch.device | None
-    """Where packets lie when they are exchanged; None where they are."""
+    """The device that packets are moved to for an exchange; None if they stay where they are."""
 
     @classmethod
     def join(cls, device: torch.device) -> Group | None:
@@ -109,7 +109,7 @@ def _leave() -> None:
 
 
 class _Halt(threading.Event):
-    """A wish to stop: ranks act on it together, at their next exchange, and so it is never seen between two rounds."""
+    """A request to stop. Ranks act on it together at their next exchange, so it is never seen between two rounds."""
 
     def __init__(self, inner: threading.Event) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Distributed:
         return self._inner.plan(job.some(mine)) if len(mine) else None
 
     def _shares(self, job: Job) -> list[Tensor]:
-        """The places of every rank in the cohort, the longest clients dealt out first, so that shares are alike."""
+        """Each rank's places in the cohort; the longest clients are dealt out first, so that shares are alike."""
         order = job.steps.argsort(descending=True, stable=True)
         return [order[rank :: self._group.size] for rank in range(self._group.size)]
 
@@ -171,7 +171,7 @@ class Distributed:
         return Sent(*unpack(rows[torch.cat(shares).argsort().to(rows.device)], like))
 
     def _one_reply(self, job: Job) -> Sent:
-        """What one client ends a round with, for its layout: the same in every round."""
+        """What one client ends a round with; only its layout is used, which is the same in every round."""
         if self._like is None:
             start, state = job.shared.start, select(job.state, 0)
             reports = unpack_reports(template(self._program, job.shared, state))
@@ -189,7 +189,7 @@ class Distributed:
 
 
 def _packet(fared: int, failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
-    """How a rank fared, a digest of the model it began with, a failure's sentence, and its replies padded to `width`."""
+    """A rank's status, a digest of the model it began with, its error's sentence, and its replies padded to `width`."""
     bits = start.contiguous().view(torch.int64 if start.element_size() == 8 else torch.int32)
     digest = (bits * torch.arange(1, len(bits) + 1, device=bits.device)).sum(dtype=torch.int64)
     head = torch.stack([torch.full_like(digest, fared), digest]).view(torch.uint8)

@@ -1,4 +1,4 @@
-"""What a backend does, whichever it is: train a cohort, and give the outputs of a stack of models."""
+"""What every backend does: train a cohort, and compute the outputs of a stack of models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterpoise.local import Local
 __all__ = ["Backend", "Batches", "Job", "Picked", "Script", "gather", "restored", "staked"]
 
 _PLANNED_ON_CPU = 2**16
-"""Up to how many samples a GPU's batches are planned on the CPU: many small operations, each cheaper there."""
+"""Up to this many samples, a GPU's batches are planned on the CPU, where each of many small operations is cheaper."""
 
 
 class Job(NamedTuple):
@@ -31,7 +31,7 @@ class Job(NamedTuple):
     shared: Shared
     samples: Samples
     rows: Tensor
-    """``[C, width]`` each client's samples, padded; on the CPU, as all that follows but the state."""
+    """``[C, width]`` each client's samples, padded. This and all below except the state lie on the CPU."""
     sizes: Tensor
     """``[C]``"""
     steps: Tensor
@@ -41,7 +41,7 @@ class Job(NamedTuple):
     keys: Tensor
     """``[C]`` the clients' keys for this round."""
     state: Named
-    """What each client kept, stacked; on the samples' device."""
+    """What each client kept from earlier rounds, stacked; on the samples' device."""
 
     @property
     def device(self) -> torch.device:
@@ -69,7 +69,7 @@ class Job(NamedTuple):
         return int(self.steps.min()) < int(self.steps.max())
 
     def width(self, batch: int) -> int:
-        """Of batches no wider than the data: than the next power of two, for few shapes to record."""
+        """Batch width, capped at the largest client's size rounded up to a power of two: few shapes are recorded."""
         return min(batch, 1 << (int(self.sizes.max()) - 1).bit_length())
 
     def once(self, batch: int) -> Job:
@@ -77,7 +77,7 @@ class Job(NamedTuple):
         return self._replace(steps=(self.sizes + batch - 1) // batch)
 
     def counts(self, local: Local) -> Tensor:
-        """``[4, C]`` what `staked` needs, ready to go to the samples' device."""
+        """``[4, C]`` what `staked` needs, ready to be copied to the samples' device."""
         return ready(torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys)), self.device)
 
 
@@ -88,7 +88,7 @@ def staked(counts: Tensor, state: Named) -> Stake:
 
 
 def restored(pieces: Sequence[tuple[Tensor, Sent]], device: torch.device) -> Sent:
-    """The replies of parts of a cohort, with their places in it, as those of the whole."""
+    """Join the replies of parts of a cohort, given with their places, in the cohort's order."""
     places = torch.cat([places for places, _ in pieces])
     sent = cat([sent for _, sent in pieces])
     return sent if _all_in_order(places, len(places)) else Sent(*select(sent, put(places.argsort(), device)))
@@ -108,7 +108,7 @@ class Backend(Protocol):
         """Whether `train` returns while the device still works, so that the CPU can prepare the next round."""
 
     def plan(self, job: Job) -> Any:
-        """What can be prepared of a job before its round begins; the job's `shared` and `state` are not looked at."""
+        """Prepare what can be prepared of a job before its round begins; its `shared` and `state` are not used."""
 
     def train(self, job: Job, planned: Any = None) -> Sent:
         """Every client's reply, stacked in the job's order."""
@@ -124,7 +124,7 @@ class Backend(Protocol):
 
 
 Picked = tuple[Tensor, Tensor, Tensor, Tensor | None]
-"""Rows, shares, the key, keys to augment: what `gather` makes a batch of."""
+"""Rows, shares, the model's key, keys to augment: what `gather` makes a batch from."""
 
 
 class Batches:
@@ -140,7 +140,7 @@ class Batches:
         keys, epochs = (put(t, self.device) for t in (keys, epochs))
         planned = plan(keys, sizes, steps, batch, epochs)
         shape = (passes, len(job.keys), *planned.places.shape[1:])
-        # All of [passes, C, S, B] or [passes, C, S].
+        # All of shape [passes, C, S, B] or [passes, C, S].
         rows = put(job.rows, self.device).expand(passes, -1, -1).gather(2, planned.places.view(*shape[:2], -1))
         self.rows, self.real, self.keys = rows.view(shape), planned.real.view(shape), planned.model_keys.view(shape[:3])
         share = self.real.to(dtype)
@@ -167,7 +167,7 @@ class Batches:
         return gather(self.job.samples, self.local, self.dtype, *picked)
 
     def script(self, ragged: bool) -> Script:
-        """Everything in the order of the steps, ready to go to the samples' device; with a mask if they are ragged."""
+        """All batches in the order of the steps, ready to be copied to the samples' device; with a mask if `ragged`."""
 
         def in_order(values: Tensor) -> Tensor:
             return ready(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
@@ -182,7 +182,7 @@ class Batches:
 
 
 class Script(NamedTuple):
-    """The batches of a stack of clients, step after step over all passes: what `gather` needs at each."""
+    """The batches of a stack of clients, step by step over all passes: what `gather` needs at each step."""
 
     rows: Tensor
     """``[T, C, B]``"""
@@ -193,16 +193,19 @@ class Script(NamedTuple):
     augment: Tensor | None
     """``[T, C, B]``"""
     active: Tensor | None
-    """``[T, C]`` which clients have a batch; None where all have one at every step."""
+    """``[T, C]`` which clients have a batch; None if all have one at every step."""
 
     @property
     def roomy(self) -> Script:
-        """The same with steps without samples behind it, up to the next power of four, for longer scripts to fit in."""
+        """The same, padded with empty steps to the next power of four, so that longer scripts fit too."""
         more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
         return Script(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
     def at(self, step: Tensor) -> Script:
-        """The part of one step, whose number lies on the device. Beyond the end, where a recording tries a step, it begins again."""
+        """The part for one step, whose number lies on the device.
+
+        Beyond the end it starts again, because a recording may try a step there.
+        """
         place = (step % len(self.rows)).view(1)
         return Script(*(t if t is None else t.index_select(0, place).squeeze(0) for t in self))  # type: ignore[arg-type]
 

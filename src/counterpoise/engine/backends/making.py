@@ -32,9 +32,9 @@ __all__ = ["Work", "choose_setting", "count_work", "make_backend"]
 log = logging.getLogger(__name__)
 
 _PLACE_BYTES = 40
-"""What each place of a batch takes while batches are drawn: its number twice, its row, its share, its masks."""
+"""Bytes per place of a batch while batches are drawn: its index twice, its row, its share, its masks."""
 _RECORDED = 2**22
-"""Up to this many parameters, steps are recorded unasked. Those of larger models take seconds to record and gain little."""
+"""Up to this many parameters, steps are recorded by default. Larger models take seconds to record and gain little."""
 
 
 class Work(NamedTuple):
@@ -47,7 +47,7 @@ class Work(NamedTuple):
     batch: int
     """The widest batch."""
     numbers: int
-    """Those of a client's model or of its batch, whichever are more."""
+    """How many a client's model or its batch holds, whichever is more."""
     cohort: int
     share: int
     """The clients of a cohort that this process trains."""
@@ -68,7 +68,7 @@ def count_work(federation: Federation, local: Local, parameters: int, cohort: in
 def choose_setting(
     asked: Engine, program: Program, module: nn.Module, federation: Federation, traits: Traits, work: Work
 ) -> Engine:
-    """Make every choice that was left open, after a trial of what `vmap` takes if it matters."""
+    """Make every choice that was left open. If it matters, try first whether `vmap` takes the model and the method."""
     together = False
     if asked.backend == "batched" or (asked.backend == "auto" and (asked.bf16 or asked.kind != "cpu")):
         asked = _as_one_batch(asked, unbatched(program, module, federation, traits.keyed))
@@ -88,7 +88,7 @@ def choose_setting(
 def make_backend(
     engine: Engine, program: Program, module: nn.Module, layout: Layout, keyed: bool, work: Work, group: Group | None
 ) -> tuple[Program, Backend]:
-    """The backend of a resolved setting, and the program as that backend differentiates it."""
+    """The backend of a resolved setting, and the program with that backend's way to differentiate."""
     batched, dtype, replays = engine.backend == "batched", engine.torch_dtype, bool(engine.record)
     share = max(work.share, 1)
     most, threads = min(engine.chunk or 1, share), engine.threads or 1
@@ -104,27 +104,25 @@ def make_backend(
 
 
 def _as_one_batch(asked: Engine, reason: str) -> Engine:
-    """The setting asked for if clients can train as one batch; else an open choice goes to the other backend."""
+    """The setting asked for if clients can train as one batch; otherwise 'auto' becomes the per-client backend."""
     if reason and (asked.backend == "batched" or asked.bf16):
         raise refused(reason)
     if reason:
-        log.warning(
-            "Clients train one by one, not as one batch of them, which is slower on a GPU, because: %s.", reason
-        )
+        log.warning("Clients train one by one instead of as one batch, which is slower on a GPU, because: %s.", reason)
         return replace(asked, backend="per-client")
     return asked
 
 
 def _check_plan(local: Local, steps: int, batch: int, clients: int) -> None:
-    """Refuse a round whose batches, which are drawn before a client begins, do not fit into memory."""
+    """Refuse a round whose batches do not fit into memory; they are drawn before a client begins."""
     needs, has = clients * local.passes * steps * batch * _PLACE_BYTES, machine_memory()
     if has is not None and needs > has:
         raise CounterpoiseError(
-            f"local: {local.passes * steps} steps of {batch} samples in a round take {bytes_in_words(needs)} to plan for "
-            f"{clients} clients at once, and this machine has {bytes_in_words(has)}. Use fewer epochs or steps."
+            f"local: {local.passes * steps} steps of {batch} samples in a round take {bytes_in_words(needs)} to plan "
+            f"for {clients} clients at once, and this machine has {bytes_in_words(has)}. Use fewer epochs or steps."
         )
 
 
 def _typical(steps: Tensor, cohort: int) -> Tensor:
-    """The steps of a cohort that is as unequal as all clients are."""
+    """The steps of a cohort that is as unequal as the whole population."""
     return steps.sort().values[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]

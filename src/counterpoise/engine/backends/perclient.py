@@ -1,8 +1,8 @@
 """The per-client backend: ordinary autograd, one client at a time on each of several threads.
 
-The better choice on CPUs but for small models, and the one that takes any. Each thread owns a copy of the module
-and runs its operations on one core, so a client's result does not depend on how many threads there are. With `replays`, a step
-that has been taken often is recorded, so that threads do not wait for each other's Python.
+It is the better choice on CPUs, except for small models, and it takes any model. Each thread owns a copy of the
+module and runs its operations on one core, so a client's result does not depend on the number of threads. With
+`replays`, a step that has been taken often is recorded, so that threads do not wait for each other's Python.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["PerClient"]
 
 _PLANNED_TOGETHER = 16
 _OFTEN = 5000
-"""Steps on batches of one size after which they are recorded. That takes 1.5 s, most of it for modules of torch that are loaded
-for it once, and then saves 0.2 to 1.5 ms a step: a short run would lose by it."""
+"""Steps on batches of one size are recorded after this many. Recording takes 1.5 s, mostly to load modules of torch
+once, and then saves 0.2 to 1.5 ms a step: a short run would lose time."""
 
 
 class PerClient:
@@ -58,11 +58,11 @@ class PerClient:
         self._replays = Replays(_OFTEN, replays)
 
     def plan(self, job: Job) -> None:
-        """Planned as it trains."""
+        """Nothing: `train` plans as it goes."""
 
     def train(self, job: Job, planned: None = None) -> Sent:
-        # Longest first, so that no thread is left alone with a long client at the end. Batches are
-        # planned for a few clients of like size at once: one by one, small models would wait for it.
+        # Longest first, so that no thread is left alone with a long client at the end. Batches are planned for
+        # a few clients of similar size at once: planning one by one would hold up small models.
         order = job.steps.argsort(descending=True, stable=True)
         local, batch = self.program.local, job.width(self.program.local.batch)
         futures: dict[int, Future[Sent]] = {}
@@ -76,7 +76,7 @@ class PerClient:
                 if self._replays.of(job.samples):
                     self._replays.meet(chain.from_iterable(chain.from_iterable(passes.counts)))
                     width = passes.rows.shape[-1]
-                    # One a round, and while no client trains: torch would record it too.
+                    # At most one a round, and while no client trains, because torch would record that too.
                     fit = [due for due in self._replays.due if isinstance(due, int) and due <= width]
                     for size in fit[:1] if not futures else ():
                         self._pool.submit(self._record, size, some, select(stakes, 0), passes).result()
@@ -92,7 +92,7 @@ class PerClient:
             raise
 
     def _record(self, size: int, job: Job, stake: Stake, passes: Batches) -> None:
-        """Record steps on so many samples, in a thread as they train in."""
+        """Record steps on batches of `size` samples, in a thread of the pool that also trains."""
         step = partial(_stepped, self.program, Network(self._module, self._layout, self._keyed, train=True), passes)
         with torch.no_grad():
             carry = self.program.begin(job.shared, stake)

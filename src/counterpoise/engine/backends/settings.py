@@ -1,7 +1,7 @@
 """How the work is done: backend, device, threads, chunk, precision.
 
-A setting is resolved once from what was asked, the device and the sizes of the work, never from
-load or free memory, and is written into the run: for one resolved setting a run repeats bit for bit.
+A setting is resolved once from what was asked, the device and the sizes of the work, never from load or free
+memory. It is written into the run: for one resolved setting, a run repeats bit for bit.
 """
 
 from __future__ import annotations
@@ -26,46 +26,47 @@ DTYPES = {"float32": torch.float32, "float64": torch.float64}
 _MOST_THREADS, _MOST_CHUNK, _MOST_STORE = 4096, 10**9, 2**20
 """Larger numbers are taken for a mistake; the last are GiB."""
 _ELEMENTS = {"cpu": 2**22, "cuda": 2**29}
-"""How many numbers one copy of a chunk's models, or its batch, may hold by default. On a CPU no more than the C library keeps:
-of 32 MiB on every tensor is asked of the system anew, and steps took up to 2.5 times as long."""
+"""How many numbers one copy of a chunk's models, or its batch, may hold by default. On a CPU, malloc sets the limit:
+from 32 MiB on, it maps fresh memory for every tensor, and steps took up to 2.5 times as long."""
 
 
 @takes_only_its_options({"gpu": "device='cuda'"})
 @dataclass(frozen=True)
 class Engine:
-    """What a user may ask for; 'auto', and None where that is the default, are filled in by `resolve`."""
+    """What a user may ask for; `resolve` fills in 'auto', and None if that is the default."""
 
     backend: str = "auto"
-    """'batched' (vmap) or 'per-client' (threads). Auto takes the first on a GPU, and on a CPU where a model is so small, and a
-    cohort so large and equal, that it is faster there; never for convolutions."""
+    """'batched' (vmap) or 'per-client' (threads). Auto takes 'batched' on a GPU. On a CPU it does so only if the model
+    is so small, and the cohort so large and equal, that this is faster, and never for convolutions."""
     device: str = "auto"
-    """'cpu', 'cuda', 'cuda:1'; auto takes a GPU when there is one."""
+    """'cpu', 'cuda', 'cuda:1'; auto takes a GPU if there is one."""
     threads: int | None = None
-    """CPU threads; by default one per core this process may use, shared with the other ranks of a run on this machine.
-    One where a GPU trains with the batched backend: what is left for the CPU is small, and many threads wait for each other."""
+    """CPU threads; by default one per core that this process may use, shared with the other ranks on this machine.
+    The default is one if a GPU trains with the batched backend: little is left for the CPU, and many threads would wait
+    for each other."""
     chunk: int | None = None
-    """Clients trained as one batch; by default the cohort, or what fits a fixed number of elements."""
+    """Clients trained as one batch; by default the cohort, or as many as fit a fixed number of elements."""
     dtype: str = "float32"
     """'float32' or 'float64'."""
     tf32: bool = True
-    """On a GPU, let float32 products use TF32: faster, with about three digits less in a product."""
+    """On a GPU, let float32 products use TF32, which is faster, with about three digits less in a product."""
     bf16: bool = False
-    """Compute models and their gradients in bfloat16, on the batched backend; parameters and methods stay in float32."""
+    """Compute models and gradients in bfloat16, on the batched backend; parameters and methods stay in float32."""
     compile: bool = False
-    """On a GPU, compile the training step: faster rounds after some ten seconds, kept by torch for the next run. Off
-    where there is no C compiler."""
+    """On a GPU, compile the training step. This takes about ten seconds and makes rounds faster; torch keeps the result
+    for the next run. It stays off without a C compiler."""
     convolutions: str = "auto"
-    """On a GPU, 'triton' (kernels for stacks of clients) or 'torch' (grouped convolutions); auto takes the first where it
-    can be had."""
+    """On a GPU, 'triton' (kernels for stacks of clients) or 'torch' (grouped convolutions). Auto takes 'triton' if it
+    is available."""
     onednn: bool | None = None
-    """On a CPU, let torch use oneDNN; by default not on ARM, where it made every one of our models slower, up to twice."""
+    """On a CPU, let torch use oneDNN. By default not on ARM, where it slowed down all of our models, up to twofold."""
     record: bool | None = None
-    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default for
-    models of at most 4 million parameters where a step runs code of torch and of this package only; true for models and hooks
-    of your own that are pure functions of tensors, as whatever else they do (count, print) is not done again. Never where a
-    model draws numbers that cannot be keyed."""
+    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default this
+    is done for models of at most 4 million parameters if a step runs only code of torch and of this package. Set it to
+    true if your own models and hooks are pure functions of tensors: a replay does not repeat anything else they do
+    (count, print). Nothing is recorded if the model draws random numbers that cannot be keyed."""
     store_gib: float = 4.0
-    """GiB that the rows kept of clients may take in memory, for each part that keeps some; more lie in a temporary file."""
+    """GiB of memory for the rows that each part keeps for clients; rows beyond that go to a temporary file."""
 
     def __post_init__(self) -> None:
         for name in ("tf32", "bf16", "compile", "onednn", "record"):
@@ -105,12 +106,13 @@ class Engine:
                 )
             if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
                 raise CounterpoiseError(
-                    f"engine: there is no {self.device}: torch finds {torch.cuda.device_count()} GPUs here, from cuda:0 on."
+                    f"engine: there is no {self.device}: torch finds {torch.cuda.device_count()} GPUs here, "
+                    "from cuda:0 on."
                 )
 
     @property
     def place(self) -> str:
-        """The device, where it is left open too."""
+        """The device; 'auto' is a GPU if there is one."""
         return self.device if self.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
 
     @property
@@ -127,9 +129,9 @@ class Engine:
     ) -> Engine:
         """This setting with every open choice made.
 
-        `numbers` is how many a client's model or batch holds, whichever are more. `stacks` says that a CPU, too, had
-        better train clients as one batch; `records` that steps do nothing but compute and gain by being recorded;
-        `unkeyed` that the model draws random numbers which cannot be keyed by client, so that threads would mix them.
+        `numbers` is how many numbers a client's model or batch holds, whichever is more. `stacks` says that a CPU, too,
+        should train clients as one batch; `records` that steps do nothing but compute and gain from being recorded;
+        `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them.
         """
         device, kind = self.place, self.kind
         backend = self.backend
@@ -161,7 +163,7 @@ class Engine:
 
 
 def chunk(kind: str, cohort: int, numbers: int) -> int:
-    """How many clients of so many numbers train as one batch by default."""
+    """How many clients train as one batch by default, if each holds this many numbers."""
     return max(1, min(cohort, _ELEMENTS[kind] // numbers))
 
 

@@ -1,7 +1,8 @@
-"""Whether a cohort can be trained as one batch of clients, by a trial; and whether a CPU had better do so, by counts.
+"""Whether a cohort can be trained as one batch of clients, by a trial; and whether a CPU should do so, by counts.
 
-Results are the same to rounding, so only two things count: that it is faster, which a CPU is known to be for small models made
-of plain functions, and that `vmap` takes the model and every hook of the method. Else clients train one by one, as they always can.
+Results are the same to rounding, so two things decide: whether it is faster, which it is known to be on a CPU for
+small models made of plain functions, and whether `vmap` takes the model and every hook of the method. Otherwise
+clients train one by one, which always works.
 """
 
 from __future__ import annotations
@@ -38,18 +39,21 @@ _PLAIN = frozenset(
     requires_grad set_grad_enabled
     """.split()  # noqa: SIM905, one a line would be a page
 )
-"""What stacks of clients are known to do well on a CPU. Convolutions and pooling are slower there, and the gradient of a look-up
-in a table (an embedding, ``x[rows]``) is summed by threads in any order, so that a run would not repeat."""
+"""Functions that stacks of clients are known to compute well on a CPU. Convolutions and pooling are slower there.
+Threads sum the gradient of a table look-up (an embedding, ``x[rows]``) in any order, so that a run would not repeat."""
 
 
 _TRIED = 4
-"""Samples in a batch of the trial of a model of any size."""
+"""Samples per batch in the trial of `unbatched`, whatever the size of the model."""
 
 
 def stacks(
     program: Program, module: nn.Module, federation: Federation, keyed: bool, steps: Tensor, most: int, batch: int
 ) -> bool:
-    """Whether a cohort that takes so many steps had better be trained in chunks of at most `most`; `module` as the engine would use it."""
+    """Whether a cohort that takes these `steps` should be trained in chunks of at most `most` clients.
+
+    `module` is as the engine would use it.
+    """
     layout = Layout.of(module)
     if program.periods or not pays(steps, most, layout.size, batch):  # a chunk's traces would all lie in memory
         return False
@@ -59,20 +63,20 @@ def stacks(
             why = _not_plain(program, module, layout, federation)
             if not why:
                 _try_together(program, module, federation, keyed, batch)
-    except Exception as error:  # whatever a user's model or hook says; a mistake is told when it is made again
+    except Exception as error:  # whatever a user's model or hook raises; training will raise a mistake again
         why = reason_of(error)
     if why:
-        log.info("Clients train one by one, where one batch of them would have been tried, because: %s.", why)
+        log.info("Clients train one by one instead of as one batch, because: %s.", why)
     return not why
 
 
 def unbatched(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> str:
-    """Why `vmap` does not take a model or a hook that one client alone can be trained with; nothing where it does.
+    """Why `vmap` does not take a model or a hook that works for one client alone; empty if it does.
 
-    A mistake that has nothing to do with it is told when it is made again.
+    Empty also for a mistake that has nothing to do with `vmap`: training will raise it again.
     """
     device, batch = next(module.parameters()).device, min(program.local.batch, _TRIED)
-    # On the device that will train: what a CPU refuses, a GPU may take.
+    # Tried on the device that will train: a GPU may take what a CPU refuses.
     with torch.random.fork_rng([device] if device.type == "cuda" else []), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -87,7 +91,7 @@ def unbatched(program: Program, module: nn.Module, federation: Federation, keyed
 
 
 def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: Federation) -> str:
-    """What of the model or the loss is not known to be fast and exact in a stack; nothing if all is."""
+    """Why the model or the loss is not known to be fast and exact in a stack; empty if it is."""
     if any(isinstance(child, torch.jit.ScriptModule) for child in module.modules()):
         return "what a script calls cannot be seen"
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
@@ -99,12 +103,12 @@ def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: 
         program.loss(outputs, targets)
     if unknown := called.names - _PLAIN:
         return f"the model or the loss calls {sorted(unknown)[0]}"
-    # The counts take a step's work to grow with the parameters.
+    # `pays` assumes that a step's work grows with the number of parameters.
     return "the model uses its weights at many places" if activations > layout.size else ""
 
 
 class _Called(TorchFunctionMode):
-    """The names of the functions that are called, without underscores at either end, and how many new numbers they gave."""
+    """The names of the functions called, without underscores at either end, and how many new numbers they returned."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +119,7 @@ class _Called(TorchFunctionMode):
         self.names.add(getattr(func, "__name__", "").strip("_"))
         given = func(*args, **(kwargs or {}))
         if isinstance(given, Tensor) and _storage(given) not in [_storage(t) for t in args if isinstance(t, Tensor)]:
-            self.numbers += given.numel()  # not a view of what is there
+            self.numbers += given.numel()  # not a view of an argument
         return given
 
 
@@ -124,7 +128,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
-    """All that a stack of clients does: a pass of two, of unequal steps, trained as one, and their models' outputs."""
+    """All that a stack does: train two clients with unequal steps as one for a pass, then compute their outputs."""
     job = _trial(program, module, federation, batch)
     program = replace(_shortened(program, batch), differentiate=by_functions)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
@@ -135,7 +139,7 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
 
 
 def _try_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
-    """The same for one client after the other."""
+    """The same, one client after the other."""
     job = _trial(program, module, federation, batch)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
     program = replace(_shortened(program, batch), differentiate=by_autograd)
@@ -149,7 +153,7 @@ def _shortened(program: Program, batch: int) -> Program:
 
 
 def _trial(program: Program, module: nn.Module, federation: Federation, batch: int) -> Job:
-    """The first round of two unequal clients, of a batch and of one sample more."""
+    """The first round of two unequal clients: one with a batch of samples, the other with one sample more."""
     parts, samples = program.method.parts, federation.base.rows(torch.arange(min(batch + 1, len(federation.base))))
     start = Layout.of(module).flatten([p.detach() for p in module.parameters() if p.requires_grad])
     states = {p.name: p.server_state(start) for p in parts if p.server_state is not None}

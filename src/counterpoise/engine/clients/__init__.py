@@ -1,1 +1,1 @@
-"""One client's training: its phases, the user's network, random keys, batches, a first inspection, and the messages of a round."""
+"""One client's training: its phases, the user's network, random keys, batches, a trial of the model, messages."""

@@ -1,7 +1,7 @@
 """Which samples a client sees at which step: a function of its key alone.
 
-The passes over a client's data are random orders, cut into batches; the last batch of a pass may be
-partial. The same plan comes out for one client or for a padded stack of them.
+A pass goes through a client's data in random order, batch by batch; its last batch may be partial. A client
+has the same plan whether it is planned alone or in a padded stack.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Plan(NamedTuple):
     """One pass of a stack of clients, on the keys' device."""
 
     places: Tensor
-    """``[C, S, B]`` places in each client's own data, 0 where there is no sample."""
+    """``[C, S, B]`` positions in each client's own data; 0 if there is no sample."""
     real: Tensor
-    """``[C, S, B]`` whether there is one."""
+    """``[C, S, B]`` whether there is a sample."""
     lap: Tensor
-    """``[C, S]`` how often the client has been through its data within the pass."""
+    """``[C, S]`` how often the client has already been through its data within the pass."""
     model_keys: Tensor
-    """``[C, S]`` the key of each step's randomness inside the model."""
+    """``[C, S]`` the key for the model's randomness at each step."""
 
 
 def client_keys(seed: int, round: int, clients: Tensor) -> Tensor:
-    """One key for each of some clients ``[C]`` and this round, from which all of its randomness in the round follows."""
+    """One key ``[C]`` for each client in this round; all of the client's randomness in the round follows from it."""
     return torch.from_numpy(counted(seed, purpose("client"), round, clients.numpy()))
 
 
@@ -43,7 +43,7 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Te
     """The batches of one pass of ``steps[i]`` steps over ``sizes[i] >= 1`` samples.
 
     A pass longer than the data goes through it again in a new order. `sizes` and `steps` lie on the
-    CPU, so that nothing here waits for a GPU. `epoch` is one number or one for each row.
+    CPU, so that nothing here waits for a GPU. `epoch` is one number, or one per row.
     """
     epochs = torch.as_tensor(epoch, device=keys.device).expand(len(keys))
     counts = sizes.numpy(), steps.numpy()
@@ -68,7 +68,7 @@ def _plan(
     steps: Any,
     batch: int,
 ) -> tuple[Any, ...]:
-    """In torch on a GPU, in NumPy on a CPU, where arrays are small and there are many operations."""
+    """`plan` in torch for a GPU, or in NumPy for a CPU, where many operations on small arrays are faster that way."""
     per_lap = (sizes + batch - 1) // batch
     laps = (steps - 1) // per_lap + 1
     owner = np.repeat(np.arange(len(sizes)), laps)  # one order for each client and lap
@@ -87,7 +87,7 @@ def _plan(
 
 
 def seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:
-    """How many samples, repetitions counted, each client goes through in a pass of its steps."""
+    """How many samples each client sees in a pass of its steps, counting repetitions."""
     per_lap = ((sizes + batch - 1) // batch).clamp(min=1)
     return steps // per_lap * sizes + steps % per_lap * batch
 

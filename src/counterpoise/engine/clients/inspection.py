@@ -1,4 +1,4 @@
-"""One trial pass before any training: do the model, the loss, the metrics and the data fit?"""
+"""One trial pass before any training: do the model, the loss, the metrics and the data fit together?"""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from counterpoise.federation.federation import Federation
 __all__ = ["Traits", "inspect_model"]
 
 _WHOLE = (
-    ". These inputs are whole numbers, which models with an embedding take; others need floating-point numbers "
-    "(x.astype('float32')), or for pictures bytes (uint8)."
+    ". These inputs are whole numbers, which models with an embedding take; other models need floating-point "
+    "numbers (x.astype('float32')) or, for pictures, bytes (uint8)."
 )
 
 
 @dataclass(frozen=True)
 class Traits:
-    """What a trial showed of a module."""
+    """What a trial showed about a module."""
 
     keyed: bool
     """It draws random numbers that `Keyed` replaces."""
     unkeyed: bool
-    """It draws others too: these repeat for a fixed backend and chunk only."""
+    """It draws others too, which repeat only for a fixed backend and chunk."""
     output: str | None = None
     """The trainable parameter nearest to the output; None if no path leads there."""
 
 
 def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
-    """Refuse what cannot be trained, with a sentence; else say what the model draws at random."""
+    """Raise an error if the model cannot be trained on this data; otherwise return its traits."""
     _refuse_running_statistics(model)
     weights = [p for p in model.parameters() if p.requires_grad]
     if not weights:
@@ -59,31 +59,33 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         alone = trial(inputs[:1])
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
             raise CounterpoiseError(
-                "The model's output for a sample depends on the other samples of its batch, which padding and evaluation "
-                "would change. Replace the layer that mixes samples (a batch norm by cp.models.with_group_norm(model))."
+                "The model's output for a sample depends on the other samples of its batch, which padding and "
+                "evaluation would change. Replace the layer that mixes samples "
+                "(a batch norm by cp.models.with_group_norm(model))."
             )
         if metrics["loss"] is cross_entropy and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
-                f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has {federation.classes} "
-                "classes: it needs one number for each."
+                f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has "
+                f"{federation.classes} classes: it needs one number for each."
             )
         for name, metric in metrics.items():
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
             values = _told(metric, shown, outputs, targets)
             if not isinstance(values, Tensor) or tuple(values.shape) != (len(rows),):
                 raise CounterpoiseError(
-                    f"The {name} must return one value per sample, shape ({len(rows)},), not {_shown(values)}; use reduction='none'."
+                    f"The {name} must return one value per sample, shape ({len(rows)},), not {_shown(values)}; "
+                    "use reduction='none'."
                 )
             if not torch.allclose(metric(outputs[:1], targets[:1]), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True):
                 raise CounterpoiseError(
-                    f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output of shape "
-                    f"{tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
+                    f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output "
+                    f"of shape {tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs))
 
 
 def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
-    """Whether it draws random numbers that `Keyed` replaces, and whether others."""
+    """Whether the model draws random numbers that `Keyed` replaces, and whether it draws others."""
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng():
         drawn = torch.get_rng_state()
@@ -101,10 +103,10 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
 
 
 def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
-    """The name of the trainable parameter fewest operations away from the output, whatever the order of registration.
+    """The trainable parameter that is the fewest operations away from the output, whatever the order of registration.
 
-    A module that the model does not use has no path to the output. Of several equally near, the one registered last. A
-    single number, such as a temperature, is no layer.
+    A module that the model does not use has no path to the output. If several are equally near, the one registered
+    last is taken. A single number, such as a temperature, does not count as a layer.
     """
     names = {id(p): name for name, p in trial.named_parameters() if p.requires_grad and p.ndim}
     with torch.enable_grad():
@@ -121,7 +123,7 @@ def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:
-    """Running statistics are averaged by no method and would leak between clients: refuse them."""
+    """Refuse running statistics: no method averages them, and they would leak between clients."""
     for name, child in module.named_modules():
         shown = f"The model's module {name or type(child).__name__!r} ({type(child).__name__})"
         if isinstance(child, _BatchNorm):
@@ -136,7 +138,7 @@ def _refuse_running_statistics(module: nn.Module) -> None:
 
 
 def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
-    """A user's function called; its error told as a sentence."""
+    """Call a user's function, and turn its error into a sentence."""
     try:
         return call(*arguments)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:

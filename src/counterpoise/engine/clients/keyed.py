@@ -2,10 +2,10 @@
 
 `vmap` draws by position in the chunk, and threads share one generator: both would make a client's
 dropout depend on who trains beside it. While `Keyed` is active, dropout and the plain random
-functions are functions of the client's key, the number of the call and the place in the tensor.
+functions depend only on the client's key, the number of the call and the position in the tensor.
 
-The first dimension must be the batch for a sample's draws not to depend on padding behind it. What
-is drawn in a recomputation during the backward pass (`torch.utils.checkpoint`) is not keyed.
+The first dimension must be the batch, so that a sample's draws do not depend on the padding behind it.
+Draws made during the backward pass, when `torch.utils.checkpoint` recomputes, are not keyed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _dropout(mode: Keyed, input: Tensor, p: float = 0.5, training: bool = True, 
 def _feature_dropout(
     mode: Keyed, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
-    """Whole channels at once; the input is a batch of samples, as the engine always sends it."""
+    """Drop whole channels. The input is a batch of samples: the engine never passes anything else."""
     if not training or p == 0:
         return input
     if p == 1:

@@ -50,17 +50,17 @@ def pack_broadcast(shared: Shared) -> Arrays:
 
 
 def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
-    """What a client makes of it."""
+    """What a client reads from it."""
     return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
 
 
 def pack_accepted(rounds: Mapping[str, int]) -> Arrays:
-    """For each part with client state, the last round whose reply of this client the server took in; 0 for none."""
+    """For each part with client state, the last round in which the server accepted this client's reply; 0 for none."""
     return {f"accepted/{part}": torch.tensor(round) for part, round in rounds.items()}
 
 
 def unpack_accepted(arrays: Mapping[str, Tensor]) -> dict[str, int]:
-    """The versions of its state that a client goes on from, by part."""
+    """For each part, the round of the state that a client continues from."""
     return {key.removeprefix("accepted/"): int(t) for key, t in arrays.items() if key.startswith("accepted/")}
 
 
@@ -75,7 +75,7 @@ def unpack_reports(arrays: Mapping[str, Tensor]) -> Named:
 
 
 def template(program: Program, shared: Shared, state: Named) -> Arrays:
-    """A reply of the right names and shapes, made by a client that takes no step."""
+    """A reply with the right names and shapes, made by a client that takes no step."""
     one = torch.ones((), dtype=torch.int64, device=shared.start.device)
     stake = Stake(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
     traces = {every: shared.start.new_zeros(1, len(shared.start)) for every in program.periods}
@@ -86,7 +86,7 @@ def template(program: Program, shared: Shared, state: Named) -> Arrays:
 def stack_replies(
     replies: Mapping[int, Mapping[str, Tensor]], like: Mapping[str, Tensor]
 ) -> tuple[Cohort, dict[int, str]]:
-    """Replies by authenticated identity, stacked in the identities' order, so that arrival does not matter."""
+    """Stack replies in the order of their authenticated identities, so that the order of arrival does not matter."""
     reasons: dict[int, str] = {}
     good: list[int] = []
     for client in sorted(replies):
@@ -127,7 +127,7 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
 
 
 def shown(name: str, most: int = 80) -> str:
-    """What a sender chose to say, fit for a line of a log."""
+    """A text chosen by a sender, escaped and cut to fit into a line of a log."""
     return ascii(name)[1:-1][:most]
 
 

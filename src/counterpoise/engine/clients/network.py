@@ -1,4 +1,4 @@
-"""A user's module as a function of the flat vector."""
+"""A user's module as a function of its flat parameter vector."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Network"]
 class Network:
     """One private copy of a module, called with the parameters taken from a flat vector.
 
-    Parameters are bound by assignment into the copy, which is cheaper than `functional_call` and
-    works with and without `vmap`; so a copy belongs to one thread. With `stacked` it is called for stacks of
-    clients; with `half` the module computes in bfloat16. Each of `modes` makes a context that the module runs in.
+    Parameters are assigned into the copy, which is cheaper than `functional_call` and works with and without
+    `vmap`; so a copy belongs to one thread. With `stacked`, it is called for stacks of clients; with `half`, the
+    module computes in bfloat16. Each of `modes` makes a context that the module runs in.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Network:
     def __call__(
         self, w: Tensor, inputs: Any, key: Tensor | None = None, call: str = "forward", alone: bool = False
     ) -> Tensor:
-        """`alone` says that this is one model and no stack, after all."""
+        """`alone` says that this call is for one model, even if the network is `stacked`."""
         precise = w.dtype
         if self.half:
             w = w.to(torch.bfloat16)

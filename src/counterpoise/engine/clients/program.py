@@ -54,7 +54,7 @@ class Batch(NamedTuple):
 
 
 class Carry(NamedTuple):
-    """What goes from step to step."""
+    """What a client carries from step to step."""
 
     w: Tensor
     optimizer: dict[str, Tensor]
@@ -64,11 +64,11 @@ class Carry(NamedTuple):
 
 
 Traces = dict[int, Tensor]
-"""By period: the displacements a client had after its steps 1, 1 + s, 1 + 2s, ... ``[S, D]``, padded."""
+"""For each period s: a client's displacements after its steps 1, 1 + s, 1 + 2s, ... ``[S, D]``, padded."""
 
 
 class Sent(NamedTuple):
-    """What a client ends a round with: to the server, the state it keeps, its mean loss."""
+    """What a client ends a round with: update and reports for the server, the state it keeps, its mean loss."""
 
     update: Tensor
     reports: Named
@@ -85,7 +85,7 @@ class Gradient(NamedTuple):
 
 
 Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""The model to what is differentiated, and to the task's own loss."""
+"""``w -> (the value to differentiate, the task's own loss within it)``"""
 Differentiate = Callable[[Objective, Tensor, bool], Gradient]
 
 
@@ -102,7 +102,7 @@ def by_functions(objective: Objective, w: Tensor, second: bool) -> Gradient:
 def by_autograd(objective: Objective, w: Tensor, second: bool) -> Gradient:
     """Gradient by ordinary autograd, which takes any model; curvature is reverse over reverse.
 
-    Inside a `loss` hook w is already being differentiated: then the gradient stays differentiable.
+    Inside a `loss` hook, w is already being differentiated, so the gradient stays differentiable.
     """
     nested = torch.is_grad_enabled() and w.requires_grad
     with torch.enable_grad():
@@ -172,7 +172,7 @@ class Program:
     finishes: bool = field(init=False)
     """Whether parts have anything to do at the end of training."""
     periods: tuple[int, ...] = field(init=False)
-    """Every how many steps parts ask for a client's displacement."""
+    """The intervals, in steps, at which parts ask for a client's displacement."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
@@ -186,7 +186,7 @@ class Program:
 
     @property
     def code(self) -> list[Callable[..., Any]]:
-        """The functions that a step calls beside the model."""
+        """The functions that a step calls besides the model."""
         hooks = [hook for part in self.parts for hook in (part.begin, part.loss, part.gradient, part.after_step)]
         optimizer = self.local.optimizer
         code = (self.loss, optimizer.init, optimizer.step, self.local.augment, *hooks)
@@ -217,7 +217,7 @@ class Program:
         return Carry(w, self.local.optimizer.init(w), memo, nothing, nothing.clone())
 
     def survey(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
-        """One batch of a pass over the data at the server's model: parts look, and nothing moves."""
+        """One batch of a pass over the data at the server's model: parts look at it, and the model does not move."""
         step = BatchStep(self, network, batch, shared.start, carry.taken, shared.start, None)
         memo = dict(carry.memo)
         for part in self.parts:
@@ -227,7 +227,7 @@ class Program:
         return carry._replace(memo=memo)
 
     def step(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
-        """``g`` of task and losses; each part's change to it; decay; the optimiser's step."""
+        """Gradient ``g`` of the task and the parts' losses; each part's change to it; decay; the optimiser's step."""
         w, optimizer = carry.w, self.local.optimizer
         before = BatchStep(self, network, batch, w, carry.taken, w, None)
         clients = [(part, self._client(part, shared, stake, carry.memo)) for part in self.parts]
@@ -281,7 +281,7 @@ class Program:
 
 
 def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
-    """A part's new memo or state, laid out as the old one: masks, graphs and stores count on it."""
+    """A part's new memo or state, checked to have the layout of the old one: masks, graphs and stores rely on it."""
     old = getattr(client, what)
     if _layout(new) != _layout(old):
         raise CounterpoiseError(
@@ -291,7 +291,7 @@ def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "m
 
 
 def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
-    """The weights and the state that an optimiser's `step` made, laid out as those it was given."""
+    """The weights and the state that an optimiser's `step` returned, checked to have the layout that it was given."""
     old = ({"w": carry.w}, carry.optimizer)
     pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
     new = ({"w": made[0]}, made[1]) if pair else ({}, {})
@@ -305,7 +305,7 @@ def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def _number(part: Part, value: Tensor) -> Tensor:
-    """What a `loss` hook returned, which must be one number."""
+    """What a `loss` hook returned, checked to be one number."""
     if not isinstance(value, Tensor | int | float) or (isinstance(value, Tensor) and value.ndim):
         shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise CounterpoiseError(
@@ -316,7 +316,7 @@ def _number(part: Part, value: Tensor) -> Tensor:
 
 
 def _vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
-    """What a hook made of a vector of the model's length, which must be one again: a number would be spread over it."""
+    """What a hook returned, checked to be a vector of the model's length: a single number would be broadcast."""
     if not isinstance(value, Tensor) or value.shape != like.shape:
         found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise CounterpoiseError(

@@ -1,8 +1,8 @@
-"""Recurrent layers as a loop of plain operations, which `vmap` takes and which can be differentiated any number of times.
+"""Recurrent layers as a loop of plain operations, which `vmap` takes and which can be differentiated repeatedly.
 
-torch runs a whole LSTM, GRU or RNN as one operation. That has no rule for a stack of clients, whose weights differ, and draws
-its dropout between layers from torch's own generator. While `Unrolled` is active, those operations are computed step by step.
-Packed sequences are left to torch.
+torch runs a whole LSTM, GRU or RNN as one operation. That operation has no `vmap` rule for a stack of clients with
+different weights, and it draws the dropout between layers from torch's own generator. While `Unrolled` is active,
+it is computed step by step instead. Packed sequences are left to torch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch.overrides import TorchFunctionMode
 __all__ = ["Unrolled", "drops", "recurs", "unflattened"]
 
 State = tuple[Tensor, ...]
-"""The hidden state, and of an LSTM the cell's after it."""
+"""The hidden state; an LSTM's is followed by its cell state."""
 Weights = Sequence[Tensor | None]
-"""On the state, its bias, and of an LSTM with a projection that."""
+"""The recurrent weight, its bias and, for an LSTM with a projection, the projection's weight."""
 Cell = Callable[[Tensor, State, Weights], State]
 """``(weighted input, state, weights) -> state``"""
 
@@ -36,18 +36,18 @@ def drops(module: nn.Module) -> bool:
 
 
 def unflattened(module: nn.Module) -> None:
-    """Let recurrent layers leave their weights where they are: torch would move them together for cuDNN, and a stack's lie nowhere."""
+    """Keep recurrent layers from moving their weights together for cuDNN: a stack's weights have no address."""
     for child in module.modules():
         if isinstance(child, nn.RNNBase):
             child.flatten_parameters = lambda: None  # type: ignore[method-assign]
 
 
 class Unrolled(TorchFunctionMode):
-    """Compute recurrent layers and cells by plain operations. Enter it after `Keyed`, which then keys their dropout."""
+    """Compute recurrent layers and cells with plain operations. Enter after `Keyed`, which then keys their dropout."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if (layers := _LAYERS.get(func)) and isinstance(args[3], bool):  # there a packed sequence has its weights
+        if (layers := _LAYERS.get(func)) and isinstance(args[3], bool):  # for a packed sequence, weights are here
             return layers(*args, **kwargs)
         if cell := _CELLS.get(func):
             return cell(*args, **kwargs)
@@ -82,7 +82,7 @@ def _plain(activation: Callable[[Tensor], Tensor]) -> Cell:
 
 
 def _layers(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
-    """What ``torch.lstm``, ``torch.gru`` and the like give for a padded batch: the outputs and the last states."""
+    """What ``torch.lstm``, ``torch.gru`` and the like return for a padded batch: the outputs and the last states."""
 
     def run(
         input: Tensor,
@@ -101,7 +101,7 @@ def _layers(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
         x, last = input.transpose(0, 1) if batch_first else input, []
         for layer in range(layers):
             if layer and dropout and train:
-                x = F.dropout(x.transpose(0, 1), dropout, True).transpose(0, 1)  # the batch first, as `Keyed` asks
+                x = F.dropout(x.transpose(0, 1), dropout, True).transpose(0, 1)  # `Keyed` needs the batch first
             outputs = []
             for way in range(ways):
                 begin = tuple(s[layer * ways + way] for s in states)
@@ -118,7 +118,7 @@ def _layers(cell: Cell) -> Callable[..., tuple[Tensor, ...]]:
 def _by_layer(
     parameters: Sequence[Tensor], count: int, biases: bool
 ) -> Iterator[tuple[Tensor, Tensor | None, Weights]]:
-    """The weight on the input with its bias, and the other weights, of each layer and direction."""
+    """For each layer and direction: the input weight, its bias, and the other weights."""
     each = len(parameters) // count
     for begin in range(0, len(parameters), each):
         inward, recurrent, *rest = parameters[begin : begin + each]
@@ -138,7 +138,7 @@ def _pass(
 
 
 def _once(cell: Cell) -> Callable[..., Tensor | State]:
-    """What ``torch.lstm_cell``, ``torch.gru_cell`` and the like give."""
+    """What ``torch.lstm_cell``, ``torch.gru_cell`` and the like return."""
 
     def run(
         input: Tensor,

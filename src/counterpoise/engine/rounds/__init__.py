@@ -1,1 +1,1 @@
-"""What a round is: the loop, the server and what it admits, what is kept of clients, and evaluation."""
+"""What a round is: the loop, the server and what it admits, what is kept for each client, and evaluation."""

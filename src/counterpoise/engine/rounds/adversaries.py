@@ -16,14 +16,14 @@ from counterpoise.method import Cohort
 __all__ = ["Acting", "Adversaries", "each_adversary", "meddle", "recruit"]
 
 Meddler = Callable[[int, Cohort], Cohort]
-"""``(round, replies) -> replies``, a function of the user's own between the clients and the server."""
+"""``(round, replies) -> replies``: a user's own function between the clients and the server."""
 Adversaries = Adversary | Meddler | str | Sequence[Adversary | Meddler | str]
 Acting = list[tuple[Adversary | Meddler, Tensor]]
 """Each adversary with the clients it plays."""
 
 
 def each_adversary(given: Adversaries | None) -> list[Adversary | Meddler]:
-    """One adversary, several or none, as a list; those given by name are made."""
+    """One adversary, several or none, as a list; an adversary given by name is made."""
     several = isinstance(given, Sequence) and not isinstance(given, str)
     found = [] if given is None else list(given) if several else [given]  # type: ignore[arg-type]
     return [_adversary(one) for one in found]
@@ -34,14 +34,14 @@ def _adversary(given: object) -> Adversary | Meddler:
         return ADVERSARIES.make(given)
     if not isinstance(given, Adversary) and not callable(given):
         raise CounterpoiseError(
-            "adversary must be an adversary such as cp.adversary.sign_flip(), its name, a function of round and cohort, "
-            f"or a list of those, not {brief(given)}."
+            "adversary must be an adversary such as cp.adversary.sign_flip(), its name, a function of round and "
+            f"cohort, or a list of those, not {brief(given)}."
         )
     return given
 
 
 def recruit(given: Adversaries | None, seed: int, federation: Federation) -> tuple[Acting, Federation]:
-    """Draw the clients that each adversary plays, and let those that falsify data do so."""
+    """Draw the clients that each adversary plays, and let adversaries that falsify data do so."""
     acting: Acting = []
     for one in each_adversary(given):
         who = one.who(seed, federation.clients) if isinstance(one, Adversary) else torch.empty(0)
@@ -54,7 +54,7 @@ def recruit(given: Adversaries | None, seed: int, federation: Federation) -> tup
 def meddle(
     acting: Acting, seed: int, round: int, cohort: Cohort, asked: Sequence[int]
 ) -> tuple[Cohort, dict[int, str], frozenset[int]]:
-    """What adversaries make of a round's replies: those that reach the server, why some do not, and who was played."""
+    """Let adversaries change a round's replies: returns what reaches the server, what does not and why, and who lied."""
     strange: dict[int, str] = {}
     liars: set[int] = set()
     for adversary, who in acting:
@@ -70,7 +70,7 @@ def meddle(
 
 
 def _expected(cohort: Cohort, asked: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
-    """The replies that the server takes: one from each client it asked."""
+    """The replies that the server takes, one from each client it asked, and why it refuses the others."""
     if not isinstance(cohort, Cohort):
         raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")
     known = {*asked}

@@ -1,4 +1,4 @@
-"""Whether it is training that fails, or a few clients: told apart over several rounds and by distinct clients."""
+"""Whether training itself fails or only a few clients do: told apart over several rounds, by distinct clients."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ _ROUNDS = 3
 _CLIENTS = 30
 """How many distinct clients must have sent such updates if they are not most of the population."""
 _SHARE = 0.9
-"""Which share of the distinct clients heard those must be.
+"""The share of the distinct clients heard that must have sent such updates.
 
-A minority is never most of the population. Of clients drawn at random, of whom 48 % always send NaN, 27 or more of 30 do with a
-chance of two in a million, and of more clients with a smaller one.
+A minority is never most of the population. If 48 % of all clients always send NaN and 30 are drawn at random, the
+chance that 27 or more of them do is two in a million; it is smaller if more are drawn.
 """
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest rounds in a row in each of which most of the updates heard were NaN or infinite."""
+    """The latest rounds in a row in which most of the updates heard were NaN or infinite."""
 
     rounds: int = 0
     well: Mapping[int, bool] = field(default_factory=dict)
-    """For each client heard in them, whether its last update was finite."""
+    """For each client heard in these rounds, whether its last update was finite."""
 
     def after(self, heard: Collection[int], failed: Collection[int]) -> Streak:
-        """With one round more; a round that heard nobody says nothing."""
+        """The streak after one more round; a round that heard nobody does not count."""
         if not heard:
             return self
         well = {client: client not in failed for client in heard}
@@ -38,7 +38,7 @@ class Streak:
 
     @property
     def failed(self) -> int:
-        """How many distinct clients sent such an update last."""
+        """How many distinct clients have a last update that is NaN or infinite."""
         return sum(not well for well in self.well.values())
 
     def widespread(self, population: int) -> bool:
@@ -52,6 +52,7 @@ class Streak:
         if not self.widespread(population):
             return ""
         return (
-            f"Training diverged: in the last {self.rounds} rounds the updates of {self.failed} of the {len(self.well)} clients "
-            "heard were NaN or infinite. Lower the learning rate (local.optimizer.lr) and start the run anew."
+            f"Training diverged: in the last {self.rounds} rounds the updates of {self.failed} of the "
+            f"{len(self.well)} clients heard were NaN or infinite. "
+            "Lower the learning rate (local.optimizer.lr) and start the run anew."
         )

@@ -1,4 +1,4 @@
-"""Losses and metrics of models on samples, and how often they are worth taking."""
+"""Losses and metrics of models on samples, and how often they are worth computing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _MOST = 10**9
 _TRAINING_COST = 3
 """A training pass over a sample costs about three evaluations of it."""
 _MOST_TRAINED = 10_000
-"""From larger federations, a fixed random sample of so many training samples is measured."""
+"""In larger federations, a fixed random sample of this many training samples is measured."""
 _MOST_CLIENTS = 10_000
-"""Of larger populations so many clients are evaluated: the same ones every time, drawn by the seed."""
+"""In larger populations, a fixed random sample of this many clients is evaluated, drawn by the seed."""
 
 
 @takes_only_its_options()
@@ -34,11 +34,12 @@ _MOST_CLIENTS = 10_000
 class Evaluation:
     """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.
 
-    None is resolved from the numbers of samples and steps so that each takes at most half as much work as
-    training does, and both together at most half of the run; 0 is never. Otherwise the last round is always evaluated.
+    0 means never; any other setting evaluates the last round too. None is resolved from the numbers of samples and
+    steps, so that each of the two takes at most half as much work as training, and both together at most half of the
+    run.
 
-    `train_every` adds the server's model on the clients' training samples, as ``train_accuracy`` and so on; None is
-    never. At most 10,000 samples are measured, the same ones every time.
+    `train_every` adds the server's model on the clients' training samples, as ``train_accuracy`` and so on; None
+    means never. At most 10,000 samples are measured, the same ones every time.
     """
 
     every: int | None = None
@@ -62,7 +63,8 @@ class Evaluation:
     def resolve(self, trained: float, test: int, heldout: int) -> Evaluation:
         """Fill in the intervals ``k = ceil(2 samples / (3 trained))``; `trained` is what a round trains on.
 
-        All are counts of samples, repetitions included: `heldout` once for every model that a client is measured with.
+        All are counts of samples, repetitions included: `heldout` counts a sample once for every model that its client
+        is measured with.
         """
 
         def interval(asked: int | None, samples: int) -> int:
@@ -74,7 +76,7 @@ class Evaluation:
 
 
 class Evaluator:
-    """Measures models on the server's test set and on clients' held-out parts, when it is time to."""
+    """Measures models on the server's test set and on clients' held-out parts, in the rounds that are due."""
 
     def __init__(
         self,
@@ -95,12 +97,12 @@ class Evaluator:
 
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
-        """What the metrics of a client may be called, personal models' too, and the least and the most that they can be."""
+        """The names that a client's metrics can have, personal models included, with the limits of their values."""
         known = {name: limits_of(metric) for name, metric in self._metrics.items()}
         return known | {f"personal_{name}": range for name, range in known.items()}
 
     def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:
-        """Metrics on the test set, and of each client, as far as this round is due for them."""
+        """Metrics on the test set and of each client, if they are due in this round."""
         test, whole, each = self._federation.test, {}, {}
         if test is not None and _due(self.setting.every, round, last):
             values = self._measure(model, test, torch.arange(len(test)))
@@ -120,12 +122,12 @@ class Evaluator:
     def evaluate_personal(
         self, seen: Iterable[int], models: Callable[[Sequence[int]], Tensor]
     ) -> dict[str, dict[int, float]]:
-        """Metrics of clients' own models ``[M, D]`` on their held-out parts: of those that were seen and have one."""
+        """Metrics of clients' own models ``[M, D]`` on their held-out parts, for the clients seen that have one."""
         there = torch.tensor(sorted({*seen} & {*self._owners.tolist()}), dtype=torch.int64)
         if not len(there):  # no one's state is finite, or nothing was held out
             return {}
         sizes = self._federation.heldout.sizes(there)
-        order = sizes.argsort(stable=True)  # like sizes together, so that little is padding
+        order = sizes.argsort(stable=True)  # similar sizes together, so that there is little padding
         each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self._metrics}
         for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()))):
             clients = there[places]
@@ -171,8 +173,8 @@ def _training_rows(train: Assignment, seed: int) -> Tensor:
     """The training samples that are measured: all, or a fixed random sample of them."""
     if isinstance(train, Elsewhere):
         raise CounterpoiseError(
-            "evaluation: train_every measures the clients' training samples, which a deployment's server does not have. "
-            "Leave it out; clients_every has the nodes evaluate on data they held out."
+            "evaluation: train_every measures the clients' training samples, which a deployment's server does not "
+            "have. Leave it out; clients_every has the nodes evaluate on data they held out."
         )
     ends = train.sizes(torch.arange(train.clients)).cumsum(0)
     total = int(ends[-1])
@@ -190,7 +192,7 @@ def _training_rows(train: Assignment, seed: int) -> Tensor:
 
 
 def _heldout(federation: Federation, clients: Tensor) -> tuple[Tensor, Tensor]:
-    """All held-out rows of these clients, and whose they are."""
+    """All held-out rows of these clients, and the client that owns each row."""
     rows, sizes = federation.heldout.rows(clients), federation.heldout.sizes(clients)
     real = torch.arange(rows.shape[1]) < sizes[:, None]
     return rows[real], clients[:, None].expand_as(rows)[real]

@@ -42,7 +42,7 @@ class Opened(NamedTuple):
     round: int
     asked: list[int]
     dropped: list[int]
-    """The clients asked that will drop out."""
+    """Those of the clients asked that will drop out."""
     shared: Shared
     begun: float
 
@@ -64,14 +64,14 @@ class Heard(NamedTuple):
 
 
 class Closed(NamedTuple):
-    """A round that the server has decided on and nothing of which is written yet."""
+    """A round that the server has decided on; nothing of it is written yet."""
 
     opened: Opened
     heard: Heard
     step: Step
     metrics: Mapping[str, float]
     clients: dict[str, dict[int, float]]
-    """Metrics of each client that were measured here."""
+    """The metrics of each client, if they were measured here."""
     last: bool
     seconds: float
     """From the opening to here."""
@@ -113,7 +113,7 @@ class Loop:
         return ids, sorted(set(dropped) & set(ids))
 
     def open(self, drawn: tuple[list[int], list[int]] | None = None) -> Opened:
-        """Draw the next round's clients, unless they are `drawn` already, and make what they are sent."""
+        """Draw the next round's clients, unless they are `drawn` already, and prepare what they are sent."""
         begun, round = time.perf_counter(), self.round + 1
         asked, dropped = drawn or self.draw(round)
         if (lr := self.trainer.program.local.lr(round)) != self._lr[0]:
@@ -167,11 +167,11 @@ class Loop:
         )
 
     def bytes_to_each(self, shared: Shared) -> int:
-        """What a client is sent in a round."""
+        """The bytes that each client is sent in a round."""
         return byte_count(pack_broadcast(shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
 
     def recall(self, records: Sequence[RoundRecord]) -> None:
-        """Take up what the server knows of the last rounds of a run that is resumed."""
+        """Restore what the server knew about the last rounds of a resumed run."""
         self.server.recall(record.outcome for record in records)
 
     def trained(self, model: Tensor | None = None) -> nn.Module:
@@ -205,7 +205,7 @@ class Loop:
 
 
 def _log(round: int, outcome: Outcome) -> None:
-    """Say who is left out, and whose claim is not accepted."""
+    """Log who is left out, and whose claim is not accepted."""
     for client, reason in outcome.excluded.items():
         log.info("round %d: client %d is left out: %s", round, client, reason)
     for client, verdict in outcome.verdicts.items():

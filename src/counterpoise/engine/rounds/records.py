@@ -31,10 +31,10 @@ class RoundRecord:
     bytes_up: int = 0
     bytes_down: int = 0
     memory: int = 0
-    """The most bytes held so far, by the GPU if there is one, else by the process; 0 if the system does not tell."""
+    """The most bytes held so far, on the GPU if there is one, otherwise by the process; 0 if that is unknown."""
     liars: tuple[int, ...] = ()
     """The clients of the cohort that an adversary played in this round: the truth beside the verdicts."""
     bytes_server: int = 0
-    """What the method keeps on the server beside the model: its state, and its records of the clients seen."""
+    """What the method keeps on the server besides the model: its state, and its records of the clients seen."""
     bytes_clients: int = 0
     """What the method keeps on the clients seen, all together."""

@@ -1,6 +1,6 @@
 """The server's half of a round: broadcast, admit, then each slot's parts in order.
 
-The same in the simulator and on Flower; it knows the world only through `counterpoise.method.World`.
+It is the same in the simulator and on Flower: it knows the world only through `counterpoise.method.World`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Outcome", "Server", "Step"]
 Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
 """By part: clients and their new records."""
 Taken = dict[str, tuple[int, ...]]
-"""By part: the clients whose replies it took in."""
+"""By part: the clients whose replies it accepted."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,11 @@ class Outcome:
 
     claims: Mapping[int, int | float]
     weights: Mapping[int, float] | None
-    """The effective weight of each client heard, the factor of its update in the combined one; None for a rule that has none."""
+    """The effective weight of each client heard: the factor of its update in the combined one. None if the rule has no
+    weights."""
     excluded: Mapping[int, str] = field(default_factory=dict)
     skipped: str = ""
-    """Why the model was left as it was; empty when it was not."""
+    """Why the model was left as it was; empty if it was updated."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     facts: Mapping[str, float] = field(default_factory=dict)
@@ -72,21 +73,21 @@ class Server:
         self.lengths = Lengths()
         self.streak = Streak()
         self.accepted = {p.name: Store({"round": torch.tensor(0)}) for p in method.parts if p.client_state is not None}
-        """For each part with client state and each client: the last round whose reply the part took in; 0 for none."""
+        """For each part with client state and each client: the last round whose reply the part accepted; 0 for none."""
         self.whole = True
-        """False from the first write of a round until the runtime has written all of it: not a state to keep."""
+        """False from the first write of a round until the runtime has written all of it: do not save this state."""
 
     def accepted_rounds(self, part: str, clients: Sequence[int], step: Step | None = None) -> list[int]:
-        """For each of the clients, the round of the state that it goes on from: the last one that this part took in.
+        """For each client, the round of the state that it continues from: the last one that this part accepted.
 
-        With `step`, as they are once it is committed.
+        With `step`, the rounds as they will be once it is committed.
         """
         rounds: list[int] = self.accepted[part].gather(clients)["round"].tolist()
         taken = {*step.accepted.get(part, ())} if step else set()
         return [step.round if step and c in taken else since for c, since in zip(clients, rounds, strict=True)]
 
     def broadcast(self) -> Named:
-        """What goes to every client beside the model."""
+        """What goes to every client besides the model."""
         return {
             part.name: part.broadcast(self.state.get(part.name, {}))
             for part in self.method.parts
@@ -102,12 +103,12 @@ class Server:
     def decide(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Step:
         """Turn one round's replies into a new model and all that goes with it; nothing changes yet.
 
-        `excluded` names clients that the runtime could not hear (no reply, a torn one).
+        `excluded` names clients that the runtime could not hear (no reply, or a damaged one).
         """
         if cohort.updates.shape != (len(cohort.ids), len(self.model)):
             raise CounterpoiseError(
-                f"The cohort's updates have shape {tuple(cohort.updates.shape)}; {len(cohort.ids)} clients and a model of "
-                f"{len(self.model)} parameters need {(len(cohort.ids), len(self.model))}."
+                f"The cohort's updates have shape {tuple(cohort.updates.shape)}; {len(cohort.ids)} clients and a model "
+                f"of {len(self.model)} parameters need {(len(cohort.ids), len(self.model))}."
             )
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
@@ -133,7 +134,7 @@ class Server:
                 store.scatter(ids, {"round": torch.full((len(ids),), step.round)})
 
     def recall(self, rounds: Iterable[Outcome]) -> None:
-        """Take up what the server knows of the last rounds of a run that is gone on with, beside what is kept of it."""
+        """Restore from the last rounds of a resumed run what its checkpoint does not hold."""
         for outcome in rounds:
             self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
 
@@ -174,7 +175,7 @@ class Server:
                 break
         weights, contributions, why = ({}, {}, round.skipped) if round.skipped else self._taken(round)
         if why := why or _useless(weights):
-            # What the server learned of its clients stays; what it would have done with them does not.
+            # Keep what the server learned about its clients, but not what it would have made of their updates.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
             outcome = Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
             accepted = {name: ids for name, ids in taken.items() if name in learned}
@@ -195,9 +196,9 @@ class Server:
         accepted: Taken | None = None,
         parts: Set[str] = frozenset(),
     ) -> Step:
-        """A step that keeps what some of the parts made of the round; of the others, what was there.
+        """A step that keeps what the given `parts` made of the round; other parts keep what they had.
 
-        `accepted` says whose replies each part took in, and so which state of a client counts from now on. The part's
+        `accepted` says whose replies each part accepted, and so which state of a client counts from now on. The part's
         own server half decides this: it accepts the clients that its `apply` was given and did not exclude, if what
         it made of them is kept. A part without `apply` follows the model. All other clients go back to the state that
         they began the round with.
@@ -210,11 +211,11 @@ class Server:
         return Step(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
 
     def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
-        """The effective weight of each client, its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s, and why
-        the round cannot be taken in if a rule without weights failed.
+        """Each client's effective weight and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.
 
-        A weight per layer counts by the layer's size. Contributions to a plain mean sum to 1; what is left of 1 elsewhere
-        is a memory's, a momentum's or a learning rate's.
+        The third value says why the round cannot be used if a rule without weights failed. Weights per layer are
+        averaged by the layers' sizes. Contributions to a plain mean sum to 1; otherwise, the difference to 1 comes
+        from a memory, a momentum or a learning rate.
         """
         step, weights, ids = round.model - self.model, round.weights, round.cohort.ids
         along = each = step[:0]
@@ -228,10 +229,11 @@ class Server:
         lost = not isfinite(length) and not bool(round.model.isfinite().all())
         if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
             return None, {}, "what the method made of the updates is NaN or infinite, although each of them is finite"
-        weighed = all(map(isfinite, numbers[: len(each)]))  # a rule that failed is not a learning rate
+        weighed = all(map(isfinite, numbers[: len(each)]))  # otherwise the rule failed, not the learning rate
         if weighed and lost:
             raise Diverged(
-                "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
+                "Training diverged: the server's new model is not finite. "
+                "Lower the server's or the clients' learning rate."
             )
         effective = dict(zip(ids, numbers[: len(each)], strict=False))
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
@@ -240,7 +242,7 @@ class Server:
 
 
 def _useless(weights: Mapping[int, float] | None) -> str:
-    """Why a round cannot be taken in with these weights; empty if it can."""
+    """Why a round cannot be used with these weights; empty if it can."""
     if weights is None or not weights:
         return ""
     if not all(map(isfinite, weights.values())):
@@ -249,7 +251,7 @@ def _useless(weights: Mapping[int, float] | None) -> str:
 
 
 def _unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
-    """Why a round has nobody to go by."""
+    """Why a round has no reply to use."""
     if not claims:
         return "no client could be heard"
     reasons = Counter(left_out[client] for client in claims)
@@ -269,7 +271,7 @@ def _without(round: Round, excluded: Mapping[int, str]) -> Round:
 
 
 def _check(part: Part, seen: Round, round: Round) -> None:
-    """A part must return the round; its state and records must be those it declared, or they would be lost."""
+    """Check that a part returned a round with the state and records it declared: others would be lost."""
     if not isinstance(round, Round):
         raise CounterpoiseError(f"part {part.name}: apply must return the round, not {round!r}.")
     if round.weights is not None and len(round.weights) != len(round.cohort):

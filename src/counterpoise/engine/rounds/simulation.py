@@ -32,7 +32,7 @@ __all__ = ["Simulation"]
 
 
 class Prepared(NamedTuple):
-    """What a round needs that does not depend on the rounds before it: who is asked, who is there, and their work."""
+    """What a round needs that does not depend on earlier rounds: who is asked, who is there, and their work."""
 
     round: int
     asked: list[int]
@@ -169,7 +169,7 @@ class Simulation:
         )
 
     def recall(self, records: Sequence[RoundRecord]) -> None:
-        """Take up what the server knows of the last rounds of a run that is resumed."""
+        """Restore what the server knew about the last rounds of a resumed run."""
         self.loop.recall(records)
 
     def trained(self) -> nn.Module:
@@ -181,7 +181,7 @@ _NO_DATA = "it has no data"
 
 
 def _check_lists(local: Local, clients: int) -> None:
-    """Settings that are given client by client must name every client."""
+    """Check that settings given client by client have one number for every client."""
     for name, given in (("steps", local.steps), ("memory", local.memory)):
         if isinstance(given, Sequence) and len(given) != clients:
             raise CounterpoiseError(

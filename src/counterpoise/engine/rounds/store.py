@@ -1,4 +1,4 @@
-"""Rows of tensors per client, allocated when a client is first seen; beyond a budget they lie on disk."""
+"""A row of tensors per client, allocated when the client is first seen; rows beyond a budget lie on disk."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Row = dict[str, Tensor]
 
 
 class Store:
-    """One named row of tensors per client; a client never written has the initial row.
+    """One row of named tensors per client; a client never written has the initial row.
 
-    Rows lie below each other in one tensor for each name, so that reading and writing those of a cohort are single operations.
-    It grows by doubling, up to the room there is. Rows beyond `memory` bytes go to a file that has no name, so that the system removes it however the
-    run ends. Where a row lies changes no number. `touched` names the clients written since it was last cleared: what
-    a checkpoint must add.
+    For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It grows by
+    doubling, up to `memory`. Rows beyond `memory` bytes go to a file without a name, so that the system removes it
+    however the run ends. Where a row lies changes no result. `touched` names the clients written since it was last
+    cleared, which a checkpoint must add.
     """
 
     def __init__(self, initial: Row, memory: float = float("inf")) -> None:
@@ -38,7 +38,7 @@ class Store:
         self.row = row_bytes(initial)
         self._most = memory / max(self.row, 1)
         self._rows = _below_each_other(initial)
-        """The first is the initial one."""
+        """The first row is the initial one."""
         self._here: dict[int, int] = {}
         """For each client in memory, the place of its row."""
         self._places: dict[int, int] = {}
@@ -61,7 +61,7 @@ class Store:
 
     @property
     def bytes(self) -> int:
-        """What all rows take, wherever they lie."""
+        """The bytes of all rows, wherever they lie."""
         return len(self) * self.row
 
     def gather(self, clients: Sequence[int]) -> Row:
@@ -75,7 +75,7 @@ class Store:
         return found
 
     def scatter(self, clients: Sequence[int], stacked: Mapping[str, Tensor]) -> None:
-        """Write stacked rows, as many as there is room for into memory."""
+        """Write stacked rows: into memory as long as there is room, the others to disk."""
         for client in clients:
             if client not in self._here and client not in self._places and len(self._here) < self._most:
                 self._here[client] = len(self._here) + 1
@@ -147,7 +147,7 @@ def _on_disk() -> Iterator[None]:
 
 
 def _below_each_other(initial: Row) -> Row:
-    """The rows of nobody yet."""
+    """The rows while no client has one: only the initial row."""
     return {name: tensor.unsqueeze(0) for name, tensor in initial.items()}
 
 

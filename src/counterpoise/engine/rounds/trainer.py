@@ -1,6 +1,6 @@
-"""A machine that trains clients: model, method's client half, backend and evaluator, whoever the clients are.
+"""What trains and evaluates clients: the model, the method's client half, the backend and the evaluator.
 
-The simulator is one for a whole federation; a node of a deployment is one for its own data.
+The simulator has one trainer for a whole federation; a node of a deployment has one for its own data.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Trainer"]
 
 
 class Trainer:
-    """All that local training and evaluation need; `cohort` is how many clients it trains at once."""
+    """All that local training and evaluation need; `cohort` is how many clients train in a round."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class Trainer:
 
     @property
     def memory(self) -> float:
-        """Bytes that the rows kept of clients may take in memory."""
+        """How many bytes of memory the rows kept for clients may take."""
         return self.engine.store_gib * 2**30
 
     def job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
     ) -> Job:
-        """The training of some clients in a round, each on so many of its rows."""
+        """The job of some clients in a round: client i trains on the first ``sizes[i]`` of its rows."""
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
@@ -109,7 +109,7 @@ class Trainer:
         return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
 
     def keep(self, part: str, ids: Sequence[int], sent: Sent, accepted: Sequence[bool]) -> None:
-        """What a part keeps on clients for their next round: of those accepted, unless it is not finite."""
+        """Store what a part keeps on clients for their next round, if the client was accepted and it is finite."""
         rows = sent.state[part]
         good = torch.stack([finite(values) for values in rows.values()]).all(0).tolist()
         if not all(told := [fine and taken for fine, taken in zip(good, accepted, strict=True)]):
@@ -118,7 +118,7 @@ class Trainer:
         self.client_state[part].scatter([client for client, stays in zip(ids, told, strict=True) if stays], rows)
 
     def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
-        """Metrics of each client's own model, where a part makes one and the client has been seen."""
+        """Metrics of each client's own model, if a part makes one and the client has been seen."""
         each: dict[str, dict[int, float]] = {}
         for part in self.program.method.parts:
             store, own = self.client_state.get(part.name), part.personal
@@ -128,7 +128,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def setting(self, round: int) -> Iterator[None]:
-        """Torch's own switches, as the resolved setting says, for the time of a round."""
+        """Set torch's own switches as the resolved setting says, for the time of a round."""
         before = torch.get_num_threads()
         with contextlib.ExitStack() as stack:
             torch.set_num_threads(self.engine.threads or before)
@@ -154,7 +154,7 @@ class Trainer:
 def _scores(
     federation: Federation, loss: Loss | None, metrics: Mapping[str, Metric] | None, evaluation: Evaluation
 ) -> dict[str, Metric]:
-    """What models are measured by: the loss and the metrics, by default those of a classifier."""
+    """The loss and the metrics that models are measured by; by default those of a classifier."""
     if loss is None and federation.classes is None:
         raise CounterpoiseError(
             "These targets are not class numbers; give simulate a loss that returns one value per sample."

@@ -12,7 +12,7 @@ Pair = tuple[int, int]
 
 
 class Geometry(NamedTuple):
-    """Everything about a convolution but its numbers."""
+    """All sizes of a convolution."""
 
     stride: Pair
     padding: Pair
@@ -32,7 +32,7 @@ class Geometry(NamedTuple):
 
 
 def shape_of(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> tuple[int, ...]:
-    """The shape of what is computed: y of x, w; dx of dy, w; dw of dy, x."""
+    """The shape of y from x and w, of dx from dy and w, or of dw from dy and x."""
     clients, batch, channels = first.shape[:3]
     if what == "output":
         return (clients, batch, second.shape[1], *geometry.outcome)

@@ -1,7 +1,7 @@
 """The sums of `stacked` as Triton kernels: matrix products whose left side is gathered from the pictures.
 
-One program computes one tile of one client. Sizes are constants of the compiled kernel, so that the
-arithmetic on indices is cheap. No atomics: the sums are the same in every run.
+One program computes one tile of one client. Sizes are constants of the compiled kernel, so that index
+arithmetic is cheap. There are no atomics, so the sums are the same in every run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PROGRAMS = 1024
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _divided(h, v, H: tl.constexpr, W: tl.constexpr, DIV_H: tl.constexpr, DIV_W: tl.constexpr):  # type: ignore[no-untyped-def]
-    """``h / DIV_H, v / DIV_W``, and whether they divide and lie inside the picture."""
+    """``h / DIV_H, v / DIV_W``, and whether both divisions are exact and the result lies inside the picture."""
     inside = (h >= 0) & (v >= 0)
     if DIV_H > 1:
         inside &= h % DIV_H == 0
@@ -42,11 +42,12 @@ def _gathered(  # type: ignore[no-untyped-def]
     WIDE: tl.constexpr, FREE: tl.constexpr,
     TILE_M: tl.constexpr, TILE_N: tl.constexpr, TILE_K: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """``out[b,o,p,q] = sum_{i,k,l} pictures[b,i,(p MUL + OFF + k DIL) / DIV, ...] weights[k,l,i,o]``, where it divides.
+    """``out[b,o,p,q] = sum_{i,k,l} pictures[b,i,(p MUL + OFF + k DIL) / DIV, ...] weights[k,l,i,o]``.
 
-    The sum goes tap by tap over tiles of channels where there are many (WIDE), which keeps the arithmetic on
-    indices out of the inner loop; else over channels and taps together, which wastes less of a tile. FREE says that
-    every tap of every output lies inside the picture and DIV is 1, so that there is nothing to look at.
+    Only terms whose division is exact count. If there are many channels (WIDE), the sum goes tap by tap over tiles of
+    channels, which keeps index arithmetic out of the inner loop; otherwise it goes over channels and taps together,
+    which wastes less of a tile. FREE says that every tap of every output lies inside the picture and DIV is 1, so
+    that nothing has to be checked.
     """
     client = tl.program_id(1).to(tl.int64)
     pictures += client * (B * N_IN * H * W)
@@ -116,7 +117,7 @@ def _correlated(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """``out[part,o,(i,k,l)] = sum_{(b,p,q) in part} outcomes[b,o,p,q] pictures[b,i,p MUL + OFF + k DIL, ...]``.
 
-    A tile is of channels at one tap where there are many (WIDE), else of channels and taps together.
+    If there are many channels (WIDE), a tile holds channels at one tap; otherwise it holds channels and taps together.
     """
     client = tl.program_id(2).to(tl.int64)
     part = tl.program_id(1)
@@ -163,19 +164,19 @@ def _correlated(  # type: ignore[no-untyped-def]
 
 
 _WIDE = 16
-"""From how many channels on a tile holds channels of one tap; also the least side of a tile."""
+"""From this many channels on, a tile holds channels of one tap. Also the shortest side of a tile."""
 
 
 def _tile(size: int, most: int) -> int:
     return min(most, max(_WIDE, 1 << (size - 1).bit_length()))
 
 
-# What follows of tiles, warps and stages was the fastest of some 1200 ways on an H200.
+# The tiles, warps and stages below were the fastest of some 1200 combinations on an H200.
 _ROWS, _STAGES = 128, 2
 
 
 def launch(what: str, first: Tensor, second: Tensor, geometry: Geometry, tf32: bool) -> Tensor:
-    """y of x, w; dx of dy, w; or dw of dy, x."""
+    """Compute y from x and w, dx from dy and w, or dw from dy and x."""
     shape = shape_of(what, first, second, geometry)
     precision = "tf32" if tf32 else "ieee"
     (s, t), (a, b), (d, e) = geometry.stride, geometry.padding, geometry.dilation

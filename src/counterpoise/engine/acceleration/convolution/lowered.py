@@ -1,4 +1,4 @@
-"""`conv2d` in a user's model, taken over while the model runs."""
+"""Replace `conv2d` in a user's model while the model runs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Lowered", "available"]
 
 
 def available() -> bool:
-    """Whether kernels can be made here: a GPU, Triton, and the C compiler it calls."""
+    """Whether kernels can be compiled here, which needs a GPU, Triton, and the C compiler that Triton calls."""
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None and bool(compiler)
 
 
 class Lowered(TorchFunctionMode):
-    """Compute two-dimensional convolutions without groups by `stacked`."""
+    """Compute two-dimensional convolutions without groups with `stacked`."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -48,7 +48,7 @@ def _lowered(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor | None:
-    """What conv2d gives, or None for a convolution that is left to torch."""
+    """The result of conv2d, or None for a convolution that is left to torch."""
     if groups != 1 or input.ndim != 4 or not input.is_floating_point() or padding == "same":
         return None
     padding = 0 if padding == "valid" else padding

@@ -27,7 +27,7 @@ __all__ = ["Convolve"]
 
 
 def _mapped(function: type[Function], info: Any, dims: Sequence[int | None], *arguments: Any) -> tuple[Tensor, int]:
-    """The rule of `vmap`: the mapped axis joins that of the clients."""
+    """The rule for `vmap`: the mapped axis is merged with the clients' axis."""
     *_, geometry = arguments
     first, second = (
         x.unsqueeze(0).expand(info.batch_size, *x.shape) if dim is None else x.movedim(dim, 0)
@@ -113,7 +113,7 @@ def _launch(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Ten
     return result
 
 
-# An operation of torch's own, so that a compiler takes it as it is.
+# Registered as a torch operation, so that a compiler leaves it as it is.
 @torch.library.custom_op("counterpoise::stacked", mutates_args=())
 def _stacked(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) -> Tensor:
     geometry = _geometry(numbers)
@@ -134,7 +134,7 @@ def _geometry(numbers: list[int]) -> Geometry:
 
 
 def _grouped(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Tensor:
-    """The same by torch's grouped convolution, where the kernels do not go."""
+    """The same with torch's grouped convolution, for devices and types that the kernels do not support."""
     shape = shape_of(what, first, second, geometry)
     clients, batch, channels = shape[:3]
     options = (geometry.stride, geometry.padding, geometry.dilation, len(first))
