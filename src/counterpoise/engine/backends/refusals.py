@@ -22,7 +22,7 @@ _CAUSES = {
     "doesn't match the broadcast shape": _WRITES,
     "data pointer": "it reads a tensor's memory, as .numpy() does",
 }
-"""What stands in torch's message, and what that means."""
+"""For words in torch's message, what they mean."""
 
 
 def reason_of(error: Exception) -> str:
@@ -35,7 +35,7 @@ def reason_of(error: Exception) -> str:
 
 
 def refused(reason: str) -> CounterpoiseError:
-    """What is said to a model or a hook that `vmap` does not take."""
+    """The error for a model or a hook that `vmap` does not take."""
     return CounterpoiseError(
         f"The model, its loss or a part of the method cannot be trained as one batch of clients ({reason}). Choose the "
         "per-client backend: engine=cp.Engine(backend='per-client'), or --set engine.backend=per-client."

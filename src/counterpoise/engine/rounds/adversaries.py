@@ -54,7 +54,7 @@ def recruit(given: Adversaries | None, seed: int, federation: Federation) -> tup
 def meddle(
     acting: Acting, seed: int, round: int, cohort: Cohort, asked: Sequence[int]
 ) -> tuple[Cohort, dict[int, str], frozenset[int]]:
-    """Let adversaries change a round's replies: returns what reaches the server, what does not and why, and who lied."""
+    """Let adversaries change a round's replies. Returns those that arrive, why others do not, and the liars."""
     strange: dict[int, str] = {}
     liars: set[int] = set()
     for adversary, who in acting:
