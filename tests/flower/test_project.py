@@ -20,7 +20,7 @@ from helpers import blobs, small
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key
-from counterpoise.flower.keeper import descendants
+from counterpoise.flower.keeper import _parents, descendants
 from counterpoise.flower.local import _KEEPER, _SEVERAL, LINK, Deployment, _Kept, environment
 from counterpoise.flower.project import new_project
 from counterpoise.local import Local
@@ -207,16 +207,19 @@ def assert_gone(pids):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere orphans are nobody's")
-@pytest.mark.parametrize("victim", ["owner", "program"])
-def test_what_was_started_ends_with_its_owner_or_with_its_program(tmp_path, victim):
+@pytest.mark.parametrize("victim", ["owner", "first keeper", "second keeper", "program"])
+def test_what_was_started_ends_with_whoever_is_killed(tmp_path, victim):
     """Killed so that it can do nothing about it; the child sits in a session of its own."""
     command = [sys.executable, "-I", str(_KEEPER), sys.executable, "-c", parent(tmp_path / "pids")]
     code = f"import subprocess, time; k = subprocess.Popen({command!r}, stdin=subprocess.PIPE); time.sleep(1000)"
     owner = subprocess.Popen([sys.executable, "-c", code])
     try:
         pids = told(tmp_path / "pids", owner)
-        os.kill(owner.pid if victim == "owner" else pids[0], 9)
-        assert_gone(pids)
+        first = next(child for child, parent in _parents() if parent == owner.pid)
+        second = next(child for child, parent in _parents() if parent == first)
+        kept = {"first keeper": first, "second keeper": second, "program": pids[0]}
+        os.kill(owner.pid if victim == "owner" else kept[victim], 9)
+        assert_gone([*kept.values(), pids[1]])
     finally:
         owner.kill()
         owner.wait()

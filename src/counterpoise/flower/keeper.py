@@ -3,6 +3,9 @@
 A script that needs the standard library alone: ``python keeper.py PROGRAM ARGUMENT ...``. Its standard input is a pipe
 that the owner holds open and never writes to; the system closes it when the owner is gone, even if it was killed. Flower's
 programs start others in sessions of their own, and those outlive a killed parent: the keeper has such orphans handed to it.
+
+The keeper may be killed itself, so there are two: the first runs the second as its program, and holds its standard input.
+Whichever is killed, the other ends what is left.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ __all__ = ["descendants", "end_descendants"]
 
 _SECONDS_TO_END = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.2
+_SECOND = "--second"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux's prctl: orphans below become this process's children
 
 
@@ -29,17 +33,28 @@ def main(command: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    program = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    if command[0] == _SECOND:
+        program = subprocess.Popen(command[1:], stdin=subprocess.DEVNULL)
+    else:
+        program = subprocess.Popen([sys.executable, "-I", __file__, _SECOND, *command], stdin=subprocess.PIPE)
     owned = True
     while owned and program.poll() is None:
         owned = not select.select([sys.stdin], [], [], _SECONDS_BETWEEN_LOOKS)[0]
     if not owned:
-        program.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            program.wait(_SECONDS_TO_END)
+        _bid_end(program)
     end_descendants(os.getpid())
     status = program.wait()
     return status if status >= 0 else 128 - status  # as a shell tells of a signal
+
+
+def _bid_end(program: subprocess.Popen[bytes]) -> None:
+    """Have a program end; a second keeper has its own program end before, which takes as long again."""
+    if program.stdin is None:
+        program.terminate()
+    else:
+        program.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(_SECONDS_TO_END if program.stdin is None else 2 * _SECONDS_TO_END)
 
 
 def end_descendants(pid: int) -> None:
