@@ -26,6 +26,8 @@ def through_bytes(message: Message) -> Message:
 class InProcess(Grid):
     """Nodes that answer in an order of their own; `meddle(request, reply)` gives what is sent in a reply's place."""
 
+    in_process = True
+
     def __init__(self, app, clients, *, names=True, order=0, meddle=None, config=None) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
         self.app, self.meddle, self.names = app, meddle, names

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MessageType, MetricRecord, RecordDict
+from grids import InProcess
 from links import Link, saying, spoiled
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.replies import CONFIG, answers
 from counterpoise.flower.wire import exchange, with_secret
 
@@ -72,6 +74,24 @@ def round(monkeypatch):
 
 
 HONEST = {"site-0": 0, "site-1": 1}
+
+
+class Networked(InProcess):
+    """A grid that counterpoise does not know."""
+
+    in_process = False
+
+    def send_and_receive(self, messages, *, timeout=None):
+        pytest.fail("it was trusted")
+
+
+def test_a_grid_of_unknown_senders_is_refused():
+    grid = Networked(None, 1)
+    message = Message(RecordDict(), next(iter(grid.contexts)), MessageType.TRAIN)
+    with pytest.raises(
+        CounterpoiseError, match="come through Networked may be anybody's.*Run the app there, or, if all"
+    ):
+        exchange(grid, [message], 1.0, 1000)
 
 
 def test_everybody_is_heard(round):

@@ -26,7 +26,9 @@ from flwr.supercore.inflatable.inflatable_utils import (
     ObjectUnavailableError,
     inflate_object_from_contents,
 )
-from flwr.superlink.grid import HttpGrid
+from flwr.superlink.grid import HttpGrid, InMemoryGrid
+
+from counterpoise.errors import CounterpoiseError
 
 __all__ = ["SMALL", "exchange", "with_secret"]
 
@@ -46,10 +48,17 @@ def with_secret(values: Mapping[str, Any]) -> ConfigRecord:
 def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int) -> list[Message]:
     """Send messages; the replies that came within so many seconds, each no larger than `most` bytes.
 
-    A reply that cannot be read, or that never comes whole, costs nobody else's.
+    A reply that cannot be read, or that never comes whole, costs nobody else's. Of a grid that is unknown here nobody can
+    say who its senders are: it is refused, unless it says by `in_process = True` that no stranger is among them.
     """
     sent = list(messages)
-    if not isinstance(grid, HttpGrid):  # all in one process, and no stranger among them
+    if not isinstance(grid, HttpGrid):
+        if not isinstance(grid, InMemoryGrid) and getattr(grid, "in_process", False) is not True:
+            raise CounterpoiseError(
+                f"Replies that come through {type(grid).__name__} may be anybody's: counterpoise can only tell who sent a "
+                "reply through Flower's HttpGrid, which a ServerApp has on a SuperLink. Run the app there, or, if all "
+                "nodes of this grid are in this process, set in_process = True on its class."
+            )
         return list(grid.send_and_receive(sent, timeout=timeout)) if sent else []
     awaited = {id for id in grid.push_messages(sent) if id} if sent else set()
     coming: dict[str, _Parcel] = {}
