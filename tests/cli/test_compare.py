@@ -287,6 +287,6 @@ def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
     with console.capture() as capture:
         console.print(board.render())
     head, fedavg, ditto, *_ = capture.get().splitlines()
-    assert "own models" in head
+    assert "personal" in head
     assert ("53.0%" in fedavg, "61.0%" in fedavg) == (True, True)
     assert ("53.0%" in ditto, "72.0%" in ditto) == (True, True)

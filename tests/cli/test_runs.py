@@ -105,6 +105,16 @@ def test_a_methods_page(cli) -> None:
     assert "Did you mean 'fedprox'" in cli("methods", "fedpox")[2]
 
 
+def test_personal_accuracy_has_one_name_for_people_and_keeps_its_keys(cli) -> None:
+    _, out, _ = cli("run", "quickstart", "--set", "method=ditto", "--rounds", "1", "--out", "run")
+    assert re.search(r"personal accuracy \d+\.\d\d%", out)
+    _, out, _ = cli("runs", "show", "run")
+    assert re.search(r"^personal accuracy mean +0\.\d+ *$", out, re.MULTILINE)
+    assert "own model" not in out
+    shown = json.loads(cli("runs", "show", "run", "--json")[1])["measures"]
+    assert "own model's accuracy mean" in shown
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

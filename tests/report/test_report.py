@@ -109,9 +109,9 @@ def test_clients_gap_and_worst_tenth(made):
 def test_clients_own_models_are_a_view_of_their_own(tmp_path):
     records = keep(tmp_path / "run", personal=True)
     chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "served")
-    assert chart.switches == {"Show": ["the server's model", "clients' own models"]}
+    assert chart.switches == {"Show": ["the server's model", "personal models"]}
     own = [*records[-1].clients["personal_accuracy"].values()]
-    assert traces(chart.figures["clients' own models",])[0]["x"][0] == pytest.approx(own, abs=1e-4)
+    assert traces(chart.figures["personal models",])[0]["x"][0] == pytest.approx(own, abs=1e-4)
 
 
 def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
@@ -129,12 +129,12 @@ def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
     assert table.rows[1][3].startswith(f"{100 * np.mean(np.subtract(means[1], means[0])):+.2f} [")
     drawn = {part.key: part for part in parts if isinstance(part, Chart)}
     final = drawn["final"]
-    assert final.switches == {"By": ["the server's model", "clients' own models"]}
-    seeds = [trace["x"] for trace in traces(final.figures["clients' own models",]) if len(trace["x"]) == 3]
+    assert final.switches == {"By": ["the server's model", "personal models"]}
+    seeds = [trace["x"] for trace in traces(final.figures["personal models",]) if len(trace["x"]) == 3]
     assert seeds == [pytest.approx(values) for values in means]
-    curve = traces(drawn["curves"].figures["accuracy of clients' own models", "rounds"])
+    curve = traces(drawn["curves"].figures["personal accuracy", "rounds"])
     assert curve[-1]["y"][-1] == pytest.approx(np.mean(means[1]), rel=1e-4)
-    worst = traces(drawn["gap"].figures["worst tenth", "clients' own models"])
+    worst = traces(drawn["gap"].figures["worst tenth", "personal models"])
     ends = [min(run[-1].clients["personal_accuracy"].values()) for run in ditto]  # of 8 clients, a tenth is one
     assert any(trace["x"] == pytest.approx(ends) for trace in worst if len(trace["x"]) == 3)
     assert "Best by the server&#x27;s model: " in render(study([tmp_path]))

@@ -441,9 +441,9 @@ def test_personal_models_have_a_table_and_a_verdict_of_their_own(tmp_path: Path)
     assert [row[:2] for row in rows] == [["fedavg", "server's"], ["ditto", "personal"]]
     lines = verdict(found)
     assert lines[0].startswith("best by the server's model: ")
-    assert any(line.startswith("best by clients' own models: fedavg, accuracy ") for line in lines)
+    assert any(line.startswith("best by personal accuracy: fedavg, accuracy ") for line in lines)
     for text in (as_markdown(found), as_latex(found)):
-        assert "Clients' own models" in text
+        assert "Personal models" in text
         assert "worst tenth" in text
     plain = as_plain(found)
     assert plain[1]["own_models"]["difference"]["difference"] == pytest.approx(

@@ -236,7 +236,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
     loss = run.loss
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
-    found += [] if run.personal is None else [f"clients' own models {run.personal:.2%}"]
+    found += [] if run.personal is None else [f"personal accuracy {run.personal:.2%}"]
     kept = [
         f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]

@@ -92,7 +92,7 @@ class Board:
         table.add_column(self.metric, justify="right", no_wrap=True)
         personal = any(f"personal_{self.metric}" in run.metrics for run in self.runs.values())
         if personal:
-            table.add_column("own models", justify="right", no_wrap=True)
+            table.add_column("personal", justify="right", no_wrap=True)
         table.add_column("spread", justify="right", no_wrap=True)
         table.add_column("left", justify="right", no_wrap=True)
         for arm in self.plan.arms:

@@ -104,7 +104,8 @@ def show(
         echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}, default=str))
         return
     table = Table.grid(padding=(0, 2))
-    for name, value in measures.items():
+    for key, value in measures.items():
+        name = key.replace("own model's", "personal")  # the key stays as it is in JSON
         table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
     console = output()
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]

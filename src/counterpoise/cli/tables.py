@@ -61,7 +61,7 @@ def clock(seconds: float) -> str:
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:
-    """How groups stand to each other, and below it by clients' own models if there are any."""
+    """How groups stand to each other, and below it by personal models if there are any."""
     whole = _table(*columns(found), first)
     return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first)) if found.own else whole
 

@@ -52,7 +52,7 @@ def standings(
     """A standing for each label, from its finished runs by seed. `lower` says that a lower metric is better.
 
     The metric is that of the server's model on the test set. With `personal` it is the mean over clients of each
-    client's own model on its held-out part (see `own`).
+    client's personal model on its held-out part (see `own`).
     """
     over = own_curve if personal else curve
     values = {label: {seed: last(over(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}

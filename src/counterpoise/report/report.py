@@ -131,7 +131,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
     if standing.own:
         yield Table(
             "own",
-            "By clients' own models",
+            "By personal models",
             *own_columns(standing),
             colours,
             f"{OWN_MODELS} From the last round that measured clients; paired differences as above. "

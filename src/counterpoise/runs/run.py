@@ -125,7 +125,7 @@ class Run:
 
     @property
     def personal(self) -> float | None:
-        """Mean accuracy of the clients' own models on their held-out parts, where a method makes some.
+        """Personal accuracy: the mean over clients of their personal models on their held-out parts, if a method makes some.
 
         A client that no round has reached yet counts with the server's model, which is what it would use.
         """

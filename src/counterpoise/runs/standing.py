@@ -93,7 +93,7 @@ def verdict(found: Stand) -> list[str]:
         return [*_best("best", found.rows, found), *_uneven(found), *_unmeasured(found)]
     return [
         *_best("best by the server's model", found.rows, found),
-        *_best("best by clients' own models", found.own, found),
+        *_best(f"best by personal {found.metric}", found.own, found),
         *_uneven(found),
     ]
 
@@ -234,7 +234,7 @@ def _signed(value: float, show: Callable[[float], str]) -> str:
 
 
 OWN_MODELS = (
-    "Clients' own models: mean over clients on their held-out data, by each client's personal model where a method makes "
+    "Personal models: mean over clients on their held-out data, by each client's personal model if the method makes "
     "one, otherwise by the server's."
 )
 """What the second table is of, for a reader."""
@@ -310,7 +310,7 @@ def size(count: float) -> str:
 
 
 def as_markdown(found: Stand) -> str:
-    """A table in GitHub's Markdown, and a second one of clients' own models if there are any."""
+    """A table in GitHub's Markdown, and a second one of personal models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -328,7 +328,7 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 
 def as_latex(found: Stand) -> str:
-    """A table for LaTeX with the package booktabs, and a second one of clients' own models if there are any."""
+    """A table for LaTeX with the package booktabs, and a second one of personal models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         escaped = ["".join(_LATEX.get(character, character) for character in cell) for cell in cells]

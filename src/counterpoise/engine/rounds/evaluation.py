@@ -122,7 +122,7 @@ class Evaluator:
     def evaluate_personal(
         self, seen: Iterable[int], models: Callable[[Sequence[int]], Tensor]
     ) -> dict[str, dict[int, float]]:
-        """Metrics of clients' own models ``[M, D]`` on their held-out parts, for the clients seen that have one."""
+        """Metrics of personal models ``[M, D]`` on their held-out parts, for the clients seen that have one."""
         there = torch.tensor(sorted({*seen} & {*self._owners.tolist()}), dtype=torch.int64)
         if not len(there):  # no one's state is finite, or nothing was held out
             return {}

@@ -36,7 +36,7 @@ def served(study: Study) -> Chart | Missing:
     caption = (
         f"Measured on every client's held-out part in the last round that did so{seeds}. Box: quartiles; "
         f"whiskers: worst and best. Every dot is a client; more than {_DOTS} clients are drawn without dots."
-        + (f" Clients' own models are measured on {OWN_DATA}." if several else "")
+        + (f" Personal models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
         return Chart("served", title, {(): next(iter(found.values()))}, caption=caption)
@@ -44,7 +44,7 @@ def served(study: Study) -> Chart | Missing:
 
 
 def _views(study: Study) -> dict[str, bool]:
-    """Whose models to show, and whether they are clients' own."""
+    """Whose models to show, and whether they are personal."""
     return {"the server's model": False} | ({OWN: True} if study.personal else {})
 
 

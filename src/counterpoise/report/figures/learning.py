@@ -22,9 +22,9 @@ _NAMES = {
     "train_loss": "training loss",
     "train_accuracy": "training accuracy",
 }
-_NAMES |= {f"own_{metric}": f"{metric} of clients' own models" for metric in ("accuracy", "loss")}
-OWN = "clients' own models"
-OWN_DATA = "their held-out data: a personal model if the method makes one, otherwise the server's"
+_NAMES |= {f"own_{metric}": f"personal {metric}" for metric in ("accuracy", "loss")}
+OWN = "personal models"
+OWN_DATA = "clients' held-out data: a personal model if the method makes one, otherwise the server's"
 _POINTS = 400
 """Most points of a curve; a longer one is shown at evenly spaced rounds."""
 
@@ -176,7 +176,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
 
 
 def final(study: Study) -> Chart | Missing:
-    """Where every seed ended: on the test set, and by clients' own models if a method makes them."""
+    """Where every seed ended: on the test set, and by personal models if a method makes them."""
     what = study.metric if study.personal else metric_name(study.metric)
     title = f"{what.capitalize()} after the last round"
     views = {"the server's model": study.metric} | ({OWN: f"own_{study.metric}"} if study.personal else {})
@@ -184,7 +184,7 @@ def final(study: Study) -> Chart | Missing:
     if not found:
         return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
     spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
-    own = f" Clients' own models are measured on {OWN_DATA}." if len(found) > 1 else ""
+    own = f" Personal models are measured on {OWN_DATA}." if len(found) > 1 else ""
     figures: dict[tuple[str, ...], go.Figure]
     figures = {(view,): figure for view, figure in found.items()} if own else {(): next(iter(found.values()))}
     return Chart("final", title, figures, {"By": list(found)} if own else {}, f"Every dot is a seed{spread}.{own}")
