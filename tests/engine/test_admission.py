@@ -36,14 +36,14 @@ from counterpoise.method import Cohort, Part
 from counterpoise.methods import METHODS, avg, fedavg, fedavgm, fednova, qffl
 
 
-def pushed(adversary=None, method=None, counts=(1, 2, 3, 4, 5), limits=None, **settings):
+def pushed(adversary=None, method=None, counts=(1, 2, 3, 4, 5), limits=None, start=0.0, **settings):
     """Five clients that each move by its number plus one: +1, +2, ... +5."""
     n = len(counts)
-    federation = quadratics([1.0] * n, [float(i + 1) for i in range(n)], counts=list(counts))
+    federation = quadratics([1.0] * n, [start + i + 1 for i in range(n)], counts=list(counts))
     return Simulation(
         method or fedavg(),
         federation,
-        Point(0.0),
+        Point(start),
         loss=half_square,
         local=Local(batch=100, steps=1, optimizer=sgd(1.0)),
         adversary=adversary,
@@ -133,13 +133,13 @@ def test_the_limit_on_the_norm_can_be_set_or_turned_off(ratio, excluded):
 
 def test_the_limit_lies_where_it_says():
     for factor, excluded in ((49.99, False), (50.01, True)):
-        record = pushed(changing(4, update=3.0 * factor)).advance()
+        record = pushed(changing(4, update=3.0 * factor), start=1e3).advance()
         assert (4 in record.outcome.excluded) == excluded
 
 
 @pytest.mark.parametrize(("clients", "excluded"), [(2, []), (3, [0]), (4, [0])])
 def test_of_two_clients_neither_is_a_majority(clients, excluded):
-    record = pushed(changing(0, update=1e6), counts=(1,) * clients).advance()
+    record = pushed(changing(0, update=1e6), counts=(1,) * clients, start=1e6).advance()
     assert list(record.outcome.excluded) == excluded
 
 
@@ -198,15 +198,18 @@ def weights_of(method, claims, local=None, reports=None, limits=None):
 
 
 @pytest.mark.parametrize("claim", [400, 5_000, 7_000, 10**9])
-def test_a_false_claim_lengthens_a_round_of_fednova_only_so_far(claim):
-    """In tau, and only there, a client's steps count at most 50 times the median, which is 4: sum_i p_i min(a_i, 200)."""
-    claims = [claim] + [100] * 19
+def test_a_false_claim_changes_the_length_of_fednovas_step_only_so_far(claim):
+    """A client with over 50 times the median's steps, which are 4, does not count in the step's length."""
+    claims = [claim] + [100] * 15 + [60] * 4
     n, a = np.array(claims), np.ceil(np.array(claims) / 32)
     p = n / n.sum()
-    expected = (p * np.minimum(a, 200)).sum() * p / a
+    counted = slice(1 if claim > 200 * 32 else 0, None)
+    q = p[counted] / p[counted].sum()
+    length = (q * a[counted]).sum() * (q / a[counted]).sum()
     found = weights_of(fednova(), claims, Local(batch=32))
-    assert found == pytest.approx(expected, rel=1e-12)
-    assert found.sum() < 9.1
+    assert found == pytest.approx(length * (p / a) / (p / a).sum(), rel=1e-12)
+    assert 1 <= found.sum() < 9.3
+    assert found[0] < 1.3 * found[1]
     assert weights_of(fednova(), claims, Local(batch=32), limits=Limits(norm_ratio=math.inf)) == pytest.approx(
         (p * a).sum() * p / a, rel=1e-12
     )
@@ -516,7 +519,7 @@ def test_one_that_moves_among_clients_at_rest_is_heard():
     updates[2] = 1.0
     ones = torch.ones(5, dtype=torch.float64)
     cohort = Cohort((0, 1, 2, 3, 4), updates, ones, ones)
-    found = admit(cohort, Limits(), Local(), 1, Lengths())
+    found = admit(cohort, Limits(), Local(), 1, Lengths(), updates[0])
     assert found[:3] == (cohort, {}, dict.fromkeys(range(5), 1))
 
 

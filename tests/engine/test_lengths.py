@@ -23,8 +23,12 @@ UPDATE = "its update"
 UNUSUAL = "its update is over 50 times as long as the median of the last rounds"
 
 
+FAR = 1e6
+"""So long is a model that no length here is too long beside it."""
+
+
 def sampled(name, many, seed, rounds=16):
-    """Thirty clients, a tenth of them hostile, so many a round; the first cohorts are honest."""
+    """Thirty clients, a tenth of them hostile, so many a round."""
     simulation = Simulation(
         METHODS.make(name),
         quadratics([1.0] * 30, [1.0 + i / 30 for i in range(30)], counts=[1] * 30),
@@ -40,13 +44,11 @@ def sampled(name, many, seed, rounds=16):
 
 
 @pytest.mark.parametrize("name", ["fedavg", "rfa", "median", "scaffold"])
-@pytest.mark.parametrize(("many", "seed"), [(3, 56), (2, 56), (1, 0)])
-def test_a_cohort_with_a_hostile_majority_is_held_against_earlier_rounds(name, many, seed):
-    """The model goes from 0 to the clients' optima, which lie between 1 and 2, whoever was drawn together."""
+@pytest.mark.parametrize(("many", "seed"), [(3, 56), (3, 67), (2, 56), (2, 107), (1, 0), (1, 13)])
+def test_a_cohort_with_a_hostile_majority_is_known_by_its_length(name, many, seed):
+    """The model goes from 0 to the clients' optima, which lie between 1 and 2, whoever was drawn together and when."""
     simulation, records = sampled(name, many, seed)
-    hostile = [len(record.liars) for record in records]
-    assert max(hostile) > many / 2, "no round of this seed had a hostile majority"
-    assert not hostile[0]
+    assert max(len(record.liars) for record in records) > many / 2, "no round of this seed had a hostile majority"
     for record in records:
         assert record.outcome.excluded.keys() == set(record.liars)
         assert bool(record.outcome.skipped) == (len(record.liars) == many)
@@ -55,7 +57,7 @@ def test_a_cohort_with_a_hostile_majority_is_held_against_earlier_rounds(name, m
 
 def serve(*rounds, local=None, limits=None):
     """A server after cohorts given by each client's length, and who was left out of each, with the reason."""
-    server = Server(fedavg(), torch.zeros(1, dtype=torch.float64), limits or Limits())
+    server = Server(fedavg(), torch.full((1,), FAR, dtype=torch.float64), limits or Limits())
     out = []
     for number, lengths in enumerate(rounds, 1):
         given = cohort(lengths, [[x] for x in lengths.values()])
@@ -117,9 +119,10 @@ def test_reports_as_large_as_the_model_have_a_memory_of_their_own():
         report = torch.full((len(ids), 1), length, dtype=torch.float64)
         return cohort(ids, [[1.0]] * len(ids), reports={"part": {"change": report}})
 
-    first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths())
+    model = torch.ones(1, dtype=torch.float64)
+    first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths(), model)
     assert first.lengths.latest["its report part/change"] == ((0, 0.1, 3.0), (1, 0.1, 3.0))
-    found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths)
+    found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths, model)
     assert found.excluded == {2: "its report part/change is over 50 times as long as the median of the last rounds"}
 
 
@@ -138,7 +141,7 @@ def test_lengths_may_rise_with_the_learning_rate_and_need_not_fall_with_it():
 def test_lengths_are_right_where_squares_overflow(dtype, far):
     updates = torch.full((3, 4), far, dtype=dtype)
     ones = torch.ones(3, dtype=torch.float64)
-    found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths())
+    found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths(), updates[0])
     assert found.excluded == {}
     assert found.lengths.latest[UPDATE][0][2] == pytest.approx(2 * far, rel=1e-6)
 
@@ -185,3 +188,41 @@ def test_a_checkpoint_holds_the_lengths_exactly_and_goes_on_without_them(tmp_pat
     assert [client for client, _, _ in index.pop("lengths")[UPDATE]] == [0, 1, 2]
     path.write_text(json.dumps(index))
     assert cp.resume(tmp_path / "run", **given).status == "finished"
+
+
+ENORMOUS = "its update is over 50 times as long as the model"
+
+
+@pytest.mark.parametrize(("model", "bound"), [([0.0] * 4, 100.0), ([1.0] * 4, 100.0), ([0.0, 3.0, 4.0, 0.0], 250.0)])
+def test_the_bound_by_the_model_lies_where_it_says(model, bound):
+    """A model of four weights counts at least as long as one whose weights are all 1."""
+    model = torch.tensor(model, dtype=torch.float64)
+    for factor, excluded in ((0.999, {}), (1.001, {0: ENORMOUS, 1: ENORMOUS})):
+        given = cohort([0, 1], [[bound * factor, 0.0, 0.0, 0.0]] * 2)
+        assert admit(given, Limits(), Local(), 1, Lengths(), model).excluded == excluded
+
+
+@pytest.mark.parametrize(("lr", "bound"), [(0.1, 500.0), (1.0, 50.0), (2.0, 50.0)])
+def test_a_report_may_be_longer_than_the_model_by_one_over_the_learning_rate(lr, bound):
+    """A variate is a mean gradient: an update divided by the learning rate."""
+    reason = "its report part/change is over 50 times as long as the model"
+    for factor, excluded in ((0.999, {}), (1.001, {0: reason})):
+        report = {"part": {"change": torch.tensor([[bound * factor]], dtype=torch.float64)}}
+        given = cohort([0], [[1.0]], reports=report)
+        found = admit(given, Limits(), Local(optimizer=sgd(lr)), 1, Lengths(), torch.zeros(1, dtype=torch.float64))
+        assert found.excluded == excluded
+
+
+@pytest.mark.parametrize("factor", [1e20, 3e38])
+@pytest.mark.parametrize("many", [1, 2, 3])
+def test_a_hostile_first_cohort_does_not_cost_the_model(factor, many):
+    """All of the first cohort is hostile, in float32; the others are honest."""
+
+    def adversary(round, cohort):
+        far = torch.full_like(cohort.updates, factor)
+        return Cohort(cohort.ids, far if round == 1 else cohort.updates, cohort.examples, cohort.steps)
+
+    run = cp.simulate("fedavg", blobs([9] * 6), model=small, rounds=8, cohort=many, adversary=adversary)
+    assert run.rounds[0].outcome.skipped
+    assert not any(record.outcome.excluded for record in run.rounds[1:])
+    assert run.rounds[-1].metrics["train_loss"] < run.rounds[1].metrics["train_loss"]

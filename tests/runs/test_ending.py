@@ -33,8 +33,8 @@ def test_rounds_skipped_at_the_end_are_told_from_the_third_on():
 @pytest.mark.parametrize(
     ("losses", "told"),
     [
-        ([2.0, 1.0, 2000.0], ""),
-        ([2.0, 1.0, 2000.1], "loss of 2000.1, over 1000 times that of round 1 (2): its model is of no use"),
+        ([2.0, 1.0, 200.0], ""),
+        ([2.0, 1.0, 200.1], "loss of 200.1, over 100 times that of its first round (2): its model is of no use"),
         ([2.0, math.nan], "loss of nan: its model is of no use"),
         ([math.nan], "loss of nan: its model"),
         ([2.0, math.inf], "loss of inf: its model"),
@@ -55,12 +55,17 @@ def test_a_loss_in_training_counts_only_without_losses_on_the_test_set():
     assert doubts([record(1, train_loss=1.0), record(2, loss=1e33, train_loss=1e33)], 50) != []
 
 
+def test_a_model_lost_in_the_first_round_is_held_against_the_untrained_one():
+    """The training loss of the first round is that of the model as it was before; the loss on the test set is not."""
+    assert "over 100 times that of its first round (2)" in doubts([record(1, loss=1e9, train_loss=2.0)], 50)[0]
+
+
 def test_clients_that_were_mostly_left_out_for_length_are_named_with_the_option():
     half = [record(1, excluded={0: LONG}), record(2, excluded={1: "it claims no data"})]
     assert doubts(half, 50) == []
     assert doubts([*half, record(3, excluded={0: UNUSUAL})], 20) == [
         "Replies of these clients were mostly left out because they were too long: 0. "
-        "If you trust them, raise limits.norm_ratio, which is 20."
+        "They may be faulty or dishonest; raise limits.norm_ratio (20) only if you know that they are not."
     ]
 
 

@@ -53,8 +53,9 @@ def normalised_mean(mu: float) -> Part:
 
     K is the number of steps that the server asked for: a client that could report its own would scale the whole round,
     or itself. A client that stopped early counts as if it had not. With local epochs, K follows from the count that the
-    client claims. So in tau alone, which sets the length of the server's step and not its direction, ``|a_i|_1`` is
-    capped at `Limits.norm_ratio` times the cohort's median.
+    client claims. A false claim hardly changes the direction of the server's step, as it is in p_i and in K alike, but
+    its length ``tau sum_i p_i / |a_i|_1``. So clients whose ``|a_i|_1`` is over `Limits.norm_ratio` times the cohort's
+    median do not count in the length.
     """
 
     def reaches(world: World, steps: Tensor) -> Tensor:
@@ -66,10 +67,13 @@ def normalised_mean(mu: float) -> Part:
 
     def apply(round: Round) -> Round:
         assert round.weights is not None
-        shares = round.weights / round.weights.sum()
         asked = round.world.local.asked(round.cohort.ids, round.cohort.examples)
-        reach = reaches(round.world, asked.to(shares.dtype))
-        factors = (shares * round.bounded(reach)).sum() * shares / reach
+        reach = reaches(round.world, asked.to(round.weights.dtype))
+        credible = torch.where(round.bounded(reach) == reach, round.weights, 0)
+        credible = credible / credible.sum()
+        tau = (credible * reach).sum()
+        each = round.weights / reach
+        factors = tau * (credible / reach).sum() * each / each.sum()
         combined = factors.to(round.model.dtype) @ round.cohort.updates
         return round.noting(normaliser=reach).but(weights=factors, combined=combined)
 

@@ -15,8 +15,8 @@ __all__ = ["doubts", "untrained"]
 
 _SKIPPED = 3
 """From how many skipped rounds at the end on a run is doubted."""
-_WORSE = 1000
-"""How many times the first loss the last one must be for a run to be doubted."""
+_WORSE = 100
+"""How many times the loss of the untrained model the last one must be for a run to be doubted."""
 _NAMED = 10
 """How many clients a sentence names."""
 
@@ -53,19 +53,21 @@ def _stalled(records: Sequence[RoundRecord]) -> str:
 
 
 def _lost(records: Sequence[RoundRecord]) -> str:
-    """A loss on the test set is held against the run's first; if there is only one, that in training is."""
-    tested = curve(records, "loss")
-    found = tested if len(tested) > 1 or (tested and not isfinite(tested[0][1])) else curve(records, "train_loss")
-    if not found:
+    """Compare the last loss with the clients' training loss in the first round, which began with the untrained model.
+
+    The last loss is the one on the test set; if that was never measured, the one in training.
+    """
+    trained, tested = curve(records, "train_loss"), curve(records, "loss")
+    if not (found := tested or trained):
         return ""
-    (first, before), (_, now) = found[0], found[-1]
+    before, now = (trained or tested)[0][1], found[-1][1]
     worse = 0 < _WORSE * abs(before) < now < inf
     if isfinite(now) and not worse:
         return ""
-    compared = f", over {_WORSE} times that of round {first} ({before:g})" if worse else ""
+    compared = f", over {_WORSE} times that of its first round ({before:g})" if worse else ""
     return (
-        f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate, or if clients may "
-        "be dishonest choose a larger cohort or a robust method."
+        f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate. If clients may "
+        "be dishonest, choose a larger cohort or a robust method."
     )
 
 
@@ -78,5 +80,5 @@ def _long(records: Sequence[RoundRecord], norm_ratio: float) -> str:
     more = f" and {len(mostly) - _NAMED} more" if len(mostly) > _NAMED else ""
     return (
         f"Replies of these clients were mostly left out because they were too long: {', '.join(map(str, mostly[:_NAMED]))}{more}. "
-        f"If you trust them, raise limits.norm_ratio, which is {norm_ratio:g}."
+        f"They may be faulty or dishonest; raise limits.norm_ratio ({norm_ratio:g}) only if you know that they are not."
     )

@@ -24,6 +24,7 @@ __all__ = ["BROKEN", "Admitted", "Limits", "admit", "broken", "finite", "too_lon
 BROKEN = "its update holds NaN or infinity"
 _LONG = "times as long as the cohort's median"
 _UNUSUAL = "times as long as the median of the last rounds"
+_ENORMOUS = "times as long as the model"
 
 
 @takes_only_its_options()
@@ -32,9 +33,10 @@ class Limits:
     """Bounds on a client's reply."""
 
     norm_ratio: float = 50.0
-    """How many times the cohort's median the norm of an update, or of a report as large as the model, may be, how many
-    times the median of the clients heard lately, and how many times the number asked for the steps that a client reports;
-    infinity turns this off.
+    """How many times longer than usual an update may be, or a report as large as the model; infinity turns this off.
+
+    The server compares its length with the cohort's median, with the median of the clients heard lately, and with the
+    model itself. The ratio also bounds how many times more steps than it was asked for a client may report.
 
     The median is the upper one, over the clients that moved: of two clients neither is a majority, and a cohort at rest
     does not exclude one that is not. docs/adversaries.md says why 50."""
@@ -68,7 +70,7 @@ def broken(excluded: Mapping[int, str]) -> set[int]:
 
 def too_long(excluded: Mapping[int, str]) -> set[int]:
     """The clients left out for the length of their reply."""
-    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _UNUSUAL))}
+    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _UNUSUAL, _ENORMOUS))}
 
 
 def finite(values: Tensor) -> Tensor:
@@ -81,24 +83,26 @@ def finite(values: Tensor) -> Tensor:
     return low.isfinite() & high.isfinite()
 
 
-def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths) -> Admitted:
-    """Hold replies against what was asked, against one another and against earlier rounds.
+def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths, model: Tensor) -> Admitted:
+    """Compare replies with what was asked, with one another, with earlier rounds and with the model.
 
     `local` is how clients were asked to train, `past` how long replies were before.
     """
     if not len(cohort):
         return Admitted(cohort, {}, {}, past)
     reports = {f"its report {part}/{name}": v for part, named in cohort.reports.items() for name, v in named.items()}
-    long = {"its update": cohort.updates} | {k: v for k, v in reports.items() if v.shape == cohort.updates.shape}
+    update = "its update"
+    long = {update: cohort.updates} | {k: v for k, v in reports.items() if v.shape == cohort.updates.shape}
     short = {what: values for what, values in reports.items() if what not in long}
     seen = (
         cohort.examples,
         cohort.steps,
         *(torch.linalg.vector_norm(values, dim=1) for values in long.values()),
         *(~finite(values) for values in short.values()),
+        torch.linalg.vector_norm(model).expand(len(cohort)),
     )
     # One wait for a GPU.
-    claims, steps, *rows = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
+    claims, steps, *rows, own = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
     norms = {what: _lengths(row, values) for row, (what, values) in zip(rows, long.items(), strict=False)}
     faulty = {what: ~np.isfinite(lengths) for what, lengths in norms.items()}
     faulty |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
@@ -106,7 +110,7 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
     ratio, lr = limits.norm_ratio, local.lr(round)
     moved = {what: _moved(cohort.ids, lengths) for what, lengths in norms.items()}
     bad = {
-        BROKEN: faulty.pop("its update"),
+        BROKEN: faulty.pop(update),
         "the data count it claims is not a number": ~np.isfinite(claims),
         "it claims no data": claims <= 0,
         "the data count it claims is not whole": ~_whole(claims),
@@ -123,6 +127,10 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
             f"{what} is over {ratio:g} {_UNUSUAL}": lengths / ratio > past.usual(what, lr, moved[what])
             for what, lengths in norms.items()
         },
+        **{
+            f"{what} is over {ratio:g} {_ENORMOUS}": lengths / ratio > _reach(own, model, 1.0 if what == update else lr)
+            for what, lengths in norms.items()
+        },
     }
     reasons: dict[int, str] = {}
     for reason, rows in bad.items():
@@ -134,6 +142,15 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
         return Admitted(cohort, reasons, claimed, past)
     good = torch.tensor([client not in reasons for client in cohort.ids], device=cohort.updates.device)
     return Admitted(cohort.keep(good), reasons, claimed, past)
+
+
+def _reach(own: npt.NDArray[np.float64], model: Tensor, lr: float) -> npt.NDArray[np.float64]:
+    """``max(|w|, sqrt(D)) / min(lr, 1)``: a length that a new model of D weights may well have, or a sum of gradients.
+
+    This is the only bound that hostile clients cannot move: the first cohorts have little else to be compared with.
+    """
+    length: npt.NDArray[np.float64] = np.maximum(own, len(model) ** 0.5) / min(lr, 1.0)
+    return length
 
 
 def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:

@@ -113,7 +113,9 @@ class Server:
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         left_out = dict(excluded or {})
-        cohort, refused, claims, lengths = admit(cohort, self.limits, world.local, world.round, self.lengths)
+        cohort, refused, claims, lengths = admit(
+            cohort, self.limits, world.local, world.round, self.lengths, self.model
+        )
         streak = self.streak.after(claims, broken(refused))
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
