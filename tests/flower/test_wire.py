@@ -89,7 +89,7 @@ def test_a_grid_of_unknown_senders_is_refused():
     grid = Networked(None, 1)
     message = Message(RecordDict(), next(iter(grid.contexts)), MessageType.TRAIN)
     with pytest.raises(
-        CounterpoiseError, match="come through Networked may be anybody's.*Run the app there, or, if all"
+        CounterpoiseError, match=r"come through Networked may be anybody's.*Run the app there, or, if all"
     ):
         exchange(grid, [message], 1.0, 1000)
 

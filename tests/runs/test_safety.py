@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import re
 import shutil
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,7 @@ import counterpoise as cp
 from counterpoise.cli import main
 from counterpoise.runs.arms import compared
 from counterpoise.runs.collection import read_or_tell
+from counterpoise.runs.conduct import conducting, held
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import Unsafe, append_bytes, check_plain, replace_file, replace_text
 from counterpoise.runs.folder import Folder
@@ -311,6 +314,37 @@ def test_a_comparison_in_use_is_not_removed(cli, tmp_path: Path) -> None:
     assert {*before} <= {*tmp_path.rglob("*")}
     assert cli("runs", "rm", "c", "--yes")[1] == "removed: 9 runs\n"
     assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("words", [["resume", "c"], ["compare", "quickstart", "--methods", "fedavg", "--out", "c"]])
+def test_a_comparison_in_use_is_refused_at_once(cli, tmp_path: Path, words: list[str]) -> None:
+    (tmp_path / "c").mkdir()
+    write_plan(tmp_path / "c", plan())
+    begun = time.monotonic()
+    with held(tmp_path / "c"), conducting(tmp_path / "c"):
+        code, _, err = cli(*words)
+    assert (code, "Another process is at work in c: the folder is in use" in err) == (2, True)
+    assert time.monotonic() - begun < 10
+
+
+def test_the_workers_of_a_killed_comparison_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_plan(tmp_path, plan())
+    with contextlib.ExitStack() as workers:
+        workers.enter_context(held(tmp_path))
+        monkeypatch.setattr("counterpoise.runs.locks.time.sleep", lambda seconds: workers.close())
+        with held(tmp_path) as lock:
+            assert lock is not None
+
+
+def test_a_comparison_holds_its_plan_while_it_works(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparison(tmp_path / "c")
+    write_plan(tmp_path / "c", plan())
+    seen = []
+    monkeypatch.setattr("counterpoise.cli.compare.conduct", lambda folder, *_: seen.append(in_use(folder, COMPARISON)))
+    monkeypatch.setattr("counterpoise.report.write", lambda folder: folder / "report.html")
+    cli("resume", "c")
+    assert seen == [True]
+    assert not in_use(tmp_path / "c", COMPARISON)
 
 
 def test_a_lock_whose_file_was_removed_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

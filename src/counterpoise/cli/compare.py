@@ -22,7 +22,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
 from counterpoise.runs.arms import compared, swept
 from counterpoise.runs.collection import of_plan
-from counterpoise.runs.conduct import News, conduct, held, open_pieces, workers_at_once
+from counterpoise.runs.conduct import News, conduct, conducting, held, open_pieces, workers_at_once
 from counterpoise.runs.config import split
 from counterpoise.runs.contents import COMPARISON, of_comparison
 from counterpoise.runs.files import check_plain, is_partial
@@ -154,7 +154,8 @@ def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target
     already = not open_pieces(folder, plan)
     told: dict[str, str] = {}
     try:
-        found, report = _done(folder, plan, lock, jobs, told)
+        with conducting(folder):
+            found, report = _done(folder, plan, lock, jobs, told)
     except KeyboardInterrupt:
         _stopped(folder, plan, target, as_json)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}

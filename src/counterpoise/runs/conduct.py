@@ -21,13 +21,13 @@ from typing import IO, Any
 import torch
 
 from counterpoise.runs.collection import status_of
-from counterpoise.runs.contents import LOG
+from counterpoise.runs.contents import COMPARISON, LOG
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import check_plain, open_plain
-from counterpoise.runs.locks import hold
+from counterpoise.runs.locks import hold, in_use
 from counterpoise.runs.plan import Piece, Plan
 
-__all__ = ["News", "conduct", "held", "open_pieces", "workers_at_once"]
+__all__ = ["News", "conduct", "conducting", "held", "open_pieces", "workers_at_once"]
 
 _LEAST = 2**30
 """Bytes that a worker is taken to need before one has told."""
@@ -74,8 +74,20 @@ def workers_at_once(pieces: Sequence[Piece]) -> int:
 
 
 def held(folder: Path) -> contextlib.AbstractContextManager[int | None]:
-    """Hold a comparison's folder. Workers hold it with their parent, so one that was killed is waited for."""
-    return hold(folder, f"Another process is at work in {folder}: the folder is in use.", _PATIENCE)
+    """Hold a comparison's folder. Workers hold it with their parent, so those of a killed parent are waited for.
+
+    A parent that lives holds the plan too, and is not waited for.
+    """
+    return hold(folder, _busy(folder), _PATIENCE, lambda: in_use(folder, COMPARISON))
+
+
+def conducting(folder: Path) -> contextlib.AbstractContextManager[int | None]:
+    """Hold a comparison's plan, which no worker does. Others take it for a moment when they look whether it is held."""
+    return hold(folder, _busy(folder), _PATIENCE, name=COMPARISON)
+
+
+def _busy(folder: Path) -> str:
+    return f"Another process is at work in {folder}: the folder is in use. Wait for it to end, or stop it."
 
 
 def conduct(

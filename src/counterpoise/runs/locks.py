@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
@@ -31,14 +31,23 @@ class Busy(CounterpoiseError):
 
 
 @contextlib.contextmanager
-def hold(folder: Path, sentence: str, patience: float = 0.0) -> Iterator[int | None]:
-    """Hold a folder; yields the lock's file descriptor. After `patience` seconds in vain, `sentence` says why not."""
+def hold(
+    folder: Path,
+    sentence: str,
+    patience: float = 0.0,
+    hopeless: Callable[[], bool] = lambda: False,
+    name: str = LOCK,
+) -> Iterator[int | None]:
+    """Hold a folder, by its lock or by another of its files; yields the file descriptor.
+
+    After `patience` seconds in vain, or as soon as waiting is `hopeless`, `sentence` says why not.
+    """
     if fcntl is None:
         yield None
         return
     until = time.monotonic() + patience
-    while (file := _taken(folder, os.O_CREAT)) is None:
-        if time.monotonic() >= until:
+    while (file := _taken(folder / name, os.O_CREAT)) is None:
+        if time.monotonic() >= until or hopeless():
             raise Busy(sentence)
         time.sleep(_SECONDS_BETWEEN_TRIES)
     try:
@@ -47,12 +56,12 @@ def hold(folder: Path, sentence: str, patience: float = 0.0) -> Iterator[int | N
         os.close(file)
 
 
-def in_use(folder: Path) -> bool:
-    """Whether another process holds a folder. Nothing is left in one that never was held."""
+def in_use(folder: Path, name: str = LOCK) -> bool:
+    """Whether another process holds a folder, as `hold` does. Nothing is left in one that never was held."""
     if fcntl is None:
         return False
     try:
-        file = _taken(folder)
+        file = _taken(folder / name)
     except OSError:
         return False
     if file is not None:
@@ -60,16 +69,15 @@ def in_use(folder: Path) -> bool:
     return file is None
 
 
-def _taken(folder: Path, flags: int = 0) -> int | None:
-    """The lock, or None if another process has it."""
-    path = folder / LOCK
+def _taken(path: Path, flags: int = 0) -> int | None:
+    """The lock on a file, or None if another process has it."""
     while True:
         try:
             file = open_plain(path, os.O_RDWR | flags)
         except OSError as error:
             if not flags:
                 raise
-            raise CounterpoiseError(f"{folder} cannot be used: {path}: {error.strerror or error}.") from None
+            raise CounterpoiseError(f"{path.parent} cannot be used: {path}: {error.strerror or error}.") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(file).st_ino == os.stat(path, follow_symlinks=False).st_ino:
