@@ -109,7 +109,7 @@ def test_a_schedule_that_comes_to_nothing_ends_the_run_with_one_sentence(method)
         METHODS.make(method), quadratics(H, M), Point(), loss=half_square, local=local, engine=double()
     )
     run(simulation, 2)
-    with pytest.raises(CounterpoiseError, match=r"learning rate of round 3 0; .* Give cosine a floor"):
+    with pytest.raises(CounterpoiseError, match=r"learning rate of round 3 to 0; .* Give cosine a floor"):
         simulation.advance()
     assert simulation.round == 2
 

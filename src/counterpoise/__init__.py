@@ -9,8 +9,9 @@ Run(fedprox, seed 0, 3 rounds, finished, accuracy ...)
 
 import os as _os
 
-# Threads that wait for each other sleep. Spinning, torch's default, they slow down whatever else runs on the machine and so each
-# other: two runs beside each other on two cores took eight times as long. Read once, when torch is loaded; a value in the environment stands.
+# Let waiting threads sleep. By default torch's threads spin, which slows down everything else on the machine: two runs
+# side by side on two cores took eight times as long. torch reads this once, when it is loaded; a value that is already
+# in the environment stays.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from counterpoise import adversary, augment, logs, measures, methods, models, parts

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _MOST = 10**9
-"""More epochs, samples of a batch or steps are taken for a mistake."""
+"""More epochs, steps or samples per batch than this are taken for a mistake."""
 
 State = dict[str, Tensor]
 Augment = Callable[[Tensor, Tensor], Tensor]
@@ -60,8 +60,8 @@ class Optimizer:
     weight_decay: float = 0.0
     """L2 decay: `step` is given ``g + weight_decay w``, and parts that read the gradient see it too."""
     reach: Callable[[Tensor], Tensor] | None = None
-    """FedNova's ``|a|_1`` of a number of steps: the move is ``-lr |a|_1`` times a mean of the gradients. None if
-    the move is not linear in them (Adam) or also depends on the weights (a decay inside `step`)."""
+    """FedNova's ``|a|_1`` as a function of the number of steps: the move is ``-lr |a|_1`` times a mean of the
+    gradients. None if the move is not linear in them (Adam) or depends on the weights too (a decay inside `step`)."""
     spec: Spec = field(default_factory=Spec)
     update: InitVar[Update | None] = None
 
@@ -142,9 +142,10 @@ def adamw(
     eps: Annotated[float, Option("added to the root", above=0)] = 1e-8,
     weight_decay: Annotated[float, Option("decay of the weights per unit of learning rate", low=0)] = 0.01,
 ) -> Optimizer:
-    """Adam with decay of the weights beside the gradient, as torch.optim.AdamW.
+    """Adam with weight decay apart from the gradient, as torch.optim.AdamW.
 
-    ``w <- (1 - lr weight_decay) w - move``, with Adam's move of the gradient alone (Loshchilov and Hutter 2019, Algorithm 2).
+    ``w <- (1 - lr weight_decay) w - move``, where Adam computes the move from the gradient alone
+    (Loshchilov and Hutter 2019, Algorithm 2).
     """
     init, update = _moments(beta1, beta2, eps)
 
@@ -234,9 +235,9 @@ _SGD = "optimizer=cp.sgd(0.1)"
 class Local:
     """Local training: `epochs` passes over a client's data, or `steps` batches if given.
 
-    `steps` is one number for all clients or one per client. `augment(inputs, keys)` changes a stack
-    of samples ``[S, ...]`` given one int64 key per sample (see `counterpoise.augment`). `memory` is how many GiB a
-    client has for what a method does beside training: one number for all clients or one per client. None leaves it to the method.
+    `steps` is one number for all clients or one per client. `augment(inputs, keys)` changes a stack of samples
+    ``[S, ...]``, given one int64 key per sample (see `counterpoise.augment`). `memory` is how many GiB a client has for
+    what a method does besides training: one number for all clients or one per client. None leaves it to the method.
     """
 
     epochs: int = 1
@@ -264,7 +265,8 @@ class Local:
                 isinstance(gib, bool) or not isinstance(gib, int | float) or not gib > 0 for gib in held
             ):
                 raise CounterpoiseError(
-                    f"local: memory must be a number of GiB above 0, or one such number per client, not {self.memory!r}."
+                    "local: memory must be a number of GiB above 0, or one such number per client, "
+                    f"not {self.memory!r}."
                 )
         if not isinstance(self.optimizer, Optimizer):
             raise CounterpoiseError(
@@ -278,26 +280,26 @@ class Local:
 
     @property
     def passes(self) -> int:
-        """How often the end of an epoch is seen; a run counted in steps has one."""
+        """How many passes a round has: its epochs, or one if training is counted in steps."""
         return self.epochs if self.steps is None else 1
 
     def lr(self, round: int) -> float:
-        """The learning rate of a round: above 0, or nobody could move and methods that divide by it would fail."""
+        """The learning rate of a round. It must be above 0: methods divide by it, and at 0 no client would move."""
         lr = self.optimizer.lr * self.schedule.factor(round)
         if not 0 < lr < math.inf:
             raise CounterpoiseError(
-                f"The schedule makes the learning rate of round {round} {lr:g}; it must be above 0 in every round. "
+                f"The schedule sets the learning rate of round {round} to {lr:g}; it must be above 0 in every round. "
                 "Give cosine a floor or more rounds, or end the run earlier."
             )
         return lr
 
     def asked(self, clients: Sequence[int], counts: Tensor) -> Tensor:
-        """How many steps clients that hold so many samples are asked to take in a round, ``[C]``."""
-        counts = counts.ceil().clamp(min=1)  # an estimated count may lie between
+        """How many steps each client is asked to take in a round ``[C]``, if it holds ``counts[i]`` samples."""
+        counts = counts.ceil().clamp(min=1)  # an estimated count need not be whole
         return self.passes * self.steps_of(torch.tensor(clients, device=counts.device), counts)
 
     def steps_of(self, clients: Tensor, sizes: Tensor) -> Tensor:
-        """Steps per pass of each client, ``[C]``: ``ceil(n / batch)``, or `steps` if that was set."""
+        """The steps per pass of each client ``[C]``: ``ceil(n / batch)``, or `steps` if that is set."""
         if self.steps is None:
             return (sizes + self.batch - 1) // self.batch
         if isinstance(self.steps, int):

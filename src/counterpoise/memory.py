@@ -1,4 +1,4 @@
-"""How much memory there is, and how much something would take."""
+"""How much memory there is, sizes in words, and whether an error means that memory ran out."""
 
 from __future__ import annotations
 
