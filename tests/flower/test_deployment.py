@@ -205,7 +205,7 @@ def test_a_hostile_node_neither_speaks_for_another_nor_silences_it(app, tmp_path
         (program,) = [child for child, parent in parents if parent == keeper]
         assert len(below) > 2  # the run's server is one of them
         os.kill(program, 9)
-        with pytest.raises(CounterpoiseError, match="The SuperLink ended, with status 137"):
+        with pytest.raises(CounterpoiseError, match="The SuperLink ended with status 137"):
             list(more)
         assert not set(below) & {pid for pid, _ in _parents()}
     done = len(records(out))

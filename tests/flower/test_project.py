@@ -57,7 +57,7 @@ def test_no_key_goes_into_the_bundle(tmp_path):
 
 def test_a_folder_that_is_not_empty_is_left_alone(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(CounterpoiseError, match="is there already and is not an empty folder"):
+    with pytest.raises(CounterpoiseError, match="already exists and is not an empty folder"):
         new_project(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -251,7 +251,7 @@ def test_a_superlink_that_ended_is_told_in_a_sentence(tmp_path, monkeypatch):
     monkeypatch.setattr("counterpoise.flower.local._SECONDS_BETWEEN_QUESTIONS", 0.0)
     try:
         with pytest.raises(
-            CounterpoiseError, match=r"^The SuperLink ended, with status 3; .* The same command starts it again"
+            CounterpoiseError, match=r"^The SuperLink ended with status 3; .* The same command starts them again"
         ):
             next(deployment.rounds(1, tmp_path / "run", 2))
     finally:

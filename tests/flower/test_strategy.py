@@ -129,7 +129,7 @@ def test_a_run_is_one_processs_at_a_time(tmp_path):
     assert record.read_text() == held
     late = strategy("fedavg", 4, out=tmp_path / "run")
     gone("fedavg", 3, out=tmp_path / "run")
-    with pytest.raises(CounterpoiseError, match="Another process has gone on with the run"):
+    with pytest.raises(CounterpoiseError, match="Another process has continued the run"):
         late.start(InProcess(app("fedavg"), 4))
 
 

@@ -1,7 +1,7 @@
 """The same methods on Flower's SuperLink and SuperNodes.
 
-`Strategy` is the server's half of a method and `client_app` a node's; `server_app` is a strategy that keeps its run in a
-folder. `counterpoise.flower.local` is a whole deployment on one machine.
+`Strategy` is the server's half of a method, and `client_app` is a node's half; `server_app` is a strategy that keeps
+its run in a folder. `counterpoise.flower.local` runs a whole deployment on one machine.
 """
 
 from counterpoise.flower.node import client_app

@@ -1,4 +1,4 @@
-"""Certificates and keys of a deployment: an authority of its own, the SuperLink's certificate, a key for every node."""
+"""Certificates and keys of a deployment: its own authority, the SuperLink's certificate, a key for every node."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _VALID = datetime.timedelta(days=365)
 
 
 def certify(folder: Path, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> None:
-    """``ca.crt``, ``server.pem`` and ``server.key``: a server that answers to these names, vouched for by a new authority.
+    """Write ``ca.crt``, ``server.pem`` and ``server.key``, for a server with these names, signed by a new authority.
 
-    The authority's own key is forgotten at once: nobody can sign another certificate in its name.
+    The authority's own key is discarded at once, so that nobody can sign another certificate in its name.
     """
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     root = _name("Counterpoise deployment")
@@ -40,7 +40,7 @@ def certify(folder: Path, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> 
 
 
 def make_key(path: Path) -> None:
-    """A node's key, and beside it the public one (``.pub``) that its operator registers."""
+    """Write a node's key and, beside it, the public key (``.pub``) that its operator registers."""
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     write_private(path, _private(key, serialization.PrivateFormat.OpenSSH))
@@ -48,7 +48,7 @@ def make_key(path: Path) -> None:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner may read, from the moment it is there."""
+    """Write a file that only its owner may read, from the moment it exists."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:

@@ -1,8 +1,8 @@
 """A whole deployment on one machine: SuperLink with TLS and node keys, SuperNodes, each a process on loopback.
 
 Everything it makes lies in ``.deployment`` within the app's folder: certificates, keys, the SuperLink's database, logs.
-Leaving the context ends every process it started, and so does the end of this process, however it comes: each program
-runs under a keeper that sees it.
+Leaving the context ends every process that it started. So does the end of this process, however it comes: each program
+runs under a keeper that notices it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ for words in json.loads(sys.argv[1]):
         if ended.code:
             raise
 """
-"""Several commands of `flwr` in one process, until one fails: importing Flower takes longer than most of them."""
+"""Runs several `flwr` commands in one process until one fails: importing Flower takes longer than most of them."""
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -61,13 +61,13 @@ def environment(home: Path) -> dict[str, str]:
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
     }
-    # Its programs start one another by name.
+    # Flower's programs start one another by name.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {**os.environ, **quiet, "PATH": path}
 
 
 class Deployment:
-    """Processes of a deployment, by name: ``superlink``, ``site-0``, ``site-1``, ..."""
+    """The processes of a deployment, by name: ``superlink``, ``site-0``, ``site-1``, ..."""
 
     def __init__(self, app: Path, nodes: int) -> None:
         if not (app / "pyproject.toml").is_file():
@@ -86,7 +86,7 @@ class Deployment:
         check_plain(self.logs)
         self.work.mkdir(mode=0o700, exist_ok=True)
         self.logs.mkdir(mode=0o700, exist_ok=True)
-        # A new SuperLink each time: an old one's database believes in nodes that are gone. The run is in its own folder.
+        # Each time a new SuperLink: an old one's database lists nodes that are gone. The run is in its own folder.
         for old in self.work.glob("state.db*"):
             old.unlink()
         certify(self.certificates)
@@ -124,7 +124,7 @@ class Deployment:
         self._until(lambda: _answers(self.port), LINK)
 
     def start_node(self, node: int) -> None:
-        """Start a SuperNode; one that was there before comes back under its key, without its state."""
+        """Start a SuperNode; one that ran before comes back under its key, without its state."""
         self._start(
             f"site-{node}",
             "flower-supernode",
@@ -140,15 +140,15 @@ class Deployment:
         self._let_go(keeper)
 
     def end(self) -> None:
-        """End every process: politely, then not."""
+        """End every process: politely first, then by force."""
         for keeper in self.processes.values():
-            cast(IO[bytes], keeper.stdin).close()  # which it takes for our end
+            cast(IO[bytes], keeper.stdin).close()  # the keeper takes this for our end
         for name in list(self.processes):
             self._let_go(self.processes[name])
             del self.processes[name]
 
     def _let_go(self, keeper: subprocess.Popen[bytes]) -> None:
-        """Wait for a keeper to end what it keeps; do it in its place if it does not, or if a second Ctrl-C comes."""
+        """Wait for a keeper to end its processes; end them here if it does not, or if a second Ctrl-C comes."""
         try:
             keeper.wait(3 * _SECONDS_TO_END)
         except subprocess.TimeoutExpired:
@@ -168,7 +168,7 @@ class Deployment:
         log = os.open(self.logs / f"{name}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.fchmod(log, 0o600)  # an earlier version's log may be there, readable by all
         try:
-            # A session of its own: Ctrl-C reaches us alone.
+            # In a session of its own, so that Ctrl-C reaches only us.
             self.processes[name] = subprocess.Popen(
                 [sys.executable, "-I", str(_KEEPER), *command],
                 cwd=self.work,
@@ -187,19 +187,19 @@ class Deployment:
         while not ready():
             if self.processes[name].poll() is not None or time.monotonic() - since > _SECONDS_TO_START:
                 raise CounterpoiseError(
-                    f"{name} did not start. Its last words, of {self.logs / name}.log: {self.last(name)}"
+                    f"{name} did not start. The last lines of {self.logs / name}.log: {self.last(name)}"
                 )
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def last(self, name: str) -> str:
-        """The last lines that a process said."""
+        """The last lines of a process's log."""
         path = self.logs / f"{name}.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-5:]) if path.exists() else ""
 
     # ------------------------------------------------------------ Flower's command line
 
     def flwr(self, *arguments: str) -> str:
-        """What a command of `flwr` says; a mistake is told with its last line."""
+        """The output of a `flwr` command. If the command fails, the error gives the end of what it printed."""
         return self._answer(["flwr", *arguments], f"flwr {arguments[0]}")
 
     def _answer(self, command: list[str], name: str) -> str:
@@ -243,7 +243,7 @@ class Deployment:
         return int(answer["run-id"])
 
     def status(self, run: int) -> str:
-        """What the SuperLink makes of a run, such as ``running`` or ``finished:failed``."""
+        """A run's status according to the SuperLink, such as ``running`` or ``finished:failed``."""
         said = _json(self.flwr("list", "dep", "--run-id", str(run), "--format", "json"))
         if not said.get("runs"):
             self._check_link()
@@ -253,11 +253,11 @@ class Deployment:
         return str(said["runs"][0]["status"])
 
     def log(self, run: int) -> str:
-        """What the run's server said."""
+        """The log of the run's server."""
         return self.flwr("log", str(run), "dep", "--show")
 
     def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
-        """The rounds of a run as they come, from the folder it is kept in, until it has ended; those before it too."""
+        """The rounds of a run, read from its folder as they come until the run has ended; earlier rounds come first."""
         kept, seen, asked, ended = _Kept(out), 0, time.monotonic(), ""
         before = running = self._below_link()
         while True:
@@ -271,11 +271,12 @@ class Deployment:
             if ended:
                 raise CounterpoiseError(_why(ended, self.log(run)))
             self._check_link()
-            # A folder may be done since before: this run of it is not, until the SuperLink says so. Asking costs seconds of
-            # a processor, so it is mostly done when a process of the SuperLink's has ended, such as the run's server.
+            # The folder may have been finished before: this run has ended only when the SuperLink says so. Asking costs
+            # seconds of processor time, so we mostly ask when a process of the SuperLink, such as the run's server, has
+            # ended.
             if done or before - running or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
-                status, asked = self.status(run), time.monotonic()  # once answered: that may take long
-                ended = status if status.startswith("finished") else ""  # and look once more at what it left
+                status, asked = self.status(run), time.monotonic()  # timed after the answer, which may take long
+                ended = status if status.startswith("finished") else ""  # then look once more at what it left
             before, running = running, self._below_link()
             time.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -286,13 +287,13 @@ class Deployment:
         link = self.processes.get(LINK)
         if link is not None and link.poll() is not None:
             raise CounterpoiseError(
-                f"The SuperLink ended, with status {link.returncode}; its log is {self.logs / LINK}.log. Everything is taken "
-                "down. The same command starts it again and goes on from the last round."
+                f"The SuperLink ended with status {link.returncode}; its log is {self.logs / LINK}.log. All processes "
+                "are being ended. The same command starts them again and continues from the last round."
             )
 
 
 class _Kept:
-    """What a run keeps in its folder, read as it grows: a look costs what is new, and nothing if nothing is."""
+    """What a run keeps in its folder, read as it grows: each look reads only what is new."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.status, self.round = out, "", 0
@@ -300,7 +301,7 @@ class _Kept:
         self._seen: tuple[int, ...] = ()
 
     def new(self) -> list[RoundRecord]:
-        """The rounds that the checkpoint has come to count since the last look."""
+        """The rounds that the checkpoint has added since the last look."""
         index = self.out / "checkpoint" / "checkpoint.json"
         if not index.exists() or (now := _version(index)) == self._seen:
             return []
@@ -312,7 +313,7 @@ class _Kept:
 
 
 class _Tail:
-    """The lines that a run's file has gained, by their rounds; who uses one takes it out."""
+    """The lines added to a run's file, by round; the caller removes those it has used."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.place, self.file = path, 0, 0
@@ -321,7 +322,7 @@ class _Tail:
     def read(self) -> dict[int, Any]:
         with open(self.path, "rb") as file:
             state = os.fstat(file.fileno())
-            if state.st_ino != self.file or state.st_size < self.place:  # written anew, or cut back to a checkpoint
+            if state.st_ino != self.file or state.st_size < self.place:  # rewritten, or cut back to a checkpoint
                 self.place, self.file = 0, state.st_ino
             first = self.place == 0
             file.seek(self.place)
@@ -338,7 +339,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 
 def _why(ended: str, said: str) -> str:
-    """Why a run ended: a mistake that its server was told of, else the last it said."""
+    """Why a run ended: the last error of ours in its server's log, or else the log's last lines."""
     told = re.findall(r"counterpoise\.errors\.\w+: (.+)", said)
     return (
         told[-1]
@@ -348,7 +349,7 @@ def _why(ended: str, said: str) -> str:
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
+    """A port that nobody is using at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,7 +1,7 @@
-"""Flower's own client mods around our messages: those that keep what they promise, and why others are refused.
+"""Flower's own client mods around our messages: which of them keep their promise, and why others are refused.
 
-Flower's privacy mods expect a reply that holds the trained weights under the names of the arrays received. Ours hold an
-update, a count and what else a method reports. So such a mod is shown the model alone, before and after training.
+Flower's privacy mods expect a reply that holds the trained weights under the names of the arrays received. Our replies
+hold an update, counts and whatever a method reports. So such a mod is shown only the model, before and after training.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REFUSED = {
 
 
 def fitted(mods: Iterable[Mod], method: Method) -> list[Mod]:
-    """The mods as they are to wrap a client; one of Flower's that could not keep its promise is refused."""
+    """The mods, fitted to our messages; a mod of Flower's that could not keep its promise is refused."""
     if callable(mods) or not all(map(callable, mods)):
         raise CounterpoiseError("mods must be a list of Flower mods, each a function of message, context and the next.")
     return [_fitted(mod, method) for mod in mods]
@@ -71,9 +71,9 @@ def _refuse_reports(sent: Iterable[str], method: Method) -> None:
 
 
 def _sent(method: Method) -> Iterable[str]:
-    """The names of what a method's clients send, seen on a model of a few weights.
+    """The names of what a method's clients send, found out with a model of a few weights.
 
-    Empty if the method asks for more than that: what it sends is then seen when it is sent.
+    Empty if such a model is not enough for the method: what its clients send is then checked when they send it.
     """
     x, y = torch.zeros(4, 1), torch.arange(4) % 2
     tiny = Federation.from_clients([(x, y)] * 40, heldout=0, probe=1, proxy=8)
@@ -100,7 +100,7 @@ class _Tiny(nn.Module):
 
 
 def _of_weights(mod: Mod, method: Method) -> Mod:
-    """A mod of weights, around replies that hold an update."""
+    """Fit a mod that expects weights to replies that hold an update."""
 
     def around(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
         if message.metadata.message_type != MessageType.TRAIN:

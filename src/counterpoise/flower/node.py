@@ -1,4 +1,4 @@
-"""The client's half on a node: a `ClientApp` of a method, a model and a function that gives the node its data."""
+"""The client's half on a node: a `ClientApp` made of a method, a model and a function that returns the node's data."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def client_app(
     """A `ClientApp` that trains and evaluates as the simulator's clients do.
 
     Method, model, local settings, loss and metrics must be those of the server's `Strategy`. `data` is called with the
-    node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods
-    `LocalDpMod` works, for methods whose clients send updates alone; those that cannot keep their promise are refused.
+    node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods,
+    `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
     """
     made = METHODS.make(method) if isinstance(method, str) else method
     app = ClientApp(mods=fitted(mods, made))
@@ -131,7 +131,7 @@ def _reply(message: Message, metrics: dict[str, Any], arrays: ArrayRecord | None
 
 
 def _own(local: Local, context: Context, client: int) -> Local:
-    """Local settings with this node's own memory: what its configuration says, or its place in the list for all."""
+    """Local settings with this node's own memory: from its configuration, or from the list for all clients."""
     memory = local.memory[client] if isinstance(local.memory, Sequence) else local.memory
     given = context.node_config.get("memory-gib", memory)
     return replace(local, memory=None if given is None else float(given))
@@ -145,9 +145,9 @@ def _whole(value: object) -> int:
 # ---------------------------------------------------------------- what a client keeps
 
 
-# A client's state counts once the server has taken in the reply that was sent with it, and the node learns that with
-# its next message. Until then it keeps two versions, named by their rounds: the one that the server named last, and
-# that of its own last reply.
+# A client's new state counts once the server has accepted the reply of the same round, and the node learns this from
+# the next message. Until then it keeps two versions, named by their rounds: the one that the server named last, and
+# the one of its own last reply.
 
 
 def _remember(context: Context, here: Trainer, accepted: Mapping[str, int], round: int) -> None:
@@ -162,7 +162,7 @@ def _remember(context: Context, here: Trainer, accepted: Mapping[str, int], roun
 
 
 def _recall(context: Context, here: Trainer, accepted: Mapping[str, int]) -> None:
-    """Go back to the state that the server took in last. A node that does not have it begins as a client never seen does."""
+    """Go back to the state that the server accepted last. A node without it starts as a client never seen does."""
     try:
         rows = from_record(context.state.array_records.get(_STATE, ArrayRecord()))
     except Unreadable:

@@ -15,9 +15,7 @@ FILES = {"app.py": "app.py.txt", "pyproject.toml": "pyproject.toml.txt", ".gitig
 def new_project(folder: Path) -> list[Path]:
     """Write the app into a new or empty folder."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise CounterpoiseError(
-            f"{folder} is there already and is not an empty folder. Choose another one for the app."
-        )
+        raise CounterpoiseError(f"{folder} already exists and is not an empty folder. Choose another one for the app.")
     templates = resources.files("counterpoise.flower").joinpath("template")
     written = []
     try:

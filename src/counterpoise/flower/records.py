@@ -1,4 +1,4 @@
-"""Named tensors as Flower's array records, and back. What comes from a node is read with suspicion."""
+"""Named tensors as Flower's array records, and back. What comes from a node is not trusted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 class Unreadable(ValueError):
-    """A record that does not hold arrays of real numbers. The message is the reason on record."""
+    """A record that does not hold arrays of real numbers. The run's record gives the message as the reason."""
 
 
 def to_record(arrays: Mapping[str, Tensor]) -> ArrayRecord:
@@ -29,7 +29,7 @@ def to_record(arrays: Mapping[str, Tensor]) -> ArrayRecord:
 
 
 def from_record(record: ArrayRecord) -> Arrays:
-    """The tensors of a record. No pickle, and no memory beyond the bytes that came."""
+    """The tensors of a record, read without pickle and without more memory than the bytes received."""
     return {name: _tensor(name, array) for name, array in record.items()}
 
 
@@ -38,12 +38,12 @@ def _tensor(name: str, array: Array) -> Tensor:
         return _parsed(array.data)
     except Unreadable as error:
         raise Unreadable(f"{shown(name)} {error}") from None
-    except Exception:  # whatever a stranger's bytes make numpy raise, such as for a shape that no array can have
+    except Exception:  # whatever numpy raises for a stranger's bytes, such as a shape that no array can have
         raise Unreadable(f"{shown(name)} is not an array in NumPy's format") from None
 
 
 def _parsed(data: bytes) -> Tensor:
-    # Not Array.numpy(): it makes room for whatever shape the sender's header claims, before it looks for the numbers.
+    # Not Array.numpy(): it allocates memory for any shape that the sender's header claims before it looks at the data.
     stream = BytesIO(data)
     shape, by_columns, dtype = _HEADERS[npy.read_magic(stream)](stream)
     numbers = memoryview(data)[stream.tell() :]

@@ -1,4 +1,4 @@
-"""What the server takes of the replies it was sent: one good reply to each message, by its client's number."""
+"""Which of the replies it was sent the server takes: one good reply to each message, by its client's number."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _LINKS_WORD = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
-"""What a SuperLink says in the place of a node that is gone."""
+"""Errors that a SuperLink returns on behalf of a node that is gone."""
 
 
 class Sifted(NamedTuple):
@@ -39,14 +39,15 @@ class Sifted(NamedTuple):
 
 
 def most_bytes(like: Arrays) -> int:
-    """The most bytes that a reply's arrays may take: float64 where we send float32, and every array's header."""
+    """The most bytes that a reply's arrays may take: enough for float64 instead of float32, and for arrays' headers."""
     return 2 * byte_count(like) + 4096 * (len(like) + 1)
 
 
 def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like: Arrays) -> Sifted:
-    """Replies to a round's training. `asked` gives the client of each message sent; `like` is a reply as it should be.
+    """Sort the replies to a round's training into usable ones and others.
 
-    Whatever a node sends costs its own place in the round and nobody else's.
+    `asked` gives the client of each message sent; `like` is a reply of the right form. Whatever a node sends can only
+    cost its own place in the round, nobody else's.
     """
     reasons: dict[int, str] = {}
     good: dict[int, Arrays] = {}
@@ -75,7 +76,7 @@ def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like:
 def measured(
     replies: Iterable[Message], asked: Mapping[str, int], round: int, names: Mapping[str, tuple[float, float]]
 ) -> dict[str, dict[int, float]]:
-    """Replies to a round's evaluation: by metric, what each client found.
+    """What each client measured, by metric, from the replies to a round's evaluation.
 
     `names` gives the range of each metric; a value outside it is left out, and so are metrics of other names.
     """
@@ -100,7 +101,7 @@ def measured(
 def _one_each(
     replies: Iterable[Message], asked: Mapping[str, int], reasons: dict[int, str]
 ) -> list[tuple[int, Message]]:
-    """The only reply of each client, in the clients' order; of the others the reason."""
+    """The one reply of each client, in the clients' order. For other clients, the reason is added to `reasons`."""
     came = list(answers(replies, asked))
     counts = Counter(client for client, _ in came)
     reasons |= {client: SILENT for client in asked.values() if not counts[client]}
@@ -115,9 +116,10 @@ def _one_each(
 
 
 def answers(replies: Iterable[Message], asked: Mapping[str, T]) -> Iterator[tuple[T, Message]]:
-    """Each reply with what its message was sent for, by the message's id; the source that a reply names is not looked at.
+    """Each reply with its entry in `asked`, found by the message's id; the source that a reply names is ignored.
 
-    Only the node that was sent a message knows its id. A reply to any other counts for nobody and against nobody.
+    Only the node that was sent a message knows its id. A reply to any other message counts for nobody and against
+    nobody.
     """
     for reply in replies:
         if reply.metadata.reply_to_message_id in asked:

@@ -1,8 +1,8 @@
-"""Which node is which client. The server decides that, once for each node, and a node cannot be two.
+"""Which node is which client. The server decides this once for each node, and a node cannot be two clients.
 
-A node that its operator registered under a name that ends in a number (``site-3``) is that client: its key proves the
-name, so nobody can take another's place, or its record. A node without such a name is asked for the ``partition-id``
-of its configuration; that is good enough for a simulation and for sites that trust one another.
+If an operator registered a node under a name that ends in a number (``site-3``), the node is that client. Its key
+proves the name, so nobody can take another client's place or its record. A node without such a name is asked for the
+``partition-id`` of its configuration; that is good enough for a simulation and for sites that trust one another.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _SECONDS_TO_ANSWER = 60.0
 
 
 class Roster:
-    """The clients of a deployment and the nodes that they are."""
+    """The clients of a deployment and their nodes."""
 
     def __init__(self, clients: int) -> None:
         self.clients = clients
         self._client: dict[str, int | None] = {}
-        """For every identity seen, its client; None for one that is nobody's."""
+        """For every identity seen, its client; None if it is not a client."""
         self._proved: set[str] = set()
-        """The identities whose client their names say."""
+        """The identities whose names prove which client they are."""
 
     def present(self, grid: Grid) -> dict[int, int]:
         """For each client that is connected now, its node."""
@@ -49,7 +49,7 @@ class Roster:
         return here
 
     def _enter(self, identity: str, client: int | None, proved: bool) -> None:
-        """Give an identity its client, unless that is another's; a name that is proved comes before one's word."""
+        """Give an identity its client, unless another identity has it; a proved name goes before a mere claim."""
         other = next((who for who, held in self._client.items() if held == client and who != identity), None)
         if client is None or not 0 <= client < self.clients:
             log.warning("%s is not one of the %d clients and is not asked.", identity, self.clients)

@@ -1,4 +1,4 @@
-"""A `ServerApp` of a method: it keeps its run in a folder, and goes on with the one it finds there."""
+"""A `ServerApp` for a method. It keeps its run in a folder and continues the run that it finds there."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["server_app"]
 def server_app(
     method: Method | str, federation: Callable[[Context], Federation], *, model: Model, **settings: Any
 ) -> ServerApp:
-    """A `ServerApp` for `flwr run`; settings are those of `Strategy`.
+    """A `ServerApp` for `flwr run`; `settings` are those of `Strategy`.
 
-    Of the federation it uses the server's own sets and the number of clients. The app's configuration may say
-    ``rounds``, ``seed``, ``out`` (the run's folder on the server's machine; an empty one keeps nothing), ``patience``
-    (seconds the first round waits for its nodes) and ``timeout`` (seconds a round waits for replies).
+    It uses only the federation's server sets and its number of clients. The app's configuration may set ``rounds``,
+    ``seed``, ``out`` (the run's folder on the server's machine; if it is empty, nothing is kept), ``patience`` (seconds
+    that a round waits for nodes to connect) and ``timeout`` (seconds that a round waits for replies).
     """
     app = ServerApp()
 
@@ -42,7 +42,7 @@ def server_app(
 
 
 def _log_as_flower_does() -> None:
-    """What we log goes where Flower's own log goes, which `flwr log` shows."""
+    """Send our log to the place of Flower's own log, which `flwr log` shows."""
     ours, theirs = logging.getLogger("counterpoise"), logging.getLogger("flwr")
     ours.handlers, ours.propagate = theirs.handlers, False
     ours.setLevel(logging.INFO)

@@ -1,4 +1,4 @@
-"""The server's half on Flower: a `Strategy` of a method, whose rounds are the simulator's with the training elsewhere."""
+"""The server's half on Flower: a `Strategy` for a method. Its rounds are the simulator's, but the nodes train."""
 
 from __future__ import annotations
 
@@ -48,9 +48,10 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 class Strategy(strategy.Strategy):
     """A method on Flower. The arguments are those of `counterpoise.simulate`.
 
-    Of the federation only the server's own sets and the number of clients are used. With `out` the run is kept in that
-    folder, with a checkpoint after every round; a folder that holds the same run already is gone on with.
-    `patience` is how many seconds the first round waits for the clients it asks to connect.
+    Only the federation's server sets and its number of clients are used. With `out`, the run is kept in that folder,
+    with a checkpoint after every round; if the folder already holds the same run, that run is continued.
+    `patience` is how many seconds a round waits for nodes to connect: the first round waits for all clients that it
+    asks, later rounds for any of them.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class Strategy(strategy.Strategy):
         self.patience, self._first = patience, True
         self._opened: Opened | None = None
         self._like: Arrays = {}
-        """A reply to this round's training as it should be."""
+        """A reply of the right form to this round's training."""
         self._closed: Closed | None = None
         """The round that the server has decided on, until the nodes have evaluated its model."""
         self._sent: dict[int, Message] = {}
@@ -117,11 +118,11 @@ class Strategy(strategy.Strategy):
         else:
             folder = Folder.open(path)
             check_same(folder.config, config)
-            with folder.locked():  # it drops what the checkpoint does not count, and another process may be writing
+            with folder.locked():  # restoring drops what the checkpoint does not count; another process may be writing
                 self.run.rounds, status = folder.restore(self.loop)
                 if status == "diverged":
                     raise CounterpoiseError(
-                        f"The run in {path} diverged after round {self.loop.round}; going on would diverge again."
+                        f"The run in {path} diverged after round {self.loop.round}; continuing it would diverge again."
                     )
                 if folder.config.rounds != config.rounds:
                     folder.extend(max(config.rounds, self.loop.round))
@@ -140,10 +141,9 @@ class Strategy(strategy.Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run to the last round, from the last that the folder holds.
+        """Run to the last round, starting after the last one that the folder holds.
 
-        `initial_arrays` replaces the weights that the model is made with; nodes that keep state must then be given the
-        same ones.
+        `initial_arrays` replaces the model's initial weights; nodes that keep state must then be given the same ones.
         """
         rounds, result = num_rounds or self.setup.rounds, Result()
         if initial_arrays is not None and not self.loop.round:
@@ -213,18 +213,19 @@ class Strategy(strategy.Strategy):
         self.loop.server.model = start
 
     def _check_given(self, arrays: ArrayRecord) -> None:
-        """Refuse a model that someone changed on its way from one call to the next: the change would be lost."""
+        """Refuse a model that someone changed between one call and the next: the change would be lost."""
         if any(name not in arrays or arrays[name].data != own.data for name, own in self.arrays().items()):
             raise CounterpoiseError(
-                "The arrays given are not this strategy's model, which is the one that it trains. A wrapper that changes "
-                "them, such as Flower's DifferentialPrivacy strategies with their noise, has no effect here: leave it out."
+                "The arrays given are not this strategy's model, which is the one that it trains. A wrapper that "
+                "changes them, such as Flower's DifferentialPrivacy strategies with their noise, has no effect here: "
+                "leave it out."
             )
 
     def _check_mine(self) -> None:
-        """Refuse a folder that another process went on with after it was read here."""
+        """Refuse a folder whose run another process continued after it was read here."""
         held = self.folder and self.folder.checkpoint.folder
         if held and (held / "checkpoint.json").exists() and read_index(held)["round"] != self.loop.round:
-            raise CounterpoiseError(f"Another process has gone on with the run in {held.parent}. Start this one again.")
+            raise CounterpoiseError(f"Another process has continued the run in {held.parent}. Start this one again.")
 
     def _save(self, status: str) -> None:
         if self.folder is not None:
@@ -235,7 +236,7 @@ class Strategy(strategy.Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message to the node of every client drawn that is connected. The model sent is the server's own."""
+        """A message to the node of every client that is drawn and connected. The model sent is the server's own."""
         self._check_given(arrays)
         self._opened = opened = self.loop.open()
         initial = {name: store.initial for name, store in self.loop.client_state.items()}
@@ -248,7 +249,7 @@ class Strategy(strategy.Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The round on the server."""
+        """The server's half of the round."""
         opened = self._opened
         if opened is None:
             raise CounterpoiseError("aggregate_train was called before configure_train.")
@@ -265,7 +266,7 @@ class Strategy(strategy.Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """A message to every node that is connected, when it is time to evaluate."""
+        """A message to every connected node, if the round is due for evaluation."""
         self._check_given(arrays)
         if self._closed is None:
             raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
@@ -275,7 +276,7 @@ class Strategy(strategy.Strategy):
         return self._messages(MessageType.EVALUATE, nodes, to_record(model), step.round, config, step)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """What the nodes found, each on its own held-out data; with it the round is kept."""
+        """The means of what the nodes measured on their own held-out data; the round is then committed and kept."""
         if self._closed is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
         each = measured(replies, self._asked(), self._closed.step.round, self.loop.evaluator.ranges)
@@ -287,7 +288,7 @@ class Strategy(strategy.Strategy):
         return _metrics({name: sum(values.values()) / len(values) for name, values in each.items()})
 
     def summary(self) -> None:
-        """Say in the log what is run."""
+        """Log what is run."""
         log.info(
             "%s: %d parameters, %d clients, %d a round, from round %d%s",
             self.setup.method.name,
@@ -301,7 +302,7 @@ class Strategy(strategy.Strategy):
     # ------------------------------------------------------------ parts of it
 
     def _wait(self, grid: Grid, opened: Opened) -> dict[int, int]:
-        """The nodes connected: in a run's first round wait for all that are asked, later for any of them."""
+        """The connected nodes. The first round waits for all that are asked, later rounds for any of them."""
         first, since, self._first = self._first, time.monotonic(), False
         wanted = set(opened.asked) - set(opened.dropped)
         while True:
@@ -320,7 +321,7 @@ class Strategy(strategy.Strategy):
         given: ConfigRecord,
         step: Step | None = None,
     ) -> list[Message]:
-        """A message for each client's node; with `step`, as of the round that it will commit."""
+        """A message for each client's node; with `step`, accepted rounds are as they will be once it is committed."""
         told = {**given, "round": round, "seed": self.trainer.seed}
         server = self.loop.server
 
@@ -340,7 +341,7 @@ class Strategy(strategy.Strategy):
         return list(self._sent.values())
 
     def _asked(self) -> dict[str, int]:
-        """The client of each message sent; a message has its id once it is sent."""
+        """The client of each message sent, by the id that a message gets when it is sent."""
         return {message.metadata.message_id: client for client, message in self._sent.items()}
 
 
@@ -350,7 +351,7 @@ def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
 
 
 def _told(record: RoundRecord, rounds: int) -> str:
-    """A round in a line of the log."""
+    """A round as one line of the log."""
     heard = len(record.cohort) - len(record.outcome.excluded)
     found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
     skipped = [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
