@@ -16,6 +16,7 @@ __all__ = [
     "Interrupted",
     "brief",
     "can_take",
+    "check_call",
     "guard",
     "takes_only_its_options",
     "unknown",
@@ -90,6 +91,17 @@ def can_take(function: Callable[..., Any], values: int) -> bool:
     except (TypeError, ValueError):
         return True
     return _mismatch(signature, range(values), {}) is None
+
+
+def check_call(given: object, called: str, owner: str) -> None:
+    """Refuse what cannot be called as ``called``, such as ``loss(client, step, w)``."""
+    name, _, takes = called.partition("(")
+    if not callable(given):
+        raise CounterpoiseError(f"{owner}: {name} must be a function {called}, not {brief(given)}.")
+    if not can_take(given, takes.count(",") + 1):
+        raise CounterpoiseError(
+            f"{owner}: {name} is called as {called}, but the function given takes {inspect.signature(given)}."
+        )
 
 
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:

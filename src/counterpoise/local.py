@@ -6,18 +6,18 @@ Optimisers are pure ``init`` / ``step`` pairs on the flat vector of one client, 
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
+from numbers import Real
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, brief, can_take, check_call, takes_only_its_options
 from counterpoise.registry import Option, Registry, Spec
 
 __all__ = [
@@ -68,7 +68,13 @@ class Optimizer:
     def __post_init__(self, update: Update | None) -> None:
         if callable(self.step) == callable(update):
             raise CounterpoiseError("Optimizer: give it one function step(w, g, state, lr) that returns (w, state).")
-        old: Any = update or (self.step if len(inspect.signature(self.step).parameters) == 3 else None)
+        for name, number in (("lr", self.lr), ("weight_decay", self.weight_decay)):
+            if not isinstance(number, Real):
+                raise CounterpoiseError(f"Optimizer: {name} must be a number, not {brief(number)}.")
+        check_call(self.init, "init(w)", "Optimizer")
+        old: Any = update or (self.step if not can_take(self.step, 4) and can_take(self.step, 3) else None)
+        if old is None:
+            check_call(self.step, "step(w, g, state, lr)", "Optimizer")
         if old is not None:
             message = (
                 "Optimizer: update(g, state, lr) is dropped in the next version. "
@@ -182,6 +188,9 @@ class Schedule:
     factor: Callable[[int], float]
     spec: Spec = field(default_factory=Spec)
 
+    def __post_init__(self) -> None:
+        check_call(self.factor, "factor(round)", "Schedule")
+
 
 SCHEDULES: Registry[Schedule] = Registry("schedule")
 
@@ -277,6 +286,8 @@ class Local:
             raise CounterpoiseError("local: schedule must be made by cp.exponential(...), cp.cosine(...) or the like.")
         if self.augment is not None and not callable(self.augment):
             raise CounterpoiseError("local: augment must be a function of inputs and keys, such as cp.augment.flip().")
+        if self.augment is not None:
+            check_call(self.augment, "augment(inputs, keys)", "local")
 
     @property
     def passes(self) -> int:
@@ -285,7 +296,10 @@ class Local:
 
     def lr(self, round: int) -> float:
         """The learning rate of a round. It must be above 0: methods divide by it, and at 0 no client would move."""
-        lr = self.optimizer.lr * self.schedule.factor(round)
+        factor = self.schedule.factor(round)
+        if not isinstance(factor, Real):
+            raise CounterpoiseError(f"The schedule's factor of round {round} must be a number, not {brief(factor)}.")
+        lr = self.optimizer.lr * factor
         if not 0 < lr < math.inf:
             raise CounterpoiseError(
                 f"The schedule sets the learning rate of round {round} to {lr:g}; it must be above 0 in every round. "

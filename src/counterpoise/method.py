@@ -19,7 +19,6 @@ Slots fix the order in which parts act. They do not limit which hooks a part has
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import inf
@@ -28,7 +27,7 @@ from typing import Any, Literal, Protocol, Self
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, brief, can_take, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options, unknown
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.registry import Spec
@@ -350,16 +349,12 @@ class Part:
                 f"A part's name must be a text and its reads a tuple of names, not {brief(self.name)} and {brief(self.reads)}."
             )
         for hook, takes in _HOOKS.items():
-            given = getattr(self, hook)
-            if given is not None and not callable(given):
-                raise CounterpoiseError(
-                    f"part {self.name}: {hook} must be a function {hook}{takes}, not {brief(given)}."
-                )
-            if given is not None and not can_take(given, takes.count(",") + 1):
-                raise CounterpoiseError(
-                    f"part {self.name}: the hook {hook} is called as {hook}{takes}, "
-                    f"but the function given takes {inspect.signature(given)}."
-                )
+            if getattr(self, hook) is not None:
+                check_call(getattr(self, hook), hook + takes, f"part {self.name}")
+        if type(self.trace_every) is not int or self.trace_every < 0:
+            raise CounterpoiseError(
+                f"part {self.name}: trace_every must be a whole number at least 0, not {brief(self.trace_every)}."
+            )
 
     @property
     def on_client(self) -> bool:
@@ -397,6 +392,8 @@ class Method:
     spec: Spec = field(default_factory=Spec, compare=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise CounterpoiseError(f"A method's name must be a text, not {brief(self.name)}.")
         for slot in SLOTS:
             chain = getattr(self, slot)
             if not isinstance(chain, tuple) or not all(isinstance(part, Part) for part in chain):
@@ -451,8 +448,13 @@ class Method:
         >>> [p.name for p in methods.fedavgm().replacing(weigh=parts.uniform()).weigh]
         ['uniform']
         """
-        chains = {_slot(slot): (chain,) if isinstance(chain, Part) else tuple(chain) for slot, chain in slots.items()}
+        chains = {_slot(slot): _chain(chain) for slot, chain in slots.items()}
         return replace(self, name=name or self.name, spec=Spec(), **chains)
+
+
+def _chain(given: Any) -> Any:
+    """A chain from one part or several; anything else is left to the method, which refuses it."""
+    return (given,) if isinstance(given, Part) else tuple(given) if isinstance(given, Sequence) else given
 
 
 def _slot(name: str) -> str:

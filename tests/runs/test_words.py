@@ -77,7 +77,7 @@ def test_an_unknown_hook_is_named_with_the_nearest_one() -> None:
         ({"client_state": {}}, r"part mine: client_state must be a function client_state\(start\), not \{\}\."),
         (
             {"apply": lambda round, extra: round},
-            r"part mine: the hook apply is called as apply\(round\), but the function given takes \(round, extra\)",
+            r"part mine: apply is called as apply\(round\), but the function given takes \(round, extra\)",
         ),
         ({"gradient": lambda client, step: step}, r"gradient\(client, step, g\), .* takes \(client, step\)"),
         ({"after_epoch": lambda: {}}, r"after_epoch\(client, w\), but the function given takes \(\)"),

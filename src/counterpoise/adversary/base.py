@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from numbers import Integral
+from typing import Annotated, get_args
 
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 from counterpoise.randomness import counter, normal, purpose, sample, uniform
-from counterpoise.registry import Option, Registry, Spec
+from counterpoise.registry import Option, Parameter, Registry, Spec
 
 __all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "First", "Fraction", "Last", "Often"]
 
@@ -28,6 +29,8 @@ ARound = Annotated[
 Often = Annotated[float, Option("the chance that each of them acts in a round", low=0, high=1)]
 First = Annotated[int, Option("the first round in which they act", low=1)]
 Last = Annotated[int | None, Option("the last round in which they act; by default the run's last", low=1)]
+
+_CHECKED = {"fraction": Fraction, "often": Often, "a_round": ARound, "first": First, "last": Last}
 
 
 @takes_only_its_options()
@@ -55,6 +58,23 @@ class Adversary:
     spec: Spec = field(default_factory=Spec)
 
     def __post_init__(self) -> None:
+        for name, takes in (
+            ("reply", "cohort, acting"),
+            ("data", "federation, clients"),
+            ("noise", "cohort, acting, drawn"),
+        ):
+            if getattr(self, name) is not None:
+                check_call(getattr(self, name), f"{name}({takes})", "Adversary")
+        for name, hint in _CHECKED.items():
+            kind, option = get_args(hint)
+            Parameter(name, kind, None, option).check(getattr(self, name), "Adversary")
+        one = isinstance(self.clients, Integral) and self.clients >= 0
+        if not (
+            one or self.clients is None or (isinstance(self.clients, Sequence) and not isinstance(self.clients, str))
+        ):
+            raise CounterpoiseError(
+                f"Adversary: clients must be a list of their numbers, or how many to draw, not {brief(self.clients)}."
+            )
         asked = {
             "clients": None if self.clients == 0 else self.clients,
             "fraction": self.fraction,
@@ -70,13 +90,12 @@ class Adversary:
     def who(self, seed: int, population: int) -> Tensor:
         """The clients' numbers: the ones given, or a draw that depends on the seed and the adversary's name."""
         if isinstance(self.clients, Sequence):
-            named = sorted(set(self.clients))
-            if any(type(client) is not int or not 0 <= client < population for client in named):
+            if any(type(client) is not int or not 0 <= client < population for client in self.clients):
                 raise CounterpoiseError(
                     f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, "
                     f"not {self.clients!r}."
                 )
-            return torch.tensor(named, dtype=torch.int64)
+            return torch.tensor(sorted(set(self.clients)), dtype=torch.int64)
         count = 1 if self.clients is None else self.clients
         if self.fraction is not None:
             count = round(self.fraction * population)

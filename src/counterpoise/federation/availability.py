@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options
 from counterpoise.federation.assignment import Assignment
 from counterpoise.randomness import counter, permuted, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
@@ -65,6 +67,10 @@ class Availability:
     size: Callable[[Assignment], int]
     spec: Spec = field(default_factory=Spec)
 
+    def __post_init__(self) -> None:
+        check_call(self.call, "call(seed, round, clients)", "Availability")
+        check_call(self.size, "size(clients)", "Availability")
+
 
 AVAILABILITIES: Registry[Availability] = Registry("availability")
 Count = Annotated[int | float, Option("clients a round: a whole number, or a fraction of all")]
@@ -94,13 +100,16 @@ def _checked(cohort: int | float) -> int | float:
 
 
 def _own(sampler: Sampler) -> Availability:
-    def call(seed: int, round: int, held: Assignment) -> Call:
-        drawn = sampler(seed, round, held.clients)
-        if not isinstance(drawn, Tensor | Sequence):
-            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {drawn!r}.")
-        return Call(torch.as_tensor(drawn).tolist())
+    check_call(sampler, "cohort(seed, round, population)", "simulate")
 
-    return Availability(call, lambda held: len(sampler(0, 1, held.clients)))
+    def asked(seed: int, round: int, held: Assignment) -> list[int]:
+        drawn: Any = sampler(seed, round, held.clients)
+        clients = drawn.tolist() if isinstance(drawn, Tensor | np.ndarray) else drawn
+        if not isinstance(clients, Sequence) or not all(isinstance(client, Integral) for client in clients):
+            raise CounterpoiseError(f"The cohort's sampler must return client numbers, not {brief(drawn)}.")
+        return [int(client) for client in clients]
+
+    return Availability(lambda *given: Call(asked(*given)), lambda held: len(asked(0, 1, held)))
 
 
 def _count(asked: int | float, clients: int) -> int:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Assignment, Table, apart
 from counterpoise.randomness import counter, normal, purpose, uniform
 from counterpoise.registry import Option, Registry
@@ -78,6 +78,7 @@ def colour(
 
 def skewed(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
     """The inputs with each client's samples as it sees them."""
+    _check(skew)
     if inputs.dtype != torch.uint8 or inputs.ndim != 4:
         raise CounterpoiseError(
             f"A feature skew changes pictures of bytes, [samples, channels, height, width]; "
@@ -98,7 +99,13 @@ def skewed(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
 
 def within(skew: Skew, peak: int) -> Skew:
     """The skew, with no pixel above the largest that the pictures can have."""
+    _check(skew)
     return lambda pictures, *more: skew(pictures, *more).clamp(max=peak)
+
+
+def _check(skew: object) -> None:
+    if not callable(skew):
+        raise CounterpoiseError(f"features must be a feature skew such as cp.rotation(45), not {brief(skew)}.")
 
 
 def _over(values: Tensor, pictures: Tensor) -> Tensor:

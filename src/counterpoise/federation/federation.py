@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from counterpoise.errors import CounterpoiseError, takes_only_its_options
-from counterpoise.federation.assignment import Assignment, Elsewhere, Table
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.federation.assignment import Assignment, Drawn, Elsewhere, Table
 from counterpoise.federation.features import Skew, skewed
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.probes import made_probe
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import raw_bytes
-from counterpoise.randomness import counter, purpose
+from counterpoise.randomness import check_seed, counter, purpose
 
 __all__ = ["Federation"]
 
@@ -51,6 +51,13 @@ class Federation:
     """How to load it again, if it came from `counterpoise.load`."""
     reported: bool = field(default=False, compare=False)
     """Whether the probe set was made from what clients report."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.base, Samples):
+            raise CounterpoiseError(
+                f"Federation: base must be Samples, not {brief(self.base)}. For arrays use Federation.from_arrays or "
+                "Federation.from_clients, for a named data set cp.load."
+            )
 
     @property
     def clients(self) -> int:
@@ -101,7 +108,7 @@ class Federation:
         >>> fed.only(1).clients, len(fed.only(1).base)
         (1, 3)
         """
-        if not 0 <= client < self.clients:
+        if type(client) is not int or not 0 <= client < self.clients:
             raise CounterpoiseError(f"There is no client {client}; they are numbered from 0 to {self.clients - 1}.")
         ids = torch.tensor([client])
         held = [part.rows(ids)[0, : int(part.sizes(ids))] for part in (self.train, self.heldout)]
@@ -163,6 +170,7 @@ class Federation:
         >>> fed.clients, fed.train.sizes(torch.tensor([0, 1])).tolist()
         (2, [2, 2])
         """
+        check_seed(seed)
         base = Samples.of(inputs, targets, scale, shift)
         if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
             raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
@@ -198,8 +206,12 @@ class Federation:
     @takes_only_its_options()
     def from_clients(cls, clients: Sequence[tuple[Array, Array]], **settings: Any) -> Federation:
         """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
-        if not clients:
+        if isinstance(clients, int | float | None):
+            raise CounterpoiseError(f"clients must be a list of pairs of inputs and targets, not {brief(clients)}.")
+        if not len(clients := list(clients)):
             raise CounterpoiseError("A federation needs at least one client.")
+        if "partition" in settings:
+            raise CounterpoiseError("from_clients takes no partition: each client keeps the samples it was given.")
         each = [Samples.of(*_pair(pair, i), where=f"client {i}") for i, pair in enumerate(clients)]
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
@@ -276,6 +288,11 @@ def _assign(
             return Table.of(named.owners[there], named.flat[there], named.clients)
         column = targets if partition.column == "label" else _identities(identities, len(targets))
         held = partition.assign(column[kept], seed)
+        if not isinstance(held, Table | Drawn):
+            raise CounterpoiseError(
+                "Partition: assign must return Table.of(owners, rows, clients) of counterpoise.federation.assignment, "
+                f"not {type(held).__name__}."
+            )
         if isinstance(held, Table):
             return Table(held.offsets, kept[held.flat])
         if len(kept) < len(targets):
@@ -328,7 +345,10 @@ def _identities(identities: Array | None, samples: int) -> Tensor:
         raise CounterpoiseError(
             "This data does not say who its samples come from; a natural partition needs one identity per sample."
         )
-    column = torch.as_tensor(identities)
+    try:
+        column = torch.as_tensor(identities)
+    except (TypeError, ValueError, RuntimeError):  # texts, for example
+        column = torch.empty(0)
     if column.shape != (samples,) or column.is_floating_point():
         raise CounterpoiseError(f"identities must be one whole number for each of the {samples} samples.")
     return column

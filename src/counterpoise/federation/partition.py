@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, check_call, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Drawn, Table
 from counterpoise.randomness import integer, purpose
 from counterpoise.registry import Option, Registry, Spec
@@ -47,6 +47,9 @@ class Partition:
 
     Targets may be anything; a recipe that deals by label turns them into `class_numbers`."""
     spec: Spec = field(default_factory=Spec)
+
+    def __post_init__(self) -> None:
+        check_call(self.assign, "assign(column, seed)", "Partition")
 
 
 PARTITIONS: Registry[Partition] = Registry("partition")

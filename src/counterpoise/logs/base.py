@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, check_call, takes_only_its_options, unknown
 
 __all__ = ["LOGGERS", "Log", "Logger", "Start", "logged", "resolve", "scalars"]
 
@@ -41,6 +41,10 @@ class Logger:
     end: Callable[[str], object]
     """How it ended: finished, stopped (by a signal) or failed."""
 
+    def __post_init__(self) -> None:
+        for called in ("begin(start)", "round(record)", "end(status)"):
+            check_call(getattr(self, called.partition("(")[0]), called, "Logger")
+
 
 Log = Logger | str | Sequence[Logger | str]
 
@@ -50,7 +54,7 @@ LOGGERS: dict[str, Callable[[], Logger]] = {}
 
 def resolve(given: Log | None) -> list[Logger]:
     """The loggers that a user gave, or gave the names of."""
-    each = [] if given is None else [given] if isinstance(given, Logger | str) else list(given)
+    each = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     found = []
     for one in each:
         if isinstance(one, str):

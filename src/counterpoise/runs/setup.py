@@ -120,7 +120,10 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
     if not callable(model):
         raise CounterpoiseError(f"model must be a module, a factory of one or a name, not {model!r}.")
     facts = {"shape": federation.shape, "classes": federation.classes}
-    parameters = inspect.signature(model).parameters
+    try:
+        parameters: Mapping[str, object] = inspect.signature(model).parameters
+    except ValueError:  # some that are written in C do not tell
+        parameters = {}
     given = {name: fact for name, fact in facts.items() if name in parameters}
     if given.get("classes", 0) is None:
         raise CounterpoiseError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import shlex
 import signal
 import threading
@@ -21,7 +22,15 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metric
-from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, takes_only_its_options
+from counterpoise.errors import (
+    CounterpoiseError,
+    Diverged,
+    Failed,
+    Interrupted,
+    brief,
+    check_call,
+    takes_only_its_options,
+)
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, Start, logged, resolve
@@ -93,16 +102,16 @@ def simulate(
         model,
         rounds,
         cohort,
-        local or Local(),
+        Local() if local is None else local,
         seed,
-        engine or Engine(),
-        evaluation or Evaluation(),
-        limits or Limits(),
+        Engine() if engine is None else engine,
+        Evaluation() if evaluation is None else evaluation,
+        Limits() if limits is None else limits,
         loss,
         metrics,
         adversary,
     )
-    return run_setup(made, on_round, None if out is None else Path(out), log)
+    return run_setup(made, on_round, None if out is None else _path(out, "out"), log)
 
 
 # What keeps a run in a folder needs more packages than torch and numpy, so it is imported only for
@@ -111,15 +120,27 @@ def simulate(
 
 def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None) -> Run:
     """A new run of a set-up."""
+    _check_on_round(on_round)
     loggers = resolve(log)
     simulation = made.simulation()
     run = Run(made.method.name, made.seed, simulation.module)
     if out is None or rank():
-        run.keep = lambda path: _keep(made, simulation, run, path)
+        run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
         return _go(simulation, run, made.rounds, on_round, None, loggers)
     with _begun(made, simulation, run, out) as folder:
         folder.save(simulation.loop, "running")
         return _go(simulation, run, made.rounds, on_round, folder, loggers)
+
+
+def _path(given: object, what: str) -> Path:
+    if not isinstance(given, str | os.PathLike):
+        raise CounterpoiseError(f"{what} must be the path of a run's folder, not {brief(given)}.")
+    return Path(given)
+
+
+def _check_on_round(given: OnRound | None) -> None:
+    if given is not None:
+        check_call(given, "on_round(record)", "simulate")
 
 
 @contextlib.contextmanager
@@ -171,8 +192,9 @@ def resume(
     from counterpoise.runs.contents import HOLDINGS
     from counterpoise.runs.folder import Folder
 
+    _check_on_round(on_round)
     loggers = resolve(log)
-    kept = Folder.open(Path(folder))
+    kept = Folder.open(_path(folder, "folder"))
     made = setup(
         whole(kept.config),
         method=method,

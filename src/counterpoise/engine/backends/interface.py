@@ -16,6 +16,7 @@ from counterpoise.engine.clients.batches import augment_keys, plan
 from counterpoise.engine.clients.program import Batch, Named, Sent, Shared, Stake
 from counterpoise.engine.devices import put, ready
 from counterpoise.engine.trees import cat, on, select
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
@@ -216,5 +217,9 @@ def gather(
     """Gather, scale and augment one batch ``[B]`` or a stack of them ``[C, B]``."""
     inputs, targets = samples.take(rows, dtype)
     if local.augment is not None and augment is not None:
-        inputs = local.augment(inputs.flatten(0, rows.ndim - 1), augment.flatten()).reshape(inputs.shape)
+        made = local.augment(inputs.flatten(0, rows.ndim - 1), augment.flatten())
+        if not isinstance(made, Tensor) or made.numel() != inputs.numel():
+            found = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else f"type {type(made).__name__}"
+            raise CounterpoiseError(f"local: augment must return its inputs in the same shape; this is of {found}.")
+        inputs = made.reshape(inputs.shape)
     return Batch(inputs, targets, share, key)

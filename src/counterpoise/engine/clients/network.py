@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflattened
+from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
 
 __all__ = ["Network"]
@@ -65,6 +66,8 @@ class Network:
         tensors = self.layout.unflatten(w)
         for parameters, name, place in self.slots:
             parameters[name] = tensors[place]  # type: ignore[assignment]
+        if not hasattr(self.module, call):
+            raise CounterpoiseError(f"The model has no method {call!r}, whose output a hook asks for.")
         function = self.module if call == "forward" else getattr(self.module, call)
         with contextlib.ExitStack() as modes:
             for mode in self.modes:

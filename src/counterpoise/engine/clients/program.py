@@ -19,7 +19,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Client, Method, Part, Reply
 
-__all__ = ["Batch", "Carry", "Program", "Sent", "Shared", "Stake", "by_autograd", "by_functions"]
+__all__ = ["Batch", "Carry", "Program", "Sent", "Shared", "Stake", "by_autograd", "by_functions", "named", "vector"]
 
 Named = dict[str, dict[str, Tensor]]
 """Tensors by part, then by name."""
@@ -153,7 +153,8 @@ class BatchStep:
         return self.program.differentiate(objective, w, False).gradient
 
     def curvature(self, direction: Tensor) -> Tensor:
-        assert self.hessian is not None, "a part that asks for curvature declares second_order"
+        if self.hessian is None:
+            raise CounterpoiseError("step.curvature is for the hook gradient of a Part(..., second_order=True).")
         return self.hessian(direction)
 
 
@@ -211,10 +212,13 @@ class Program:
         memo: Named = {}
         for part in self.parts:
             if part.begin is not None:
-                memo[part.name] = part.begin(self._client(part, shared, stake, memo))
+                memo[part.name] = named(part, "begin", part.begin(self._client(part, shared, stake, memo)))
         w = shared.start.clone()
         nothing = w.new_zeros(())
-        return Carry(w, self.local.optimizer.init(w), memo, nothing, nothing.clone())
+        state = self.local.optimizer.init(w)
+        if not isinstance(state, Mapping):
+            raise CounterpoiseError(f"The optimizer's init must return a dictionary, not {type(state).__name__}.")
+        return Carry(w, state, memo, nothing, nothing.clone())
 
     def survey(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
         """One batch of a pass over the data at the server's model: parts look at it, and the model does not move."""
@@ -243,7 +247,7 @@ class Program:
         step = BatchStep(self, network, batch, w, carry.taken, g, hessian)
         for part, client in clients:
             if part.gradient is not None:
-                g = _vector(part, "gradient", part.gradient(client, step, g), w)
+                g = vector(part, "gradient", part.gradient(client, step, g), w)
         if optimizer.weight_decay:
             g = g + optimizer.weight_decay * w
         w, state = _stepped(optimizer.step(w, g, carry.optimizer, shared.lr), carry)
@@ -272,9 +276,12 @@ class Program:
                 if every := part.trace_every:
                     client = replace(client, trace=traces[every], traced=(stake.steps + every - 1) // every)
                 reply = part.finish(client, Reply(update, {}, client.state, trained))
-                update = _vector(part, "finish", reply.update, update)
+                if not isinstance(reply, Reply):
+                    found = type(reply).__name__
+                    raise CounterpoiseError(f"part {part.name}: its hook finish must return a cp.Reply, not {found}.")
+                update = vector(part, "finish", reply.update, update)
                 if reply.reports:
-                    reports[part.name] = dict(reply.reports)
+                    reports[part.name] = named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
                     states[part.name] = _noted(part, client, reply.state, "state")
         return Sent(update, reports, states, carry.loss / carry.taken.clamp(min=1))
@@ -283,6 +290,10 @@ class Program:
 def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
     """A part's new memo or state, checked to have the layout of the old one: masks, graphs and stores rely on it."""
     old = getattr(client, what)
+    if not isinstance(new, Mapping):
+        raise CounterpoiseError(
+            f"part {part.name}: its {what} must stay a dictionary of tensors and not become {type(new).__name__}."
+        )
     if _layout(new) != _layout(old):
         raise CounterpoiseError(
             f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
@@ -315,7 +326,15 @@ def _number(part: Part, value: Tensor) -> Tensor:
     return value
 
 
-def _vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
+def named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Tensor]:
+    """What a hook returned, checked to be a dictionary of tensors."""
+    if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
+        found = _shapes(made) if isinstance(made, Mapping) else type(made).__name__
+        raise CounterpoiseError(f"part {part.name}: its hook {hook} must {how} a dictionary of tensors, not {found}.")
+    return dict(made)
+
+
+def vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
     """What a hook returned, checked to be a vector of the model's length: a single number would be broadcast."""
     if not isinstance(value, Tensor) or value.shape != like.shape:
         found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

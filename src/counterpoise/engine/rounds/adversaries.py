@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.adversary import ADVERSARIES, Adversary
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.errors import CounterpoiseError, brief, check_call
 from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 
@@ -37,6 +37,8 @@ def _adversary(given: object) -> Adversary | Meddler:
             "adversary must be an adversary such as cp.adversary.sign_flip(), its name, a function of round and "
             f"cohort, or a list of those, not {brief(given)}."
         )
+    if not isinstance(given, Adversary):
+        check_call(given, "adversary(round, cohort)", "simulate")
     return given
 
 
@@ -48,6 +50,10 @@ def recruit(given: Adversaries | None, seed: int, federation: Federation) -> tup
         acting.append((one, who))
         if isinstance(one, Adversary) and one.data is not None:
             federation = one.data(federation, who)
+            if not isinstance(federation, Federation):
+                raise CounterpoiseError(
+                    f"An adversary's data must return the changed federation, not {type(federation).__name__}."
+                )
     return acting, federation
 
 

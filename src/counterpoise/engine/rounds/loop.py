@@ -22,7 +22,7 @@ from counterpoise.engine.rounds.server import Outcome, Server, Step
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.rounds.world import SimulatedWorld
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.availability import Availability
 from counterpoise.method import Cohort
 
@@ -104,7 +104,13 @@ class Loop:
     def draw(self, round: int) -> tuple[list[int], list[int]]:
         """The clients asked in a round, and those of them that drop out."""
         trainer = self.trainer
-        asked, dropped = self.availability.call(trainer.seed, round, trainer.federation.train)
+        called = self.availability.call(trainer.seed, round, trainer.federation.train)
+        if not isinstance(called, tuple) or len(called) != 2:
+            raise CounterpoiseError(
+                "An availability's call must return a pair: the clients asked, and those of them that drop out. "
+                f"It returned {brief(called)}."
+            )
+        asked, dropped = called
         ids = sorted(asked)
         if len(set(ids)) < len(ids) or (ids and not 0 <= ids[0] <= ids[-1] < trainer.federation.clients):
             raise CounterpoiseError(

@@ -14,12 +14,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from counterpoise.engine.clients.program import Named
+from counterpoise.engine.clients.program import Named, named
 from counterpoise.engine.rounds.admission import Limits, admit, broken
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.store import Store
-from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.errors import CounterpoiseError, Diverged, brief
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
 __all__ = ["Outcome", "Server", "Step"]
@@ -66,9 +66,13 @@ class Server:
     def __init__(self, method: Method, start: Tensor, limits: Limits, memory: float = float("inf")) -> None:
         self.method, self.limits = method, limits
         self.model = start
-        self.state: Named = {p.name: p.server_state(start) for p in method.parts if p.server_state is not None}
+        self.state: Named = {
+            p.name: named(p, "server_state", p.server_state(start)) for p in method.parts if p.server_state is not None
+        }
         self.records = {
-            p.name: Store(p.client_record(start), memory) for p in method.parts if p.client_record is not None
+            p.name: Store(named(p, "client_record", p.client_record(start)), memory)
+            for p in method.parts
+            if p.client_record is not None
         }
         self.lengths = Lengths()
         self.streak = Streak()
@@ -89,7 +93,7 @@ class Server:
     def broadcast(self) -> Named:
         """What goes to every client besides the model."""
         return {
-            part.name: part.broadcast(self.state.get(part.name, {}))
+            part.name: named(part, "broadcast", part.broadcast(self.state.get(part.name, {})))
             for part in self.method.parts
             if part.broadcast is not None
         }
@@ -276,6 +280,24 @@ def _check(part: Part, seen: Round, round: Round) -> None:
     """Check that a part returned a round with the state and records it declared: others would be lost."""
     if not isinstance(round, Round):
         raise CounterpoiseError(f"part {part.name}: apply must return the round, not {round!r}.")
+    if round.model.shape != seen.model.shape:
+        shapes = f"{tuple(round.model.shape)} in place of {tuple(seen.model.shape)}"
+        raise CounterpoiseError(f"part {part.name}: apply returned a model of shape {shapes}.")
+    for name, noted in round.notes.items():
+        if not isinstance(noted, Tensor) or noted.shape[:1] != (len(round.cohort),):
+            raise CounterpoiseError(
+                f"part {part.name}: the note {name} must be a tensor with a number for each of the "
+                f"{len(round.cohort)} clients, not {brief(noted)}."
+            )
+    if not isinstance(round.excluded, Mapping):
+        raise CounterpoiseError(
+            f"part {part.name}: excluded must give the reason for each client, as {{3: 'it lied'}}, not {round.excluded!r}."
+        )
+    for client, verdict in round.verdicts.items():
+        if not isinstance(verdict, Verdict):
+            raise CounterpoiseError(
+                f"part {part.name}: the verdict on client {client} must be a cp.Verdict, not {verdict!r}."
+            )
     if round.weights is not None and len(round.weights) != len(round.cohort):
         raise CounterpoiseError(f"part {part.name} gave {len(round.weights)} weights to {len(round.cohort)} clients.")
     for what, before, after, declared in (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
@@ -21,19 +21,19 @@ from counterpoise.engine.backends.making import choose_setting, count_work, make
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.batches import client_keys, seen
 from counterpoise.engine.clients.inspection import inspect_model
-from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by_autograd
+from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by_autograd, named, vector
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.store import Store
 from counterpoise.engine.scores import Loss, Metric, accuracy, cross_entropy
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 from counterpoise.local import Local
-from counterpoise.method import Cohort, Method
+from counterpoise.method import Cohort, Method, Part
 from counterpoise.randomness import check_seed, integer, purpose
 
 __all__ = ["Trainer"]
@@ -76,7 +76,9 @@ class Trainer:
         )
         self.start = self.layout.flatten([p.detach() for p in self.module.parameters() if p.requires_grad]).clone()
         self.client_state = {
-            p.name: Store(p.client_state(self.start), self.memory) for p in method.parts if p.client_state is not None
+            p.name: Store(named(p, "client_state", p.client_state(self.start)), self.memory)
+            for p in method.parts
+            if p.client_state is not None
         }
         mean = float(seen(work.sizes, work.steps, local.batch).double().mean())
         self.evaluator = Evaluator(
@@ -121,9 +123,9 @@ class Trainer:
         """Metrics of each client's own model, if a part makes one and the client has been seen."""
         each: dict[str, dict[int, float]] = {}
         for part in self.program.method.parts:
-            store, own = self.client_state.get(part.name), part.personal
-            if own is not None and store is not None:
-                each |= self.evaluator.evaluate_personal(store, partial(_own_models, own, model, store))
+            store = self.client_state.get(part.name)
+            if part.personal is not None and store is not None:
+                each |= self.evaluator.evaluate_personal(store, partial(_own_models, part, model, store))
         return each
 
     @contextlib.contextmanager
@@ -161,14 +163,21 @@ def _scores(
         )
     if metrics is None:
         metrics = {"accuracy": accuracy} if federation.classes else {}
+    if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
+        raise CounterpoiseError(
+            "metrics must be a dictionary of names and functions of outputs and targets, such as {'top5': top5}, "
+            f"not {brief(metrics)}."
+        )
     for name in metrics:
         if name in RESERVED or (evaluation.train_every and name.startswith("train_")):
             raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
     return {"loss": loss or cross_entropy, **metrics}
 
 
-def _own_models(
-    own: Callable[[Tensor, Mapping[str, Tensor]], Tensor], model: Tensor, store: Store, clients: Sequence[int]
-) -> Tensor:
+def _own_models(part: Part, model: Tensor, store: Store, clients: Sequence[int]) -> Tensor:
+    def own(model: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        assert part.personal is not None
+        return vector(part, "personal", part.personal(model, state), model)
+
     models: Tensor = vmap(own, in_dims=(None, 0))(model, store.gather(clients))
     return models
