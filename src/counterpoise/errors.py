@@ -81,7 +81,7 @@ def unknown(
 
 
 def can_take(function: Callable[..., Any], values: int) -> bool:
-    """Whether a function can be called with so many values; one that does not tell, as some written in C, is believed.
+    """Whether a function can be called with this many values; assumed if it has no signature, like some C functions.
 
     >>> can_take(lambda client, step: step, 2), can_take(lambda client: client, 2)
     (True, False)
@@ -107,7 +107,7 @@ def check_call(given: object, called: str, owner: str) -> None:
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
     """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong.
 
-    Only a call that Python has refused is looked at, so a good call costs nothing.
+    Only calls that Python has refused are checked, so a good call costs nothing.
     """
 
     def guarded(made: Made) -> Made:
