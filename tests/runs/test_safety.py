@@ -288,6 +288,31 @@ def test_a_checkpoint_removes_only_its_own_files(run: Path) -> None:
     assert names == {"checkpoint.json", "state-4.safetensors", "mine.safetensors"}
 
 
+def test_no_run_that_cannot_be_resumed_is_said_to_be_resumable(cli, run: Path, victim: Path) -> None:
+    """What `run` advises for a folder that holds a run, `resume` does."""
+
+    def advice() -> str:
+        code, _, err = cli("run", "quickstart", "--rounds", "1", "--out", "run")
+        assert (code, err.count("\n")) == (2, 1)
+        return err
+
+    assert "run already holds a run. Continue it with 'counterpoise resume run', or choose another folder." in advice()
+    assert cli("resume", "run")[0] == 0
+    (run / "notes").symlink_to(victim)
+    assert "It cannot be continued as it is: run is left alone: run/notes is a symbolic link" in advice()
+    (run / "notes").unlink()
+    index, text = run / "checkpoint/checkpoint.json", (run / "metrics.jsonl").read_text()
+    kept = index.read_text()
+    index.unlink()
+    assert "It cannot be continued as it is: run has lost its checkpoint" in advice()
+    index.write_text(kept)
+    (run / "metrics.jsonl").write_text(text.replace('"round":1,"train_loss":', '"round":1,"train_loss":1'))
+    assert "It cannot be continued as it is: run/metrics.jsonl" in advice()
+    (run / "metrics.jsonl").write_text(text)
+    (run / "config.toml").write_text((run / "config.toml").read_text().replace('name = "linear"', 'name = "own"'))
+    assert "Continue it with cp.resume('run', model=...), or choose another folder." in advice()
+
+
 # ---------------------------------------------------------------- two processes
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -21,7 +22,7 @@ from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint, read_index
-from counterpoise.runs.config import Config, parse
+from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
 from counterpoise.runs.files import check_plain, is_partial, replace_text
 from counterpoise.runs.kept import record
@@ -139,16 +140,11 @@ class Folder:
         A run that was killed before its first checkpoint goes back to its beginning.
         """
         records = list(self.records())
-        status, saved = "running", (self.checkpoint.folder / INDEX).exists()
-        if saved:
-            index = read_index(self.checkpoint.folder)
-            for name, ledger in self._ledgers.items():
-                if name in index.get("records", {}):
-                    ledger.check(index["round"], index["records"][name])
+        status, index = "running", self.checked_index()
+        saved = index is not None
+        if index is not None:
             self._holdings = {name: digest for name, digest in index.get("records", {}).items() if name == HOLDINGS}
             status = self.checkpoint.load(loop)["status"]
-        else:
-            self._check_never_saved()
         records = [record for record in records if record.round <= loop.round]
         if [record.round for record in records] != list(range(1, loop.round + 1)):
             raise CounterpoiseError(
@@ -163,6 +159,17 @@ class Folder:
             if not saved:
                 self.save(loop, status)
         return records, status
+
+    def checked_index(self) -> dict[str, Any] | None:
+        """The checkpoint's index, after a look whether the record is the one it counts on; None before the first."""
+        if not (self.checkpoint.folder / INDEX).exists():
+            self._check_never_saved()
+            return None
+        index = read_index(self.checkpoint.folder)
+        for name, ledger in self._ledgers.items():
+            if name in index.get("records", {}):
+                ledger.check(index["round"], index["records"][name])
+        return index
 
     def _check_never_saved(self) -> None:
         """Refuse a run with rounds but no checkpoint: going on would begin it again and drop them."""
@@ -190,11 +197,24 @@ def fingerprint(settings: Mapping[str, Any]) -> str:
 def _check_free(path: Path) -> None:
     """Refuse a folder with anything in it but what a kill leaves of a run whose folder was being made."""
     if os.path.lexists(path / CONFIG):
-        raise CounterpoiseError(
-            f"{path} already holds a run. Continue it with 'counterpoise resume {path}', or choose another folder."
-        )
+        raise CounterpoiseError(f"{path} already holds a run. {_how_to_go_on(path)}")
     if path.is_dir() and not all(map(never_begun, path.iterdir())):
         raise CounterpoiseError(f"The folder {path} is not empty. Choose another one for the run.")
+
+
+def _how_to_go_on(path: Path) -> str:
+    """What continues a run that was begun, or why nothing does."""
+    try:
+        folder = Folder.open(path)
+        folder.checked_index()
+    except CounterpoiseError as error:
+        return f"It cannot be continued as it is: {error} For a new run choose another folder."
+    config = folder.config
+    named = {"federation": config.data.name, "model": config.model["name"], "method": config.method["name"]}
+    own = [*(what for what, name in named.items() if name == OWN), *config.own]
+    given = f"cp.resume({str(path)!r}, {', '.join(f'{what}=...' for what in own)})"
+    how = given if own else f"'{shlex.join(['counterpoise', 'resume', str(path)])}'"
+    return f"Continue it with {how}, or choose another folder."
 
 
 def never_begun(path: Path) -> bool:
