@@ -257,6 +257,12 @@ def test_a_run_that_nobody_answered_fails(cli) -> None:
     assert "fedavg failed: No round trained the model" in out
 
 
+def test_a_run_of_nothing_but_nan_says_so_once(cli) -> None:
+    err = cli("run", "quickstart", "--set", "local.optimizer.lr=1e30", "--rounds", "1")[2]
+    assert err.startswith("Error: No round trained the model")
+    assert err.count("its update holds NaN or infinity") == 1
+
+
 def test_a_run_that_diverges_still_ends_with_json(cli) -> None:
     code, out, err = cli("run", "quickstart", "--set", "local.optimizer.lr=1e30", "--json")
     assert code == 1

@@ -479,8 +479,13 @@ def test_a_changed_digit_is_noticed(name: str, run: Path) -> None:
 def test_a_changed_digit_is_told_wherever_the_run_is_shown(cli, run: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert cli("runs", "list", ".")[0] == 0
     assert caplog.text == ""
+    assert "doubtful" not in cli("runs", "list", ".")[1]
+    assert json.loads(cli("runs", "list", ".", "--json")[1])[0]["doubts"] == []
     text = (run / "metrics.jsonl").read_text()
     (run / "metrics.jsonl").write_text(text.replace('"bytes_up":', '"bytes_up":1', 1))
+    assert "3/3 doubtful" in cli("runs", "list", ".")[1]
+    (doubt,) = json.loads(cli("runs", "list", ".", "--json")[1])[0]["doubts"]
+    assert doubt == "run/metrics.jsonl is not what was written: what is told of this run may be wrong."
     assert cli("runs", "show", "run")[0] == 0
     assert "run/metrics.jsonl is not what was written" in caplog.text
 

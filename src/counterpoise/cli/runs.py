@@ -76,7 +76,7 @@ def _listed(run: Kept) -> list[Text]:
         _cell(run.method),
         _cell(run.data),
         Text("" if run.status == UNREADABLE else str(run.seed)),
-        Text.assemble(f"{len(run.records)}/{run.rounds}", ended),
+        Text.assemble(f"{len(run.records)}/{run.rounds}", ended, (" doubtful" if run.doubts else "", "yellow")),
         Text(number(last(curve(run.records)), "accuracy")),
         _cell(run.path),
     ]
@@ -247,5 +247,6 @@ def _plain(run: Kept) -> dict[str, Any]:
         "accuracy": accuracy if accuracy == accuracy else None,
         "status": run.status,
         "sentence": run.sentence or None,
+        "doubts": list(run.doubts),
         "changed": run.changed.isoformat(timespec="seconds"),
     }

@@ -78,6 +78,8 @@ class Kept:
     """Why it failed; empty where it did not."""
     changed: datetime.datetime
     """When its last round was written."""
+    doubts: tuple[str, ...] = ()
+    """What is wrong with its files, in a sentence each: numbers that were altered, files that are missing."""
 
     @property
     def method(self) -> str:
@@ -160,14 +162,15 @@ def read_run(path: Path, settings: Mapping[str, Any] | None = None) -> Kept:
         settings = _planned(path)
     checked(Settings, dict(settings), str(config))
     records = list(_records(path))
-    for doubt in _doubts(path, bool(records)):
+    doubts = tuple(_doubts(path, bool(records)))
+    for doubt in doubts:
         _warn(doubt)
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
         status = "stopped"  # its last lines are torn, so its last round is not known
     if status == "finished" and untrained(records):
         status = "failed"
-    return Kept(path, settings, records, status, _sentence(path, status, records), _changed(path))
+    return Kept(path, settings, records, status, _sentence(path, status, records), _changed(path), doubts)
 
 
 def read_or_tell(path: Path) -> Kept:

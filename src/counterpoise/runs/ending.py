@@ -33,7 +33,8 @@ def untrained(records: Sequence[RoundRecord]) -> str:
     (why, times), count = skipped.most_common(1)[0], len(records)
     rounds = "its only round was skipped" if count == 1 else f"all {count} rounds were skipped"
     often = "" if times == count else f" in {times} of them"
-    clients = f" (of clients left out: {said.most_common(1)[0][0]})" if said else ""
+    reason = said.most_common(1)[0][0] if said else ""
+    clients = "" if reason in why else f" (of clients left out: {reason})"
     return f"No round trained the model: {rounds},{often} because {why}{clients}."
 
 

@@ -322,9 +322,10 @@ def test_who_goes_on_is_excluded_after_its_warnings_until_ten_claims_fit(patienc
                 )
                 assert verdict.high < 132
             else:
+                left = patience + 11 - round
+                claims = "1 more claim that fits" if left == 1 else f"{left} more claims in a row that fit"
                 assert verdict.reason == (
-                    f"earlier rounds left it with {patience + 1} warnings; it is heard again after "
-                    f"{patience + 11 - round} more claims in a row that fit"
+                    f"earlier rounds left it with {patience + 1} warnings; it is heard again after {claims}"
                 )
                 assert (verdict.low, verdict.high, verdict.z) == (None, None, None)
     assert actions == ["corrected"] * patience + ["excluded"] * 10 + ["accepted"] * 2

@@ -84,7 +84,7 @@ def _write_verdict(row: _Row, patience: int, enough: bool, by_counts: bool) -> V
             left = round((row.warnings - patience) * HORIZON)
             reason = (
                 f"earlier rounds left it with {math.ceil(row.warnings)} warnings; "
-                f"it is heard again after {left} more claims in a row that fit"
+                f"it is heard again after {'1 more claim that fits' if left == 1 else f'{left} more claims in a row that fit'}"
             )
             return Verdict(row.claimed, estimated, None, None, None, action, reason)
     if estimated is None:
