@@ -38,8 +38,8 @@ from counterpoise.flower.local import LINK, Deployment, free_port
 from counterpoise.flower.project import new_project
 from counterpoise.method import Cohort
 from counterpoise.methods import METHODS
+from counterpoise.models.building import build_model
 from counterpoise.runs.folder import Folder
-from counterpoise.runs.setup import build_model
 
 NODES, ROUNDS, LOST, LIAR, VICTIM, SEED = 4, 3, 2, 3, 1, 7
 MINUTES = 18

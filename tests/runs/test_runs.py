@@ -440,7 +440,7 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
 def test_adamw_is_made_from_its_name_with_its_options() -> None:
     settings = ["local.optimizer=adamw", "local.optimizer.lr=0.01", "local.optimizer.weight_decay=0.1"]
     made = setup(parse(override(read("quickstart")[0], settings), "x"), federation=federation())
-    assert made.local.optimizer.spec == cp.adamw(0.01, weight_decay=0.1).spec
+    assert made.training.local.optimizer.spec == cp.adamw(0.01, weight_decay=0.1).spec
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in ADVERSARIES])

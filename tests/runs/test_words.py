@@ -189,7 +189,7 @@ def test_a_setting_in_the_wrong_place_is_told_its_own(setting: dict, place: str)
 
 
 def test_a_model_that_does_not_fit_is_refused_before_it_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("counterpoise.runs.setup.machine_memory", lambda: 1_000_000)
+    monkeypatch.setattr("counterpoise.models.building.machine_memory", lambda: 1_000_000)
     assert cp.simulate("fedavg", digits(3), model=cp.models.linear, rounds=1).status == "finished"
     sentence = r"The model takes 300 kB, and training it at least 1.2 MB \(4 copies\); this machine has 1 MB"
     with pytest.raises(CounterpoiseError, match=sentence):

@@ -152,10 +152,10 @@ def run(
     values = override(values, settings or [])
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
-    own = Path("runs") / f"{name}-{made.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
+    own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))
     try:
-        with watched(made.method.name, made.rounds) as on_round, _told(as_json, target):
+        with watched(made.training.method.name, made.rounds) as on_round, _told(as_json, target):
             done = run_setup(made, on_round, folder, log)
     except CounterpoiseError:
         if out is None and not rank():

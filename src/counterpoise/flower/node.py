@@ -15,6 +15,7 @@ from counterpoise.engine.backends.settings import DTYPES, Engine
 from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
 from counterpoise.engine.clients.program import Sent
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.engine.trees import select
@@ -25,8 +26,7 @@ from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
-from counterpoise.methods import METHODS
-from counterpoise.runs.setup import Model, build_model
+from counterpoise.models.building import Model
 
 __all__ = ["Data", "client_app"]
 
@@ -55,25 +55,20 @@ def client_app(
     node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods,
     `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
     """
-    made = METHODS.make(method) if isinstance(method, str) else method
-    app = ClientApp(mods=fitted(mods, made))
+    training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
+    app = ClientApp(mods=fitted(mods, training.method))
 
     def trainer(message: Message, context: Context, tensors: Mapping[str, Tensor]) -> Trainer:
         start, config = tensors["model"], message.content.config_records[CONFIG]
         dtype = next(name for name, kind in DTYPES.items() if kind == start.dtype)
         federation, seed = data(context), _whole(config["seed"])
-        here = Trainer(
-            made,
-            federation,
-            build_model(model, federation, seed),
-            cohort=1,
-            local=_own(local or Local(), context, _whole(config["client"])),
-            loss=loss,
-            metrics=metrics,
-            seed=seed,
-            engine=replace(engine or Engine(), dtype=dtype),
-            evaluation=Evaluation(every=0, clients_every=1),
+        own = replace(
+            training,
+            local=_own(training.local, context, _whole(config["client"])),
+            engine=replace(training.engine, dtype=dtype),
         )
+        alone = Evaluation(every=0, clients_every=1)
+        here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
         if here.layout.size != len(start):
             raise CounterpoiseError(
                 f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "

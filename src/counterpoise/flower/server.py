@@ -12,7 +12,7 @@ from flwr.serverapp import Grid, ServerApp
 from counterpoise.federation import Federation
 from counterpoise.flower.strategy import Strategy
 from counterpoise.method import Method
-from counterpoise.runs.setup import Model
+from counterpoise.models.building import Model
 
 __all__ = ["server_app"]
 

@@ -20,6 +20,7 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.loop import Closed, Heard, Loop, Opened
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Step
+from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
@@ -30,13 +31,12 @@ from counterpoise.flower.roster import Roster
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
 from counterpoise.method import Method
-from counterpoise.methods import METHODS
+from counterpoise.models.building import Model
 from counterpoise.runs.build import check_same, describe
 from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
-from counterpoise.runs.setup import Model, Setup
 
 __all__ = ["Strategy"]
 
@@ -73,27 +73,27 @@ class Strategy(strategy.Strategy):
         patience: float = 60.0,
     ) -> None:
         asked = evaluation or Evaluation()
-        made = Setup(
-            METHODS.make(method) if isinstance(method, str) else method,
+        made = Setup.of(
+            method,
             federation.on_server(),
             model,
             rounds,
-            cohort,
-            local or Local(),
-            seed,
-            engine or Engine(),
-            replace(
+            cohort=cohort,
+            local=local,
+            loss=loss,
+            metrics=metrics,
+            seed=seed,
+            engine=engine,
+            evaluation=replace(
                 asked,
                 every=1 if asked.every is None else asked.every,
                 clients_every=1 if asked.clients_every is None else asked.clients_every,
             ),
-            limits or Limits(),
-            loss,
-            metrics,
+            limits=limits,
         )
-        self.setup, self.loop = made, made.loop()
+        self.setup, self.loop = made, Loop.of(made)
         self.trainer = self.loop.trainer
-        self.run = Run(made.method.name, made.seed, self.trainer.module)
+        self.run = Run(made.training.method.name, made.seed, self.trainer.module)
         self.folder = None if out is None else self._folder(Path(out))
         self.roster = Roster(self.trainer.federation.clients)
         self.patience, self._first = patience, True
@@ -291,7 +291,7 @@ class Strategy(strategy.Strategy):
         """Log what is run."""
         log.info(
             "%s: %d parameters, %d clients, %d a round, from round %d%s",
-            self.setup.method.name,
+            self.setup.training.method.name,
             self.trainer.layout.size,
             self.trainer.federation.clients,
             self.trainer.cohort_size,

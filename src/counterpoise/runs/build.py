@@ -16,17 +16,18 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import each_adversary
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.setup import Setup, Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Partition, load
+from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
+from counterpoise.models.building import Model
 from counterpoise.registry import Registry, flatten
-from counterpoise.runs.config import OWN, Config, parse
-from counterpoise.runs.setup import Model, Setup
+from counterpoise.runs.config import OWN, Config, LocalConfig, parse
 
 __all__ = ["check_same", "describe", "setup", "whole"]
 
@@ -59,12 +60,37 @@ def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
 
 
 def setup(config: Config, **own: Any) -> Setup:
-    """The objects a configuration names; a user's own are taken from the arguments."""
+    """The run that a configuration describes. A user's own objects are given as arguments."""
+    given = {name: value for name, value in own.items() if value is not None}
+    named = {"federation": config.data.name, "method": config.method["name"], "model": config.model["name"]}
+    for name in (*(name for name, called in named.items() if called == OWN), *config.own):
+        if name not in given:
+            raise _give(name)
+    training = Training(
+        method=given.get("method") or _make(METHODS, config.method),
+        model=given.get("model")
+        or functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model)),
+        local=_local(config.local, given),
+        loss=given.get("loss"),
+        metrics=given.get("metrics"),
+        engine=Engine(**dict(config.engine)),
+    )
+    return Setup(
+        training,
+        federation=_federation(config, given),
+        rounds=config.rounds,
+        cohort=given.get("cohort") or _cohort(config),
+        seed=config.seed,
+        evaluation=Evaluation(**dict(config.evaluation)),
+        limits=Limits(**dict(config.limits)),
+        adversary=given.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
+    )
+
+
+def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
     data = config.data
-    if own.get("federation") is not None:
-        federation = own["federation"]
-    elif data.name == OWN:
-        raise _give("federation")
+    if "federation" in given:
+        federation: Federation = given["federation"]
     else:
         if data.partition is None:
             raise CounterpoiseError("The setting data.partition is missing: say how the samples are dealt to clients.")
@@ -84,43 +110,18 @@ def setup(config: Config, **own: Any) -> Setup:
         raise CounterpoiseError(
             "The federation given is not the one this run was made with: their fingerprints differ."
         )
-    method = own.get("method")
-    if method is None:
-        if config.method["name"] == OWN:
-            raise _give("method")
-        method = _make(METHODS, config.method)
-    model = own.get("model")
-    if model is None:
-        if config.model["name"] == OWN:
-            raise _give("model")
-        model = functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model))
-    for name in config.own:
-        if own.get(name) is None:
-            raise _give(name)
-    local = config.local
-    augment = own.get("augment") or (_make(AUGMENTS, local.augment) if local.augment else None)
-    return Setup(
-        method=method,
-        federation=federation,
-        model=model,
-        rounds=config.rounds,
-        cohort=own.get("cohort") or _cohort(config),
-        local=Local(
-            local.epochs,
-            local.batch,
-            own.get("optimizer") or _make(OPTIMIZERS, local.optimizer),
-            own.get("schedule") or _make(SCHEDULES, local.schedule),
-            local.steps,
-            augment,
-            local.memory,
-        ),
-        seed=config.seed,
-        engine=Engine(**dict(config.engine)),
-        evaluation=Evaluation(**dict(config.evaluation)),
-        limits=Limits(**dict(config.limits)),
-        loss=own.get("loss"),
-        metrics=own.get("metrics"),
-        adversary=own.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
+    return federation
+
+
+def _local(local: LocalConfig, given: Mapping[str, Any]) -> Local:
+    return Local(
+        local.epochs,
+        local.batch,
+        given.get("optimizer") or _make(OPTIMIZERS, local.optimizer),
+        given.get("schedule") or _make(SCHEDULES, local.schedule),
+        local.steps,
+        given.get("augment") or (_make(AUGMENTS, local.augment) if local.augment else None),
+        local.memory,
     )
 
 
@@ -169,62 +170,69 @@ def check_same(kept: Config, made: Config) -> None:
 
 
 def describe(made: Setup, trainer: Trainer) -> Config:
-    """The complete configuration of a set-up, with what its simulation resolved."""
-    own = {
-        name: getattr(value, "__qualname__", type(value).__qualname__)
-        for name, value in (("loss", made.loss), ("metrics", made.metrics))
-        if value is not None
-    }
+    """The complete configuration of a run, with what its trainer resolved."""
+    training = made.training
+    own = {name: _called(value) for name in ("loss", "metrics") if (value := getattr(training, name)) is not None}
     adversaries = each_adversary(made.adversary)
     named = [one.spec.plain() for one in adversaries if isinstance(one, Adversary) and one.spec.name]
     if len(named) < len(adversaries):
-        own["adversary"] = ", ".join(getattr(one, "__qualname__", type(one).__qualname__) for one in adversaries)
-        named = []
-    local: dict[str, Any] = {
-        "epochs": made.local.epochs,
-        "batch": made.local.batch,
-        "steps": _listed(made.local.steps),
-        "memory": _listed(made.local.memory),
-    }
-    optimizer, schedule = made.local.optimizer, made.local.schedule
-    if optimizer.spec.options.get("lr") == optimizer.lr:
-        local["optimizer"] = optimizer.spec.plain()
-    else:
-        own["optimizer"] = "Optimizer"
-    if schedule.spec.name:
-        local["schedule"] = schedule.spec.plain()
-    else:
-        own["schedule"] = "Schedule"
-    spec = getattr(made.local.augment, "spec", None)
-    if made.local.augment is not None and spec is None:
-        own["augment"] = getattr(made.local.augment, "__qualname__", "augment")
-    elif spec is not None:
-        local["augment"] = spec.plain()
+        own["adversary"], named = ", ".join(map(_called, adversaries)), []
     cohort: Any = made.cohort
     if isinstance(cohort, Availability) and cohort.spec.name:
         cohort = cohort.spec.plain()
     elif callable(cohort) or isinstance(cohort, Availability):
         own["cohort"], cohort = getattr(cohort, "__qualname__", "cohort"), None
-    federation = made.federation
-    source = federation.source if federation.source and federation.source["partition"].get("name") else {"name": OWN}
-    method = made.method.spec
+    source, method = made.federation.source, training.method
+    local, own_local = _describe_local(training.local)
     values = {
         "rounds": made.rounds,
         "cohort": cohort,
         "seed": made.seed,
-        "data": {**source, "fingerprint": federation.fingerprint},
-        "model": _model_choice(made.model, trainer.module),
-        "method": method.plain()
-        if method.name
-        else {"name": OWN, "called": made.method.name, "parts": _parts(made.method)},
+        "data": {
+            **(source if source and source["partition"].get("name") else {"name": OWN}),
+            "fingerprint": made.federation.fingerprint,
+        },
+        "model": _model_choice(training.model, trainer.module),
+        "method": method.spec.plain()
+        if method.spec.name
+        else {"name": OWN, "called": method.name, "parts": _parts(method)},
         "local": local,
         "adversary": named,
         "engine": asdict(trainer.engine),
         "evaluation": asdict(trainer.evaluator.setting),
         "limits": asdict(made.limits),
-        "own": own,
+        "own": own | own_local,
     }
     return parse(values, "the run")
+
+
+def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
+    """The table of local settings, and those that are a user's own, with what they are called."""
+    told: dict[str, Any] = {
+        "epochs": local.epochs,
+        "batch": local.batch,
+        "steps": _listed(local.steps),
+        "memory": _listed(local.memory),
+    }
+    own: dict[str, str] = {}
+    if local.optimizer.spec.options.get("lr") == local.optimizer.lr:
+        told["optimizer"] = local.optimizer.spec.plain()
+    else:
+        own["optimizer"] = "Optimizer"
+    if local.schedule.spec.name:
+        told["schedule"] = local.schedule.spec.plain()
+    else:
+        own["schedule"] = "Schedule"
+    if (spec := getattr(local.augment, "spec", None)) is not None:
+        told["augment"] = spec.plain()
+    elif local.augment is not None:
+        own["augment"] = getattr(local.augment, "__qualname__", "augment")
+    return told, own
+
+
+def _called(value: object) -> str:
+    """What a user's own object is called."""
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _parts(method: Method) -> str:

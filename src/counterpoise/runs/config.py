@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.runs.places import meant
 from counterpoise.texts import Malformed, parse_toml, read_text
@@ -70,31 +74,15 @@ class LocalConfig(_Table):
     augment: Choice | None = None
 
 
-class EngineConfig(_Table):
-    backend: str = "auto"
-    device: str = "auto"
-    threads: int | None = None
-    chunk: int | None = None
-    dtype: str = "float32"
-    tf32: bool = True
-    bf16: bool = False
-    compile: bool = False
-    convolutions: str = "auto"
-    onednn: bool | None = None
-    record: bool | None = None
-    store_gib: float = 4.0
+def _table_of(kind: type) -> type[_Table]:
+    """A table with the fields and defaults of a dataclass, which is not made: it may ask for a GPU that is not there."""
+    hints = get_type_hints(kind)
+    columns: dict[str, Any] = {f.name: (hints[f.name], f.default) for f in fields(kind)}
+    table: type[_Table] = create_model(kind.__name__, __base__=_Table, **columns)
+    return table
 
 
-class EvaluationConfig(_Table):
-    every: int | None = None
-    clients_every: int | None = None
-    batch: int = 500
-    train_every: int | None = None
-
-
-class LimitsConfig(_Table):
-    norm_ratio: float = 50.0
-    max_examples: int = 2**53
+EngineConfig, EvaluationConfig, LimitsConfig = map(_table_of, (Engine, Evaluation, Limits))
 
 
 class PaperConfig(_Table):
@@ -126,9 +114,9 @@ class Config(_Table):
     method: Choice
     local: LocalConfig = LocalConfig()
     adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
-    engine: EngineConfig = EngineConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    limits: LimitsConfig = LimitsConfig()
+    engine: EngineConfig = EngineConfig()  # type: ignore[valid-type]
+    evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[valid-type]
+    limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
     own: dict[str, str] = {}
     """Arguments of a user's own that must be given again to resume, and what they were called."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)

@@ -14,10 +14,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
+from counterpoise.engine.rounds.setup import MOST_ROUNDS
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Action, Verdict
 from counterpoise.runs.contents import of_comparison
-from counterpoise.runs.setup import MOST_ROUNDS
 
 __all__ = ["STATUSES", "Holdings", "Index", "Planned", "Settings", "checked", "record"]
 

@@ -20,6 +20,7 @@ from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import (
@@ -35,10 +36,9 @@ from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, Start, logged, resolve
 from counterpoise.method import Method
-from counterpoise.methods import METHODS
+from counterpoise.models.building import Model
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.run import Run
-from counterpoise.runs.setup import Model, Setup, check_rounds
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -94,22 +94,20 @@ def simulate(
     >>> len(run.rounds), run.status, run.accuracy > 0.5
     (2, 'finished', True)
     """
-    if isinstance(method, str):
-        method = METHODS.make(method)
-    made = Setup(
+    made = Setup.of(
         method,
         federation,
         model,
         rounds,
-        cohort,
-        Local() if local is None else local,
-        seed,
-        Engine() if engine is None else engine,
-        Evaluation() if evaluation is None else evaluation,
-        Limits() if limits is None else limits,
-        loss,
-        metrics,
-        adversary,
+        cohort=cohort,
+        local=local,
+        loss=loss,
+        metrics=metrics,
+        seed=seed,
+        engine=engine,
+        evaluation=evaluation,
+        limits=limits,
+        adversary=adversary,
     )
     return run_setup(made, on_round, None if out is None else _path(out, "out"), log)
 
@@ -122,8 +120,8 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
     """A new run of a set-up."""
     _check_on_round(on_round)
     loggers = resolve(log)
-    simulation = made.simulation()
-    run = Run(made.method.name, made.seed, simulation.module)
+    simulation = Simulation.of(made)
+    run = Run(made.training.method.name, made.seed, simulation.module)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
         return _go(simulation, run, made.rounds, on_round, None, loggers)
@@ -208,9 +206,9 @@ def resume(
         metrics=metrics,
         adversary=adversary,
     )
-    simulation = made.simulation()
+    simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
-    run = Run(made.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
+    run = Run(made.training.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before it was ours

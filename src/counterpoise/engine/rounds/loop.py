@@ -19,11 +19,12 @@ from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome, Server, Step
+from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.rounds.world import SimulatedWorld
 from counterpoise.errors import CounterpoiseError, brief
-from counterpoise.federation.availability import Availability
+from counterpoise.federation.availability import Availability, availability
 from counterpoise.method import Cohort
 
 try:
@@ -95,6 +96,14 @@ class Loop:
         for part in trainer.program.method.parts:
             if part.check is not None:
                 part.check(SimulatedWorld(trainer, 0, None))
+
+    @classmethod
+    def of(cls, setup: Setup) -> Loop:
+        """The loop of a run at its beginning."""
+        calls = availability(setup.cohort)
+        size = calls.size(setup.federation.train)
+        trainer = Trainer(setup.training, setup.federation, cohort=size, seed=setup.seed, evaluation=setup.evaluation)
+        return cls(trainer, calls, setup.limits)
 
     @property
     def client_state(self) -> dict[str, Store]:

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import nn
 
 from counterpoise.engine.backends.interface import Job
-from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.messages import byte_count, pack_reply
 from counterpoise.engine.clients.program import Sent, Shared
-from counterpoise.engine.rounds.admission import Limits
-from counterpoise.engine.rounds.adversaries import Adversaries, meddle, recruit
-from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.adversaries import meddle, recruit
 from counterpoise.engine.rounds.loop import Heard, Loop, Opened
 from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.setup import MOST_ROUNDS, Settings, Setup
 from counterpoise.engine.rounds.store import Store
-from counterpoise.engine.rounds.trainer import Trainer
-from counterpoise.engine.scores import Loss, Metric
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.availability import DROPPED, SILENT, Availability, Sampler, availability
+from counterpoise.federation.availability import DROPPED, SILENT
 from counterpoise.federation.federation import Federation
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
-from counterpoise.randomness import check_seed
+from counterpoise.models.building import Model
 
 __all__ = ["Simulation"]
 
@@ -47,44 +44,25 @@ class Prepared(NamedTuple):
 class Simulation:
     """A loop of rounds and the simulated clients that train in it."""
 
-    def __init__(
-        self,
-        method: Method,
-        federation: Federation,
-        model: nn.Module,
-        *,
-        cohort: int | float | Availability | Sampler | None = None,
-        local: Local | None = None,
-        loss: Loss | None = None,
-        metrics: Mapping[str, Metric] | None = None,
-        seed: int = 0,
-        engine: Engine | None = None,
-        evaluation: Evaluation | None = None,
-        limits: Limits | None = None,
-        adversary: Adversaries | None = None,
-    ) -> None:
-        local = local or Local()
-        check_seed(seed)
-        _check_lists(local, federation.clients)
-        self.adversaries, federation = recruit(adversary, seed, federation)
-        calls = availability(cohort)
-        self.trainer = trainer = Trainer(
-            method,
-            federation,
-            model,
-            cohort=calls.size(federation.train),
-            local=local,
-            loss=loss,
-            metrics=metrics,
-            seed=seed,
-            engine=engine,
-            evaluation=evaluation,
-        )
-        self.loop = Loop(trainer, calls, limits or Limits())
+    def __init__(self, method: Method, federation: Federation, model: Model, **settings: Unpack[Settings]) -> None:
+        self._begin(Setup.of(method, federation, model, MOST_ROUNDS, **settings))
+
+    @classmethod
+    def of(cls, setup: Setup) -> Simulation:
+        """The simulation of a run at its beginning."""
+        made = cls.__new__(cls)
+        made._begin(setup)
+        return made
+
+    def _begin(self, setup: Setup) -> None:
+        _check_lists(setup.training.local, setup.federation.clients)
+        self.adversaries, federation = recruit(setup.adversary, setup.seed, setup.federation)
+        self.loop = Loop.of(replace(setup, federation=federation))
+        self.trainer = trainer = self.loop.trainer
         self.server, self.evaluator = self.loop.server, trainer.evaluator
         self.backend, self.engine, self.program = trainer.backend, trainer.engine, trainer.program
         self.federation, self.module, self.layout = trainer.federation, trainer.module, trainer.layout
-        self.seed, self.start, self.traits = seed, trainer.start, trainer.traits
+        self.seed, self.start, self.traits = trainer.seed, trainer.start, trainer.traits
         self.client_state: dict[str, Store] = trainer.client_state
         self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
         self._prepared: Prepared | None = None

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.engine.backends.distributed import Group
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.making import choose_setting, count_work, make_backend
-from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.batches import client_keys, seen
 from counterpoise.engine.clients.inspection import inspect_model
 from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by_autograd, named, vector
@@ -26,15 +25,16 @@ from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
+from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.store import Store
 from counterpoise.engine.scores import Loss, Metric, accuracy, cross_entropy
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
-from counterpoise.local import Local
-from counterpoise.method import Cohort, Method, Part
-from counterpoise.randomness import check_seed, integer, purpose
+from counterpoise.method import Cohort, Part
+from counterpoise.models.building import build_model
+from counterpoise.randomness import integer, purpose
 
 __all__ = ["Trainer"]
 
@@ -44,27 +44,23 @@ class Trainer:
 
     def __init__(
         self,
-        method: Method,
+        training: Training,
         federation: Federation,
-        model: nn.Module,
         *,
         cohort: int,
-        local: Local,
-        loss: Loss | None = None,
-        metrics: Mapping[str, Metric] | None = None,
         seed: int = 0,
-        engine: Engine | None = None,
         evaluation: Evaluation | None = None,
     ) -> None:
-        check_seed(seed)
+        method, local = training.method, training.local
         self.seed, self.cohort_size = seed, cohort
+        model = build_model(training.model, federation, seed)
         self.layout = Layout.of(model)
         evaluation = evaluation or Evaluation()
-        scores = _scores(federation, loss, metrics, evaluation)
+        scores = _scores(federation, training.loss, training.metrics, evaluation)
         self.traits = inspect_model(model, federation, scores)
         self.layout = self.layout.ending(self.traits.output)
         program = Program(method, local, scores["loss"], by_autograd)
-        asked = engine or Engine()
+        asked = training.engine
         device = torch.device(asked.place)
         group = Group.join(device)
         work = count_work(federation, local, self.layout.size, cohort, group)

@@ -1,99 +1,26 @@
-"""What a run is made of, as objects."""
+"""From what a user gives as a model (a module, a factory, a name) to the module that a run starts from."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
-from counterpoise.engine.backends.settings import Engine
-from counterpoise.engine.rounds.admission import Limits
-from counterpoise.engine.rounds.adversaries import Adversaries
-from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.loop import Loop
-from counterpoise.engine.rounds.simulation import Simulation
-from counterpoise.engine.scores import Loss, Metric
-from counterpoise.errors import CounterpoiseError, brief
-from counterpoise.federation import Availability, Federation, Sampler
-from counterpoise.local import Local
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
 from counterpoise.memory import bytes_in_words, machine_memory, out_of_memory
-from counterpoise.method import Method
-from counterpoise.models import MODELS
-from counterpoise.randomness import check_seed, integer, purpose
+from counterpoise.models.registry import MODELS
+from counterpoise.randomness import integer, purpose
 
-__all__ = ["MOST_ROUNDS", "Model", "Setup", "build_model", "check_rounds"]
+__all__ = ["Model", "build_model"]
 
 _COPIES = 4
 """Of the model, at the least: the user's, the server's, a client's and its gradient."""
-MOST_ROUNDS = 10**9
-"""More rounds are taken for a mistake."""
 
 Model = nn.Module | Callable[..., nn.Module] | str
 """A module, a factory (called with `shape` and `classes` if it takes them), or a model's name."""
-
-
-@dataclass(frozen=True)
-class Setup:
-    """Everything `Simulation` is made of."""
-
-    method: Method
-    federation: Federation
-    model: Model
-    rounds: int
-    cohort: int | float | Availability | Sampler | None
-    local: Local
-    seed: int
-    engine: Engine
-    evaluation: Evaluation
-    limits: Limits
-    loss: Loss | None = None
-    metrics: Mapping[str, Metric] | None = None
-    adversary: Adversaries | None = None
-
-    def __post_init__(self) -> None:
-        check_seed(self.seed)
-        check_rounds(self.rounds)
-        for name, kind, how in (
-            ("method", Method, "cp.methods.fedavg()"),
-            ("federation", Federation, "cp.load(...)"),
-            ("local", Local, "cp.Local(...)"),
-            ("engine", Engine, "cp.Engine(...)"),
-            ("evaluation", Evaluation, "cp.Evaluation(...)"),
-            ("limits", Limits, "cp.Limits(...)"),
-        ):
-            if not isinstance(getattr(self, name), kind):
-                found = type(getattr(self, name)).__name__
-                raise CounterpoiseError(f"{name} must be made by {how}; this is of type {found}.")
-
-    def loop(self) -> Loop:
-        """The loop of a deployment's server, whose clients train elsewhere."""
-        return self.simulation().loop
-
-    def simulation(self) -> Simulation:
-        """A simulation at its beginning."""
-        return Simulation(
-            self.method,
-            self.federation,
-            build_model(self.model, self.federation, self.seed),
-            cohort=self.cohort,
-            local=self.local,
-            loss=self.loss,
-            metrics=self.metrics,
-            seed=self.seed,
-            engine=self.engine,
-            evaluation=self.evaluation,
-            limits=self.limits,
-            adversary=self.adversary,
-        )
-
-
-def check_rounds(rounds: object) -> None:
-    """Refuse what cannot be a number of rounds."""
-    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
-        raise CounterpoiseError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, not {brief(rounds)}.")
 
 
 def _check_memory(factory: Callable[..., nn.Module], given: Mapping[str, object]) -> None:

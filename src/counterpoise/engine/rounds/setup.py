@@ -1,0 +1,114 @@
+"""The one description of a run. The simulator, a node, Flower's strategy and a kept configuration are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypedDict, Unpack
+
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.adversaries import Adversaries
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.scores import Loss, Metric
+from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.federation import Availability, Federation, Sampler
+from counterpoise.local import Local
+from counterpoise.method import Method
+from counterpoise.methods import METHODS
+from counterpoise.models.building import Model
+from counterpoise.randomness import check_seed
+
+__all__ = ["MOST_ROUNDS", "Settings", "Setup", "Training", "check_rounds"]
+
+MOST_ROUNDS = 10**9
+"""More rounds are taken for a mistake."""
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a run that have defaults; None stands for the default."""
+
+    cohort: int | float | Availability | Sampler | None
+    local: Local | None
+    loss: Loss | None
+    metrics: Mapping[str, Metric] | None
+    seed: int
+    engine: Engine | None
+    evaluation: Evaluation | None
+    limits: Limits | None
+    adversary: Adversaries | None
+
+
+@dataclass(frozen=True)
+class Training:
+    """The clients' half of a run: what a client, simulated or on a node, has in common with its server."""
+
+    method: Method
+    model: Model
+    local: Local = field(default_factory=Local)
+    loss: Loss | None = None
+    metrics: Mapping[str, Metric] | None = None
+    engine: Engine = field(default_factory=Engine)
+
+    def __post_init__(self) -> None:
+        _check_types(
+            self,
+            {
+                "method": (Method, "cp.methods.fedavg()"),
+                "local": (Local, "cp.Local(...)"),
+                "engine": (Engine, "cp.Engine(...)"),
+            },
+        )
+
+    @classmethod
+    def of(cls, method: Method | str, model: Model, **given: Any) -> Training:
+        """A method by name or as it is; settings that are None have their defaults."""
+        made = METHODS.make(method) if isinstance(method, str) else method
+        return cls(made, model, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A whole run: the clients' half and what the server knows beside it."""
+
+    training: Training
+    federation: Federation
+    rounds: int
+    cohort: int | float | Availability | Sampler | None = None
+    seed: int = 0
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    limits: Limits = field(default_factory=Limits)
+    adversary: Adversaries | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        check_rounds(self.rounds)
+        _check_types(
+            self,
+            {
+                "federation": (Federation, "cp.load(...)"),
+                "evaluation": (Evaluation, "cp.Evaluation(...)"),
+                "limits": (Limits, "cp.Limits(...)"),
+            },
+        )
+
+    @classmethod
+    def of(
+        cls, method: Method | str, federation: Federation, model: Model, rounds: int, **given: Unpack[Settings]
+    ) -> Setup:
+        """A run from the arguments of `counterpoise.simulate`."""
+        told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        clients = {name: told.pop(name) for name in {f.name for f in fields(Training)} & told.keys()}
+        return cls(Training.of(method, model, **clients), federation, rounds, **told)
+
+
+def check_rounds(rounds: object) -> None:
+    """Refuse what cannot be a number of rounds."""
+    if type(rounds) is not int or not 1 <= rounds <= MOST_ROUNDS:
+        raise CounterpoiseError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, not {brief(rounds)}.")
+
+
+def _check_types(made: object, kinds: Mapping[str, tuple[type, str]]) -> None:
+    for name, (kind, how) in kinds.items():
+        if not isinstance(found := getattr(made, name), kind):
+            raise CounterpoiseError(f"{name} must be made by {how}; this is of type {type(found).__name__}.")
