@@ -215,6 +215,8 @@ def test_a_federation_without_any_node_fails_with_the_reason(tmp_path):
 class Nodes:
     """Nodes by number: what they are called, and what they answer when they are asked."""
 
+    in_process = True
+
     def __init__(self, names, claims) -> None:
         self.names, self.claims = names, claims
 
