@@ -7,6 +7,7 @@ sentence and never reaches a computation.
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -108,9 +109,9 @@ class Holdings(_Form):
     def _fits(self) -> Self:
         """Every client has its size, and every client shown its count of each label."""
         if self.sizes is not None and len(self.sizes) != self.clients:
-            raise ValueError("sizes")
+            raise ValueError(f"it has {self.clients} clients and {len(self.sizes)} sizes")
         if self.labels is not None and (len(self.labels) != len(self.shown) or len({*map(len, self.labels)}) > 1):
-            raise ValueError("labels")
+            raise ValueError("its labels do not fit the clients shown")
         return self
 
 
@@ -154,10 +155,14 @@ class Planned(_Form):
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
         """No two arms share a label or a folder, no folder has the name of a file, and the baseline is one of them."""
-        labels = _distinct([arm.label for arm in self.arms])
-        _distinct([arm.slug for arm in self.arms])
-        if any(of_comparison(arm.slug) for arm in self.arms) or self.baseline not in (*labels, ""):
-            raise ValueError("arms")
+        labels, slugs = [arm.label for arm in self.arms], [arm.slug for arm in self.arms]
+        for what, names in (("label", labels), ("slug", slugs)):
+            if twice := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"two arms have the {what} {twice[0]!r}")
+        if files := [slug for slug in slugs if of_comparison(slug)]:
+            raise ValueError(f"the slug {files[0]!r} is the name of a file that a comparison keeps")
+        if self.baseline not in (*labels, ""):
+            raise ValueError(f"its baseline {_shown(self.baseline)} is not the label of an arm ({', '.join(labels)})")
         return self
 
 
@@ -166,17 +171,27 @@ _BRANCHES = ("constrained-int", "float", "int", "[key]")
 """What pydantic adds to the place of a mistake."""
 
 
-def checked(form: type[Form], value: Any, where: str) -> Form:
-    """The value in its form, or one sentence that says which field of it is wrong."""
+def checked(form: type[Form], value: Any, where: str, remedy: str = "Put back a copy that is whole.") -> Form:
+    """The value in its form, or which field of it is wrong, what it holds and should hold, and a remedy."""
     try:
         return form.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        named = [str(part) for part in first["loc"] if part not in _BRANCHES]
-        what = f"its field {'.'.join(named)} does" if named else "it does"
-        raise CounterpoiseError(
-            f"{where} is damaged or was not written by counterpoise: {what} not hold what belongs there."
-        ) from None
+        first = error.errors(include_url=False)[0]
+        name = ".".join(str(part) for part in first["loc"] if part not in _BRANCHES)
+        said = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "missing":
+            what = f"its field {name} is missing"
+        else:
+            what = f"its field {name} is {_shown(first['input'])}: {said[0].lower()}{said[1:]}" if name else said
+        raise CounterpoiseError(f"{where} is damaged or was not written by counterpoise: {what}. {remedy}") from None
+
+
+def _shown(value: Any) -> str:
+    """A value that somebody else wrote, cut short."""
+    try:
+        return reprlib.repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def record(metrics: Mapping[str, Any], clients: Mapping[str, Any], where: str) -> RoundRecord:

@@ -150,7 +150,7 @@ def read_plan(folder: Path) -> Plan:
     schema = values.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
-    found = checked(Planned, values, str(path))
+    found = checked(Planned, values, str(path), "Correct it there, or compare anew in another folder with --out.")
     plan = Plan(
         found.kind,
         found.source,
