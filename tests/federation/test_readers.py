@@ -1,6 +1,8 @@
 """Every published format, on small files made by hand."""
 
 import gzip
+import io
+import zipfile
 
 import numpy as np
 import pytest
@@ -175,6 +177,27 @@ def test_arrays_that_make_no_data_set_are_refused(tmp_path, make, sentence):
     path = make(tmp_path)
     with pytest.raises(CounterpoiseError, match=sentence):
         cp.load(str(path), partition=cp.iid(2))
+
+
+@pytest.mark.parametrize("shape", [(10**10,), (1001,), (2**40, 2**40)])
+def test_an_array_that_claims_more_than_the_file_holds_is_not_allocated(tmp_path, monkeypatch, shape):
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": "<f8", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("x.npy", head.getvalue() + bytes(8000))
+        archive.writestr("y.npy", head.getvalue())
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda self, name: pytest.fail("it was read"))
+    with pytest.raises(
+        CounterpoiseError, match=r"a\.npz is damaged: the header of its array x claims .* follow\. Make or"
+    ):
+        read_arrays(tmp_path / "a.npz")
+
+
+def test_a_single_array_is_not_read_as_an_archive(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    (tmp_path / "a.npy").rename(tmp_path / "a.npz")
+    with pytest.raises(CounterpoiseError, match="holds a single array; a data set needs x_train and y_train"):
+        read_arrays(tmp_path / "a.npz")
 
 
 def test_a_cut_npz_is_told(tmp_path):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import zipfile
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib import format as npy
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.memory import bytes_in_words, machine_memory
@@ -84,20 +87,37 @@ def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]
     """The arrays of an .npz file; unwanted ones are named but not read.
 
     A few kilobytes can unpack to any size, so we never read more than the archive says its arrays take,
-    and refuse more than half of the machine's memory.
+    and refuse more than half of the machine's memory. NumPy allocates what an array's own header claims,
+    so a header that claims more than the archive holds is refused before.
     """
     with _told(path), path.open("rb") as file:
+        if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
+            return {"a single array": np.empty(0)}
+        file.seek(0)
         archive = np.load(file, allow_pickle=False)
-        if isinstance(archive, np.ndarray):
-            return {"a single array": archive}
-        entries = archive.zip.infolist()
-        needs, most = sum(e.file_size for e in entries if e.filename.removesuffix(".npy") in wanted), _most()
+        entries = [e for e in archive.zip.infolist() if e.filename.removesuffix(".npy") in wanted]
+        needs, most = sum(e.file_size for e in entries), _most()
         if needs > most:
             raise CounterpoiseError(
                 f"{path} unpacks to {bytes_in_words(needs)}, more than half of this machine's memory "
                 f"({bytes_in_words(most)}). Use a folder of .npy files, which are mapped and may be larger."
             )
+        for entry in entries:
+            _check_header(archive.zip, entry, path)
         return {name: archive[name] if name in wanted else np.empty(0) for name in archive.files}
+
+
+def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> None:
+    """Refuse an array whose header claims more bytes than follow it."""
+    with archive.open(entry) as file:
+        old = npy.read_magic(file) == (1, 0)
+        shape, _, dtype = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(file)
+        claims, holds = math.prod(shape) * max(dtype.itemsize, 1), entry.file_size - file.tell()
+    if claims > holds and not dtype.hasobject:  # which are refused for what they are
+        raise CounterpoiseError(
+            f"{path} is damaged: the header of its array {entry.filename.removesuffix('.npy')} claims "
+            f"{bytes_in_words(claims)}, and {bytes_in_words(holds)} follow. Make or download the file again."
+        )
 
 
 def _most() -> int:
