@@ -53,8 +53,8 @@ MISTAKES = {
     # ---- simulate
     "model a type": (lambda: run(model=dict), "factory returned dict, not an nn.Module"),
     "local a dict": (lambda: run(local={}), r"local must be made by cp\.Local\(\.\.\.\); this is of type dict"),
-    "metrics a list": (lambda: run(metrics=["accuracy"]), r"metrics must be a dictionary of names and functions"),
-    "metrics by number": (lambda: run(metrics={3: print}), "metrics must be a dictionary of names"),
+    "metrics a list": (lambda: run(metrics=[print]), r"metrics must be a list of names"),
+    "metrics by number": (lambda: run(metrics={3: print}), "or a dictionary of names and functions"),
     "on_round a number": (lambda: run(on_round=3), r"on_round must be a function on_round\(record\), not 3"),
     "on_round of nothing": (lambda: run(on_round=lambda: 1), r"on_round\(record\), but the function given takes \(\)"),
     "log a number": (lambda: run(log=3), "log takes loggers or their names"),

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from typing import Annotated, Any
 
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Loss", "Metric", "accuracy", "cross_entropy", "limits_of"]
+from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.registry import Option, Registry
+
+__all__ = ["METRICS", "Loss", "Metric", "Metrics", "accuracy", "cross_entropy", "limits_of", "named_metrics"]
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """``(outputs, targets) -> one number per sample``, for a batch."""
 Loss = Metric
 """A metric that can be differentiated with respect to the outputs."""
+Metrics = Mapping[str, Metric] | Sequence[str]
+"""What models are measured by: your own functions by name, or names of metrics that are built in."""
+
+METRICS: Registry[Metric] = Registry("metric")
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -31,4 +39,74 @@ _LIMITS: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entrop
 
 def limits_of(metric: Metric) -> tuple[float, float]:
     """The smallest and the largest value that a metric can take; infinite for a metric that is not built in."""
-    return _LIMITS.get(metric, (-inf, inf))
+    found: tuple[float, float] = getattr(metric, "limits", None) or _LIMITS.get(metric, (-inf, inf))
+    return found
+
+
+def named_metrics(given: Metrics | Sequence[Mapping[str, Any]]) -> dict[str, Metric]:
+    """Metrics by the names that they have in the record. A choice has options: ``{"name": "top-k", "k": 3}``."""
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        return dict(given)
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(one, str) or (isinstance(one, Mapping) and "name" in one) for one in given
+    ):
+        raise CounterpoiseError(
+            "metrics must be a list of names, such as ['accuracy', 'top-k'], or a dictionary of names and functions of "
+            f"outputs and targets, such as {{'top5': top5}}, not {brief(given)}."
+        )
+    chosen = [{"name": one} if isinstance(one, str) else dict(one) for one in given]
+    made = {str(choice["name"]): METRICS.make(choice.pop("name"), **choice) for choice in chosen}
+    if len(made) < len(given):
+        raise CounterpoiseError(f"metrics: a metric is named twice in {brief(given)}.")
+    return made
+
+
+def _bounded(metric: Metric, high: float) -> Metric:
+    """A metric that is at least 0 and says so."""
+    metric.limits = (0.0, high)  # type: ignore[attr-defined]
+    return metric
+
+
+@METRICS.register("accuracy")
+def _accuracy() -> Metric:
+    """The share of samples whose largest output is the target's."""
+    return _bounded(lambda outputs, targets: accuracy(outputs, targets), 1.0)
+
+
+@METRICS.register("top-k")
+def _top_k(k: Annotated[int, Option("how many of the largest outputs count", low=1)] = 5) -> Metric:
+    """The share of samples whose target is among the k largest outputs."""
+
+    def top_k(outputs: Tensor, targets: Tensor) -> Tensor:
+        largest = outputs.topk(min(k, outputs.shape[1]), dim=1).indices
+        return (largest == targets[:, None]).any(1).to(outputs.dtype)
+
+    return _bounded(top_k, 1.0)
+
+
+@METRICS.register("brier")
+def _brier() -> Metric:
+    """The Brier score ``sum_c (p_c - 1[c = y])^2`` of the softmax p: 0 is perfect, 2 the worst."""
+
+    def brier(outputs: Tensor, targets: Tensor) -> Tensor:
+        truth = F.one_hot(targets, outputs.shape[1]).to(outputs.dtype)
+        return (outputs.softmax(1) - truth).square().sum(1)
+
+    return _bounded(brier, 2.0)
+
+
+@METRICS.register("squared-error")
+def _squared_error() -> Metric:
+    """The squared difference of output and target, averaged over the numbers of a sample."""
+    return _bounded(lambda outputs, targets: _difference(outputs, targets).square().mean(1), inf)
+
+
+@METRICS.register("absolute-error")
+def _absolute_error() -> Metric:
+    """The absolute difference of output and target, averaged over the numbers of a sample."""
+    return _bounded(lambda outputs, targets: _difference(outputs, targets).abs().mean(1), inf)
+
+
+def _difference(outputs: Tensor, targets: Tensor) -> Tensor:
+    """``[S, numbers]``; a model with one output may give it with or without an axis of its own."""
+    return outputs.reshape(len(outputs), -1) - targets.reshape(len(targets), -1)

@@ -17,7 +17,7 @@ from counterpoise.engine.clients.program import Sent
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
-from counterpoise.engine.scores import Loss, Metric
+from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
@@ -45,7 +45,7 @@ def client_app(
     *,
     local: Local | None = None,
     loss: Loss | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     engine: Engine | None = None,
     mods: Sequence[Callable[..., Message]] = (),
 ) -> ClientApp:

@@ -21,7 +21,7 @@ from counterpoise.engine.rounds.loop import Closed, Heard, Loop, Opened
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Step
 from counterpoise.engine.rounds.setup import Setup
-from counterpoise.engine.scores import Loss, Metric
+from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
@@ -64,7 +64,7 @@ class Strategy(strategy.Strategy):
         cohort: int | float | Availability | Sampler | None = None,
         local: Local | None = None,
         loss: Loss | None = None,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: Metrics | None = None,
         seed: int = 0,
         engine: Engine | None = None,
         evaluation: Evaluation | None = None,

@@ -18,6 +18,7 @@ from counterpoise.engine.rounds.adversaries import each_adversary
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Setup, Training
 from counterpoise.engine.rounds.trainer import Trainer
+from counterpoise.engine.scores import Metric, Metrics, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
 from counterpoise.flat import raw_bytes
@@ -72,7 +73,7 @@ def setup(config: Config, **own: Any) -> Setup:
         or functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model)),
         local=_local(config.local, given),
         loss=given.get("loss"),
-        metrics=given.get("metrics"),
+        metrics=given.get("metrics") or _metrics(config),
         engine=Engine(**dict(config.engine)),
     )
     return Setup(
@@ -125,6 +126,10 @@ def _local(local: LocalConfig, given: Mapping[str, Any]) -> Local:
     )
 
 
+def _metrics(config: Config) -> dict[str, Metric] | None:
+    return None if config.metrics is None else named_metrics(config.metrics)
+
+
 def _cohort(config: Config) -> int | float | Availability | None:
     if isinstance(config.cohort, Mapping):
         return _make(AVAILABILITIES, config.cohort)  # type: ignore[no-any-return]
@@ -172,7 +177,10 @@ def check_same(kept: Config, made: Config) -> None:
 def describe(made: Setup, trainer: Trainer) -> Config:
     """The complete configuration of a run, with what its trainer resolved."""
     training = made.training
-    own = {name: _called(value) for name in ("loss", "metrics") if (value := getattr(training, name)) is not None}
+    own = {} if training.loss is None else {"loss": _called(training.loss)}
+    metrics = None if training.metrics is None else _describe_metrics(training.metrics)
+    if training.metrics is not None and metrics is None:
+        own["metrics"] = _called(training.metrics)
     adversaries = each_adversary(made.adversary)
     named = [one.spec.plain() for one in adversaries if isinstance(one, Adversary) and one.spec.name]
     if len(named) < len(adversaries):
@@ -196,6 +204,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         "method": method.spec.plain()
         if method.spec.name
         else {"name": OWN, "called": method.name, "parts": _parts(method)},
+        "metrics": metrics,
         "local": local,
         "adversary": named,
         "engine": asdict(trainer.engine),
@@ -228,6 +237,15 @@ def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
     elif local.augment is not None:
         own["augment"] = getattr(local.augment, "__qualname__", "augment")
     return told, own
+
+
+def _describe_metrics(given: Metrics) -> list[dict[str, Any]] | None:
+    """The choices that make these metrics again; None if one of them is a user's own."""
+    made = named_metrics(given)
+    specs = {name: getattr(metric, "spec", None) for name, metric in made.items()}
+    if any(spec is None or spec.name != name for name, spec in specs.items()):
+        return None
+    return [spec.plain() for spec in specs.values() if spec is not None]
 
 
 def _called(value: object) -> str:

@@ -112,6 +112,7 @@ class Config(_Table):
     data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
     model: Choice
     method: Choice
+    metrics: list[Choice] | None = None
     local: LocalConfig = LocalConfig()
     adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
     engine: EngineConfig = EngineConfig()  # type: ignore[valid-type]

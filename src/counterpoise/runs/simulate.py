@@ -9,7 +9,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
-from counterpoise.engine.scores import Loss, Metric
+from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import (
     CounterpoiseError,
     Diverged,
@@ -72,7 +72,7 @@ def simulate(
     cohort: int | float | Availability | Sampler | None = None,
     local: Local | None = None,
     loss: Loss | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     seed: int = 0,
     engine: Engine | None = None,
     evaluation: Evaluation | None = None,
@@ -176,7 +176,7 @@ def resume(
     schedule: Schedule | None = None,
     augment: Augment | None = None,
     loss: Loss | None = None,
-    metrics: Mapping[str, Metric] | None = None,
+    metrics: Metrics | None = None,
     adversary: Adversaries | None = None,
 ) -> Run:
     """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.

@@ -10,7 +10,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.scores import Loss, Metric
+from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local
@@ -31,7 +31,7 @@ class Settings(TypedDict, total=False):
     cohort: int | float | Availability | Sampler | None
     local: Local | None
     loss: Loss | None
-    metrics: Mapping[str, Metric] | None
+    metrics: Metrics | None
     seed: int
     engine: Engine | None
     evaluation: Evaluation | None
@@ -47,7 +47,7 @@ class Training:
     model: Model
     local: Local = field(default_factory=Local)
     loss: Loss | None = None
-    metrics: Mapping[str, Metric] | None = None
+    metrics: Metrics | None = None
     engine: Engine = field(default_factory=Engine)
 
     def __post_init__(self) -> None:

@@ -27,8 +27,8 @@ from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.store import Store
-from counterpoise.engine.scores import Loss, Metric, accuracy, cross_entropy
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.engine.scores import Loss, Metric, Metrics, accuracy, cross_entropy, named_metrics
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
@@ -150,20 +150,15 @@ class Trainer:
 
 
 def _scores(
-    federation: Federation, loss: Loss | None, metrics: Mapping[str, Metric] | None, evaluation: Evaluation
+    federation: Federation, loss: Loss | None, given: Metrics | None, evaluation: Evaluation
 ) -> dict[str, Metric]:
     """The loss and the metrics that models are measured by; by default those of a classifier."""
     if loss is None and federation.classes is None:
         raise CounterpoiseError(
             "These targets are not class numbers; give simulate a loss that returns one value per sample."
         )
-    if metrics is None:
-        metrics = {"accuracy": accuracy} if federation.classes else {}
-    if not isinstance(metrics, Mapping) or not all(isinstance(name, str) for name in metrics):
-        raise CounterpoiseError(
-            "metrics must be a dictionary of names and functions of outputs and targets, such as {'top5': top5}, "
-            f"not {brief(metrics)}."
-        )
+    usual = {"accuracy": accuracy} if federation.classes else {}
+    metrics = usual if given is None else named_metrics(given)
     for name in metrics:
         if name in RESERVED or (evaluation.train_every and name.startswith("train_")):
             raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
