@@ -32,6 +32,7 @@ from counterpoise.cli.target import Target
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
+from counterpoise.measures.columns import size
 from counterpoise.memory import out_of_memory
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
@@ -40,7 +41,6 @@ from counterpoise.runs.plan import COMPARISON
 from counterpoise.runs.run import Run
 from counterpoise.runs.simulate import resume as resume_run
 from counterpoise.runs.simulate import run_setup
-from counterpoise.runs.standing import size
 
 __all__ = ["app", "main"]
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.screen import Console
+from counterpoise.measures import COLUMNS
 from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns
 
 __all__ = ["clock", "lines", "number", "output", "stand_table"]
@@ -18,7 +19,7 @@ __all__ = ["clock", "lines", "number", "output", "stand_table"]
 _PIPE = 10_000
 """Columns of an output that has no width, so that nothing is broken in it."""
 
-_SHORT = {"volatility": "vol.", "seconds": "sec.", "Wilcoxon p": "Wilc."}
+_SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
 
 
 def number(value: float, metric: str) -> str:

@@ -6,6 +6,7 @@ of outputs and targets, given to `simulate(metrics=...)`; every measure here tak
 """
 
 from counterpoise.errors import guard
+from counterpoise.measures.columns import COLUMNS, Column
 from counterpoise.measures.comparison import Standing, best_two, on_shared_seeds, standings
 from counterpoise.measures.cost import Cost, cost
 from counterpoise.measures.coupling import couplings, effective_clients, effective_number, spearman
@@ -39,9 +40,11 @@ from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, st
 from counterpoise.measures.summary import summary
 
 __all__ = [
+    "COLUMNS",
     "WILCOXON_FROM",
     "Best",
     "Caught",
+    "Column",
     "Cost",
     "Curve",
     "Detection",

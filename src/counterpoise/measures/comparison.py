@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from counterpoise.measures.curves import across_seeds, curve, last, volatility
+from counterpoise.measures.columns import COLUMNS, Finished
+from counterpoise.measures.curves import across_seeds, curve, last
 from counterpoise.measures.fairness import distribution
 from counterpoise.measures.personal import own, own_curve
 from counterpoise.measures.records import Record
@@ -31,15 +32,13 @@ class Standing(NamedTuple):
     """Student's 95 % interval of the mean; NaN with one seed."""
     paired: Paired | None
     """The difference from the baseline over shared seeds; None for the baseline itself, or if there are none."""
-    volatility: float
-    """Mean absolute change of the metric from round to round. This and all below are means over seeds."""
-    gap: float
-    """The fairness gap over clients."""
-    worst: float
-    """The mean over the worst tenth of the clients."""
-    bytes: float
-    """Bytes sent both ways."""
-    seconds: float
+    measures: Mapping[str, float]
+    """The mean over seeds of each of `COLUMNS`, by its name; also an attribute: ``standing.volatility``."""
+
+    def __getattr__(self, name: str) -> float:
+        if name in self.measures:
+            return self.measures[name]
+        raise AttributeError(name)
 
 
 def standings(
@@ -62,7 +61,9 @@ def standings(
         its = _finite(values[label])
         shared = [seed for seed in its if seed in base]
         beside = paired([its[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
-        spreads = [distribution(_each(r, metric, personal), lower) for r in seeds.values()]
+        finished = [
+            Finished(r, over(r, metric), distribution(_each(r, metric, personal), lower)) for r in seeds.values()
+        ]
         found.append(
             Standing(
                 label,
@@ -70,11 +71,7 @@ def standings(
                 *across_seeds(list(its.values())),
                 *student_interval(list(its.values())),
                 beside,
-                _mean([volatility(over(r, metric)) for r in seeds.values()]),
-                _mean([spread.gap for spread in spreads]),
-                _mean([spread.worst_decile for spread in spreads]),
-                _mean([float(sum(x.bytes_up + x.bytes_down for x in r)) for r in seeds.values()]),
-                _mean([sum(x.seconds for x in r) for r in seeds.values()]),
+                {column.name: _mean([column.of(run) for run in finished]) for column in COLUMNS},
             )
         )
     return found

@@ -11,7 +11,7 @@ import tomli_w
 
 from counterpoise import __version__
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import best_two
+from counterpoise.measures import COLUMNS, best_two
 from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.report.figures.clients import gap, served, who_holds_what
@@ -125,8 +125,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
         f"Finished runs only. {standing.metric.capitalize()} of the last round: mean and sample deviation over seeds. "
         f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
         f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "
-        "Volatility: mean absolute change from one measured round to the next. "
-        "Gap: best served tenth of clients minus worst. Traffic: both ways. Seconds: wall-clock time.",
+        + " ".join(column.about for column in COLUMNS if column.server),
     )
     if standing.own:
         yield Table(
@@ -135,7 +134,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
             *own_columns(standing),
             colours,
             f"{OWN_MODELS} From the last round that measured clients; paired differences as above. "
-            "Worst tenth: mean over the worst served tenth of clients.",
+            + " ".join(column.about for column in COLUMNS if column.personal and not column.server),
         )
 
 

@@ -13,7 +13,9 @@ from typing import Any
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import (
+    COLUMNS,
     WILCOXON_FROM,
+    Column,
     Paired,
     Standing,
     best_two,
@@ -24,6 +26,7 @@ from counterpoise.measures import (
     rounds_to,
     standings,
 )
+from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
 from counterpoise.runs.collection import Group, Kept
 from counterpoise.runs.contents import COMPARISON, CONFIG
@@ -245,31 +248,26 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
 
     The number of seeds has a column if rows differ in their seeds, Wilcoxon's p if there are seeds enough for it.
     """
-    _, show = _unit(found.metric)
     heads, cells = _compared(found, found.rows, found.against)
-    more = [
-        [
-            _or(row.volatility, show),
-            _or(row.gap, show),
-            _or(row.bytes, size),
-            _or(row.seconds, lambda x: f"{x:.3g}" if x < 1000 else f"{x:.0f}"),
-        ]
-        for row in found.rows
-    ]
-    return [*heads, "volatility", "gap", "traffic", "seconds"], [[*a, *b] for a, b in zip(cells, more, strict=True)]
+    more = [column for column in COLUMNS if column.server]
+    rows = [[*its, *_measures(more, row, found.metric)] for its, row in zip(cells, found.rows, strict=True)]
+    return [*heads, *(column.head for column in more)], rows
 
 
 def own_columns(found: Stand) -> tuple[list[str], list[list[str]]]:
     """As `columns`, by the model that each client would use; without rows if no personal model was measured."""
-    _, show = _unit(found.metric)
     (first, *heads), cells = _compared(found, found.own)
+    more = [column for column in COLUMNS if column.personal]
     rows = []
     for (label, *its), row, group in zip(cells, found.own, found.groups, strict=False):
         personal = any(has_personal(run.records, found.metric) for run in group.runs)
-        rows.append(
-            [label, "personal" if personal else "server's", *its, *(_or(x, show) for x in (row.worst, row.gap))]
-        )
-    return [first, "model", *heads, "worst tenth", "gap"], rows
+        rows.append([label, "personal" if personal else "server's", *its, *_measures(more, row, found.metric)])
+    return [first, "model", *heads, *(column.head for column in more)], rows
+
+
+def _measures(shown: Sequence[Column], row: Standing, metric: str) -> list[str]:
+    _, unit = _unit(metric)
+    return [_or(row.measures[column.name], column.show or unit) for column in shown]
 
 
 def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tuple[list[str], list[list[str]]]:
@@ -298,15 +296,6 @@ def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, s
 
 def _or(value: float, show: Callable[[float], str], otherwise: str = "-") -> str:
     return otherwise if math.isnan(value) else show(value)
-
-
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def as_markdown(found: Stand) -> str:
@@ -354,7 +343,7 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
         {
             "label": row.label,
             **_stood(row, shared),
-            **{name: _plain(getattr(row, name)) for name in ("bytes", "seconds")},
+            **{name: _plain(row.measures[name]) for name in _OF_RUN},
             "own_models": _stood(own, own_shared) if own else None,
             "failed": {str(run.seed): run.sentence for run in group.runs if run.failed},
             "runs": [
@@ -373,14 +362,19 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
 
 def _stood(row: Standing, shared: Standing) -> dict[str, Any]:
     """`shared` is the same standing over the seeds that all share, by which it is ranked."""
-    names = ("mean", "deviation", "low", "high", "volatility", "gap", "worst")
+    of_model = {name: value for name, value in row.measures.items() if name not in _OF_RUN}
     return {
         "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
         "seed_count": len(_seeds(row)),
         "ranked": {"seeds": sorted(_seeds(shared)), "mean": _plain(shared.mean)},
-        **{name: _plain(getattr(row, name)) for name in names},
+        **{name: _plain(getattr(row, name)) for name in ("mean", "deviation", "low", "high")},
+        **{name: _plain(value) for name, value in of_model.items()},
         "difference": None if row.paired is None else {k: _plain(v) for k, v in row.paired._asdict().items()},
     }
+
+
+_OF_RUN = ("bytes", "seconds")
+"""Columns that are the same for the server's model and for personal ones."""
 
 
 def _plain(value: Any) -> Any:

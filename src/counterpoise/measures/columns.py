@@ -1,0 +1,92 @@
+"""The measures that a comparison shows beside its metric. A new one is an entry here: tables, report and JSON follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from counterpoise.measures.curves import volatility
+from counterpoise.measures.fairness import Distribution
+from counterpoise.measures.records import Curve, Record
+
+__all__ = ["COLUMNS", "Column", "Finished", "size"]
+
+
+class Finished(NamedTuple):
+    """What a column is computed from: one finished run."""
+
+    records: Sequence[Record]
+    curve: Curve
+    """The metric, round by round."""
+    clients: Distribution
+    """The metric over clients, in the last round that measured them."""
+
+
+class Column(NamedTuple):
+    """A measure in the tables of a comparison; each shows its mean over seeds."""
+
+    name: str
+    """In JSON, and as an attribute of `Standing`."""
+    head: str
+    about: str
+    """A sentence for the report's caption."""
+    of: Callable[[Finished], float]
+    show: Callable[[float], str] | None = None
+    """None for a number in the metric's own unit."""
+    short: str = ""
+    """The heading in a narrow terminal, if it is another one."""
+    server: bool = True
+    """Whether the table of the server's models has it."""
+    personal: bool = False
+    """Whether the table of personal models has it."""
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+COLUMNS = (
+    Column(
+        "volatility",
+        "volatility",
+        "Volatility: mean absolute change from one measured round to the next.",
+        lambda run: volatility(run.curve),
+        short="vol.",
+    ),
+    Column(
+        "worst",
+        "worst tenth",
+        "Worst tenth: mean over the worst served tenth of clients.",
+        lambda run: run.clients.worst_decile,
+        server=False,
+        personal=True,
+    ),
+    Column(
+        "gap",
+        "gap",
+        "Gap: best served tenth of clients minus worst.",
+        lambda run: run.clients.gap,
+        personal=True,
+    ),
+    Column(
+        "bytes",
+        "traffic",
+        "Traffic: both ways.",
+        lambda run: float(sum(x.bytes_up + x.bytes_down for x in run.records)),
+        size,
+    ),
+    Column(
+        "seconds",
+        "seconds",
+        "Seconds: wall-clock time.",
+        lambda run: sum(x.seconds for x in run.records),
+        lambda seconds: f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}",
+        short="sec.",
+    ),
+)
+"""In the order of the tables."""
