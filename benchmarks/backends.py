@@ -59,7 +59,7 @@ def on_a_cpu(many: int) -> dict[str, Any]:
                 arms = {name: Ours(work, data, model, "cpu", None, **given) for name, given in options.items()}
                 taken = arms.pop("auto").simulation.engine.backend
                 steps = [work.epochs * -(-len(rows) // work.batch) for rows in data.rows]
-                for arm in arms.values():  # until steps are recorded: after 5,000 of clients, after 200 of chunks
+                for arm in arms.values():  # until steps are scripted: after 5,000 of clients, after 200 of chunks
                     arm.run(1 + max(200 // max(steps), 5000 // sum(steps)))
                 times = turns(arms, many, 1, lambda name: None)
                 parameters = sum(p.numel() for p in model.parameters())

@@ -28,7 +28,7 @@ from counterpoise.federation import Samples
 
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
 WARM = {"cpu": 29, "cuda": 3}
-"""Rounds before anything is timed: a CPU records steps after 5,000 of them, and a round has some 180."""
+"""Rounds before anything is timed: a CPU scripts steps after 5,000 of them, and a round has some 180."""
 
 
 def data(clients: int) -> cp.Federation:

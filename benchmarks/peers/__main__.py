@@ -199,7 +199,7 @@ def main() -> None:
     parser.add_argument(
         "--warm",
         type=int,
-        help="rounds of an arm of ours before it is timed [default: 2; on a CPU, which records steps after 5,000, 60]",
+        help="rounds of an arm of ours before it is timed [default: 2; on a CPU, which scripts steps after 5,000, 60]",
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", action="append", help="only arms with this in their name; may be given again")

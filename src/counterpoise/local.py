@@ -81,10 +81,10 @@ class Optimizer:
                 "Give it step(w, g, state, lr) instead, which returns (w - move, state)."
             )
             warnings.warn(message, DeprecationWarning, stacklevel=4)
-            object.__setattr__(self, "step", partial(_subtracted, old))
+            object.__setattr__(self, "step", partial(_subtract_move, old))
 
 
-def _subtracted(update: Update, w: Tensor, g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
+def _subtract_move(update: Update, w: Tensor, g: Tensor, state: State, lr: Tensor) -> tuple[Tensor, State]:
     """The step of an optimiser whose move does not depend on the weights: ``w - move``."""
     move, state = update(g, state, lr)
     return w - move, state
@@ -121,7 +121,7 @@ def sgd(
         lag = momentum ** (2 if nesterov else 1) * (1 - momentum**steps) / (1 - momentum)
         return (steps - lag) / (1 - momentum)
 
-    return Optimizer(lr, init, partial(_subtracted, update), weight_decay, reach)
+    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay, reach)
 
 
 @OPTIMIZERS.register("adam")
@@ -137,7 +137,7 @@ def adam(
     ``w <- w - lr m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
     """
     init, update = _moments(beta1, beta2, eps)
-    return Optimizer(lr, init, partial(_subtracted, update), weight_decay)
+    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay)
 
 
 @OPTIMIZERS.register("adamw")

@@ -233,7 +233,7 @@ class Registry(Generic[T]):
         if outer not in self._entries:
             raise unknown(self.kind, outer, self._entries)
         entry = self._entries[outer]
-        return _wrapped(entry, self[inner]) if colon else entry
+        return _wrap(entry, self[inner]) if colon else entry
 
     def make(self, name: str, /, **options: Any) -> T:
         """Make the value that is registered as `name`.
@@ -247,7 +247,7 @@ class Registry(Generic[T]):
         return self[name].factory(**options)
 
 
-def _wrapped(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
+def _wrap(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
     """One entry wrapped around another, with the options of both; the outer one gets any name they share."""
     name = f"{outer.name}:{inner.name}"
     if not outer.wraps:

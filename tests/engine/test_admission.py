@@ -527,7 +527,7 @@ def test_one_that_moves_among_clients_at_rest_is_heard():
 def test_losses_beyond_all_numbers_do_not_cost_the_round(losses, mean):
     simulation = pushed(counts=(1, 1))
     opened = simulation.open()
-    heard = simulation.train(opened)._replace(sent=None, losses=dict(enumerate(losses)))
+    heard = simulation.train(opened)._replace(results=None, losses=dict(enumerate(losses)))
     assert simulation.close(opened, heard).metrics["train_loss"] == pytest.approx(mean, nan_ok=True)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.clients.batches import plan, seen
+from counterpoise.engine.clients.batches import count_seen, plan
 from counterpoise.engine.rounds import evaluation
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.local import Local
@@ -22,8 +22,8 @@ from counterpoise.methods import ditto, fedavg
 def test_samples_gone_through_are_those_of_the_plan(clients, batch):
     sizes, steps = (torch.tensor(column) for column in zip(*clients, strict=True))
     planned = plan(torch.arange(len(sizes)), sizes, steps, batch, torch.zeros_like(sizes))
-    assert seen(sizes, steps, batch).tolist() == planned.real.sum((1, 2)).tolist()
-    assert seen(torch.tensor([0]), torch.tensor([0]), batch).tolist() == [0]
+    assert count_seen(sizes, steps, batch).tolist() == planned.real.sum((1, 2)).tolist()
+    assert count_seen(torch.tensor([0]), torch.tensor([0]), batch).tolist() == [0]
 
 
 SIZES = [10, 20, 40, 90]  # of which 2, 4, 8 and 18 are held out: 128 train, 32 in the mean

@@ -106,7 +106,7 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
         models[device] = simulation.server.model.cpu()
         if device == "cuda":
             assert simulation.engine.backend == "batched"
-            assert simulation.backend._recorded
+            assert simulation.backend._captured
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 

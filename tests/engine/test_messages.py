@@ -22,7 +22,7 @@ from counterpoise.engine.clients.messages import (
     unpack_broadcast,
 )
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.clients.program import Program, Sent, Shared, by_autograd
+from counterpoise.engine.clients.program import Program, Shared, TrainingResult, by_autograd
 from counterpoise.flat import Layout
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
@@ -74,8 +74,8 @@ def node(method, federation, client, message, round):
         client_keys(SEED, round, ids),
         state,
     )
-    sent = Sent(*(select(field, 0) for field in backend.train(job)))
-    return save(pack_reply(sent, sizes[0], job.steps[0] * LOCAL.passes))
+    result = TrainingResult(*(select(field, 0) for field in backend.train(job)))
+    return save(pack_reply(result, sizes[0], job.steps[0] * LOCAL.passes))
 
 
 def networked(method, federation, model):
@@ -175,8 +175,10 @@ def test_packing_and_unpacking_are_inverse():
 
 
 def test_a_reply_does_not_hold_the_clients_state():
-    sent = Sent(torch.ones(3), {"p": {"r": torch.ones(2)}}, {"p": {"secret": torch.ones(5)}}, torch.tensor(1.0))
-    assert set(pack_reply(sent, torch.tensor(4), torch.tensor(2))) == {"update", "examples", "steps", "report/p/r"}
+    result = TrainingResult(
+        torch.ones(3), {"p": {"r": torch.ones(2)}}, {"p": {"secret": torch.ones(5)}}, torch.tensor(1.0)
+    )
+    assert set(pack_reply(result, torch.tensor(4), torch.tensor(2))) == {"update", "examples", "steps", "report/p/r"}
 
 
 LIKE = {"update": torch.zeros(3), "examples": torch.tensor(1), "steps": torch.tensor(1), "report/p/r": torch.zeros(2)}

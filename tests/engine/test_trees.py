@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterpoise.engine.trees import aligned, cat, fill, leaves, own, replaced, stack, where
+from counterpoise.engine.trees import align, cat, fill, leaves, own, rebuild, stack, where
 
 
 def test_a_tree_is_filled_by_name_whatever_the_order():
@@ -41,7 +41,7 @@ def test_stacking_joining_and_masking_go_by_name():
 def test_a_tree_is_taken_apart_and_put_together_again():
     tree = ({"a": torch.tensor(1.0), "b": None}, torch.tensor(2.0))
     assert [leaf.item() for leaf in leaves(tree)] == [1, 2]
-    again = replaced(tree, [torch.tensor(3.0), torch.tensor(4.0)])
+    again = rebuild(tree, [torch.tensor(3.0), torch.tensor(4.0)])
     assert (again[0]["a"].item(), again[0]["b"], again[1].item()) == (3, None, 4)
 
 
@@ -56,7 +56,7 @@ def test_an_own_copy_has_room_for_every_element():
 def test_aligned_rows_hold_the_same_and_begin_at_multiples_of_16_bytes(dtype, width):
     one, many, numbers = (torch.randint(0, 2, shape).to(dtype) for shape in ((width,), (3, width), (3,)))
     tree = {"one": one.expand(3, width), "many": many, "numbers": numbers}
-    copy = aligned(tree)
+    copy = align(tree)
     for name, tensor in tree.items():
         assert torch.equal(copy[name], tensor)
         assert not width or copy[name].data_ptr() != tensor.data_ptr()

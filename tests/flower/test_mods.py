@@ -16,7 +16,7 @@ from helpers import ALL_METHODS, blobs, double, small
 from counterpoise.engine.clients.messages import template
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower import Strategy, client_app
-from counterpoise.flower.mods import _sent
+from counterpoise.flower.mods import _list_sent
 from counterpoise.flower.records import from_record
 from counterpoise.local import Local
 from counterpoise.methods import METHODS
@@ -109,11 +109,11 @@ def test_what_clients_of_a_method_report_is_known_beforehand(method):
     federation = blobs((9,) * 12, probe=1, proxy=9)
     made = Strategy(METHODS.make(method), federation, model=small(), engine=double()).simulation
     state = {name: store.initial for name, store in made.client_state.items()}
-    assert set(_sent(METHODS.make(method))) == template(made.trainer.program, made.open().shared, state).keys()
+    assert set(_list_sent(METHODS.make(method))) == template(made.trainer.program, made.open().shared, state).keys()
 
 
 def test_reports_that_could_not_be_foreseen_do_not_leave_the_node(monkeypatch, caplog):
-    monkeypatch.setattr("counterpoise.flower.mods._sent", lambda method: ())
+    monkeypatch.setattr("counterpoise.flower.mods._list_sent", lambda method: ())
     made = Strategy("scaffold", FEDERATION, model=small(), local=LOCAL, rounds=1, engine=double(), patience=0)
     with pytest.raises(CounterpoiseError):
         made.start(InProcess(app(private(), method="scaffold"), 4))

@@ -21,7 +21,7 @@ import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key
 from counterpoise.flower.keeper import _parents, descendants
-from counterpoise.flower.local import _KEEPER, _SEVERAL, LINK, Deployment, _Kept, environment
+from counterpoise.flower.local import _KEEPER, _SEVERAL, LINK, Deployment, _SavedRounds, environment
 from counterpoise.flower.project import new_project
 from counterpoise.local import Local
 
@@ -320,7 +320,7 @@ def test_an_answer_without_the_run_is_told_in_a_sentence(tmp_path):
 
 def test_a_look_at_the_record_reads_what_is_new(tmp_path, monkeypatch):
     finished(tmp_path / "run")
-    kept, read = _Kept(tmp_path / "run"), []
+    kept, read = _SavedRounds(tmp_path / "run"), []
     loads = json.loads
     monkeypatch.setattr("counterpoise.flower.local.json.loads", lambda text: (read.append(text), loads(text))[1])
     assert [record.round for record in kept.new()] == [1, 2]

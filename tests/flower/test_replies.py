@@ -23,7 +23,7 @@ from counterpoise.engine import Evaluation, Limits
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.records import Unreadable, from_record, to_record
-from counterpoise.flower.replies import measured, sift
+from counterpoise.flower.replies import read_metrics, sift_replies
 from counterpoise.local import Local
 from counterpoise.methods import METHODS, fedavg
 
@@ -160,7 +160,7 @@ def received(replies):
     """The server's model and outcome after a round with these replies."""
     ours = server(fedavg(), SIZE)
     ours.limits = Limits()
-    cohort, reasons, _, _ = sift(replies, ASKED, ROUND, LIKE)
+    cohort, reasons, _, _ = sift_replies(replies, ASKED, ROUND, LIKE)
     return ours.receive(cohort, FixedWorld(SIZE, ROUND), reasons), ours.model
 
 
@@ -243,12 +243,12 @@ def test_an_evaluation_that_makes_no_sense_is_left_out(caplog):
         found({"round": ROUND, "accuracy": float("nan")}, 103),
     ]
     ranges = {"accuracy": (0.0, 1.0), "own": (-np.inf, np.inf)}
-    assert measured(replies, ASKED, ROUND, ranges) == {"accuracy": {0: 0.25, 2: 0.5}}
+    assert read_metrics(replies, ASKED, ROUND, ranges) == {"accuracy": {0: 0.25, 2: 0.5}}
     broken = reply(RecordDict({"accuracy": MetricRecord({"round": ROUND})}), 100)
-    assert measured([broken], ASKED, ROUND, ranges) == {}
+    assert read_metrics([broken], ASKED, ROUND, ranges) == {}
     odd = [{"accuracy": 50.0, "own": 50.0}, {"accuracy": -0.1}, {"own": float("inf")}, {"accuracy": 1.0, "own": -3.0}]
     replies = [found({"round": ROUND} | values, 100 + client) for client, values in enumerate(odd)]
-    assert measured(replies, ASKED, ROUND, ranges) == {"accuracy": {3: 1.0}, "own": {0: 50.0, 3: -3.0}}
+    assert read_metrics(replies, ASKED, ROUND, ranges) == {"accuracy": {3: 1.0}, "own": {0: 50.0, 3: -3.0}}
     assert "round 5: accuracy of client 0 is left out: 50.0" in caplog.messages
 
 
@@ -308,7 +308,7 @@ def test_whatever_nodes_send_the_model_is_finite_and_the_reasons_are_recorded(se
     asked = {sent_to(node): node for node in (*honest, *HOSTILE)}
     ours = server(fedavg(), SIZE)
     ours.limits = Limits()
-    cohort, reasons, losses, _ = sift(replies, asked, ROUND, LIKE)
+    cohort, reasons, losses, _ = sift_replies(replies, asked, ROUND, LIKE)
     outcome = ours.receive(cohort, FixedWorld(SIZE, ROUND), reasons)
     assert bool(ours.model.isfinite().all())
     assert outcome.skipped == ""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
-    "aligned",
+    "align",
     "cat",
     "fill",
     "form",
@@ -17,7 +17,7 @@ __all__ = [
     "on",
     "own",
     "pack",
-    "replaced",
+    "rebuild",
     "row_size",
     "select",
     "stack",
@@ -57,7 +57,7 @@ def form(tree: Any) -> Any:
     return (tree.shape, tree.stride(), tree.dtype) if isinstance(tree, Tensor) else tree
 
 
-def replaced(tree: Any, tensors: Sequence[Tensor]) -> Any:
+def rebuild(tree: Any, tensors: Sequence[Tensor]) -> Any:
     """The tree with its tensors replaced by others, in order."""
     following = iter(tensors)
     return _map(lambda _: next(following), tree)
@@ -88,7 +88,7 @@ def own(tree: Any) -> Any:
     return _map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
 
 
-def aligned(tree: Any) -> Any:
+def align(tree: Any) -> Any:
     """A copy whose rows ``[C, D]`` begin at multiples of 16 bytes.
 
     Otherwise GPU matrix products fall back to slow kernels.
@@ -149,6 +149,6 @@ def unpack(rows: Tensor, like: Any) -> Any:
     columns = torch.split(rows, [t.numel() * t.element_size() for t in leaves(like)], 1)
     stacked = []
     for column, t in zip(columns, leaves(like), strict=True):
-        aligned = column.clone(memory_format=torch.contiguous_format).flatten()  # a column may begin at any byte
-        stacked.append(aligned.view(t.dtype).view(len(rows), *t.shape))
-    return replaced(like, stacked)
+        align = column.clone(memory_format=torch.contiguous_format).flatten()  # a column may begin at any byte
+        stacked.append(align.view(t.dtype).view(len(rows), *t.shape))
+    return rebuild(like, stacked)

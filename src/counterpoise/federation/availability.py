@@ -75,7 +75,7 @@ class Availability:
 AVAILABILITIES: Registry[Availability] = Registry("availability")
 Count = Annotated[int | float, Option("clients a round: a whole number, or a fraction of all")]
 
-Recorded = Annotated[str | list, Option("a run's folder, a JSON file, or a list of client numbers for each round")]  # type: ignore[type-arg]
+Rounds = Annotated[str | list, Option("a run's folder, a JSON file, or a list of client numbers for each round")]  # type: ignore[type-arg]
 
 
 def availability(cohort: object) -> Availability:
@@ -90,10 +90,10 @@ def availability(cohort: object) -> Availability:
         raise CounterpoiseError(
             f"cohort must be a number of clients, a fraction of them or nothing (all), not {cohort!r}."
         )
-    return uniformly(_checked(cohort))
+    return uniformly(_check_cohort(cohort))
 
 
-def _checked(cohort: int | float) -> int | float:
+def _check_cohort(cohort: int | float) -> int | float:
     if isinstance(cohort, float) and not 0 < cohort <= 1:
         raise CounterpoiseError(f"cohort as a fraction must be above 0 and at most 1, not {cohort!r}.")
     return cohort
@@ -114,7 +114,7 @@ def _own(sampler: Sampler) -> Availability:
 
 def _count(asked: int | float, clients: int) -> int:
     """The number of clients that a number or a fraction stands for."""
-    if isinstance(_checked(asked), float):
+    if isinstance(_check_cohort(asked), float):
         return max(1, round(asked * clients))
     if not 0 <= asked <= clients:
         raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {asked!r}.")
@@ -219,11 +219,11 @@ def stragglers(
 
 @AVAILABILITIES.register("replay")
 def replay(
-    rounds: Recorded,
+    rounds: Rounds,
     repeat: Annotated[bool, Option("begin again after the last round")] = False,
 ) -> Availability:
     """The participation of an earlier run, or of a real deployment, round by round, including dropouts."""
-    recorded = [_recorded(one, rounds) for one in (_lines(Path(rounds)) if isinstance(rounds, str) else rounds)]
+    recorded = [_read_round(one, rounds) for one in (_lines(Path(rounds)) if isinstance(rounds, str) else rounds)]
     if not recorded:
         raise CounterpoiseError("availability replay: the recording holds no rounds.")
 
@@ -253,7 +253,7 @@ def _lines(path: Path) -> list[Any]:
     return found
 
 
-def _recorded(one: Any, where: object) -> Call:
+def _read_round(one: Any, where: object) -> Call:
     """A round, from a list of clients or from a run's record of it."""
     place = f" in {where}" if isinstance(where, str) else ""
     dropped: list[int] = []

@@ -63,7 +63,7 @@ def load(
         raw = raw._replace(identity_train=_identities(name))
     if samples is not None:
         raw = _some(raw, samples, seed)
-    scale, shift = _scaled(raw, scaling, name)
+    scale, shift = _choose_scaling(raw, scaling, name)
     federation = Federation.from_arrays(
         raw.x_train,
         raw.y_train,
@@ -109,7 +109,7 @@ def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> 
     if name in DATASETS:
         found = place(DATASETS[name])
         stamp = None if found is None else (str(found), found.stat().st_mtime_ns)
-        return _named(name, str(data_folder()), stamp, 0 if DATASETS[name].files else seed)
+        return _load_named(name, str(data_folder()), stamp, 0 if DATASETS[name].files else seed)
     if name.startswith(FLOWER):
         return read_flower(name.removeprefix(FLOWER), columns)
     path = Path(name).expanduser()
@@ -119,7 +119,7 @@ def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> 
 
 
 @functools.lru_cache(maxsize=1)
-def _named(name: str, folder: str, stamp: tuple[str, int] | None, seed: int) -> Raw:
+def _load_named(name: str, folder: str, stamp: tuple[str, int] | None, seed: int) -> Raw:
     """Keep the last data set in memory, so that compared runs read it once."""
     return DATASETS[name].arrays(seed)
 
@@ -140,7 +140,7 @@ def _some(raw: Raw, samples: int, seed: int) -> Raw:
     )
 
 
-def _scaled(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | float, Tensor | float]:
+def _choose_scaling(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | float, Tensor | float]:
     """The factor and shift that turn bytes into the numbers a model sees."""
     if scaling is not None and scaling not in SCALINGS:
         raise unknown("scaling", scaling, SCALINGS)

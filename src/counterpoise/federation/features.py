@@ -19,7 +19,7 @@ from counterpoise.federation.assignment import Assignment, Table, apart
 from counterpoise.randomness import counter, normal, purpose, uniform
 from counterpoise.registry import Option, Registry
 
-__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skewed", "within"]
+__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skew_inputs", "within"]
 
 Skew = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 """``(pictures as bytes [S, C, H, W], their rows [S], their owners [S], clients, seed) -> pictures as bytes``"""
@@ -76,7 +76,7 @@ def colour(
     return apply
 
 
-def skewed(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
+def skew_inputs(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
     """The inputs with each client's samples as it sees them."""
     _check(skew)
     if inputs.dtype != torch.uint8 or inputs.ndim != 4:

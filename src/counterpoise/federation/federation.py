@@ -15,9 +15,9 @@ from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Drawn, Elsewhere, Table
-from counterpoise.federation.features import Skew, skewed
+from counterpoise.federation.features import Skew, skew_inputs
 from counterpoise.federation.partition import Partition
-from counterpoise.federation.probes import made_probe
+from counterpoise.federation.probes import make_probe
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import raw_bytes
 from counterpoise.randomness import check_seed, counter, purpose
@@ -189,14 +189,14 @@ class Federation:
         kept, probes, proxies = _reserve(base.targets, classes, taken, proxy, seed)
         held = _assign(partition, base.targets, kept, seed, identities)
         train, out = held.split(heldout, seed)
-        seen = base if features is None else replace(base, inputs=skewed(base.inputs, held, features, seed))
+        seen = base if features is None else replace(base, inputs=skew_inputs(base.inputs, held, features, seed))
         held_out = base.rows(probes) if taken else None
         return cls(
             seen,
             train,
             out,
             tests,
-            made_probe(probe, seen, train, classes, seed) if isinstance(probe, str) else held_out,
+            make_probe(probe, seen, train, classes, seed) if isinstance(probe, str) else held_out,
             base.rows(proxies) if proxy else None,
             classes,
             reported=probe == "means",

@@ -88,10 +88,10 @@ def _array(split: Any, column: str, name: str) -> np.ndarray:
     if type(feature).__name__ == "Image" and array.ndim == 4:  # channels last, however many
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     # The numpy format turns every integer into int64, but pictures must be bytes.
-    return channels_first(array.astype(np.uint8) if _declared(feature) == "uint8" else array)
+    return channels_first(array.astype(np.uint8) if _number_type(feature) == "uint8" else array)
 
 
-def _declared(feature: Any) -> str:
+def _number_type(feature: Any) -> str:
     """The number type of a column, or of the arrays or lists in it."""
     while hasattr(feature, "feature"):
         feature = feature.feature

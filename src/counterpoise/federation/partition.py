@@ -152,14 +152,14 @@ def top_up(owners: np.ndarray, clients: int, minimum: int, generator: np.random.
     asked = int((minimum - counts[lacking]).sum())
     if not asked:
         return
-    given = _skimmed(counts, asked)
+    given = _skim(counts, asked)
     rows = generator.permutation(len(owners))
     rows = rows[np.argsort(owners[rows], kind="stable")]
     rank = np.arange(len(owners)) - np.repeat(np.cumsum(counts) - counts, counts)
     owners[rows[rank < np.repeat(given, counts)]] = np.repeat(lacking, minimum - counts[lacking])
 
 
-def _skimmed(counts: np.ndarray, asked: int) -> np.ndarray:
+def _skim(counts: np.ndarray, asked: int) -> np.ndarray:
     """How many samples each client gives if `asked` are taken one by one from the largest, the first in a tie.
 
     That cuts every client above some level down to it. Bisection finds the level quickly, however many

@@ -9,14 +9,14 @@ from counterpoise.federation.assignment import Assignment
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import integer, purpose
 
-__all__ = ["PROBES", "made_probe"]
+__all__ = ["PROBES", "make_probe"]
 
 PROBES = ("noise", "means")
 _LEAST = 2
 """A client reports no mean of a class with fewer samples, because the mean of one sample is that sample."""
 
 
-def made_probe(kind: str, base: Samples, train: Assignment, classes: int | None, seed: int) -> Samples:
+def make_probe(kind: str, base: Samples, train: Assignment, classes: int | None, seed: int) -> Samples:
     """One input per class: noise, or the mean of the class means that clients report, weighted by their counts.
 
     Noise is uniform over the range of the data if inputs are bytes, otherwise standard normal; its class

@@ -258,7 +258,7 @@ class Deployment:
 
     def rounds(self, run: int, out: Path, last: int) -> Iterator[RoundRecord]:
         """The rounds of a run, read from its folder as they come until the run has ended; earlier rounds come first."""
-        kept, seen, asked, ended = _Kept(out), 0, time.monotonic(), ""
+        kept, seen, asked, ended = _SavedRounds(out), 0, time.monotonic(), ""
         before = running = self._below_link()
         while True:
             for found in kept.new():
@@ -292,7 +292,7 @@ class Deployment:
             )
 
 
-class _Kept:
+class _SavedRounds:
     """What a run keeps in its folder, read as it grows: each look reads only what is new."""
 
     def __init__(self, out: Path) -> None:

@@ -25,7 +25,7 @@ from counterpoise.flower.records import from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.method import Method
 
-__all__ = ["fitted"]
+__all__ = ["fit_mods"]
 
 Mod = Callable[..., Message]
 
@@ -38,19 +38,19 @@ _REFUSED = {
 }
 
 
-def fitted(mods: Iterable[Mod], method: Method) -> list[Mod]:
+def fit_mods(mods: Iterable[Mod], method: Method) -> list[Mod]:
     """The mods, fitted to our messages; a mod of Flower's that could not keep its promise is refused."""
     if callable(mods) or not all(map(callable, mods)):
         raise CounterpoiseError("mods must be a list of Flower mods, each a function of message, context and the next.")
-    return [_fitted(mod, method) for mod in mods]
+    return [_fit_mod(mod, method) for mod in mods]
 
 
-def _fitted(mod: Mod, method: Method) -> Mod:
+def _fit_mod(mod: Mod, method: Method) -> Mod:
     inner = mod
     while isinstance(inner, functools.partial):
         inner = inner.func
     if isinstance(inner, LocalDpMod):
-        _refuse_reports(_sent(method), method)
+        _refuse_reports(_list_sent(method), method)
         return _of_weights(mod, method)
     if not inner.__module__.startswith("flwr.") or inner in (arrays_size_mod, message_size_mod):
         return mod
@@ -70,7 +70,7 @@ def _refuse_reports(sent: Iterable[str], method: Method) -> None:
         )
 
 
-def _sent(method: Method) -> Iterable[str]:
+def _list_sent(method: Method) -> Iterable[str]:
     """The names of what a method's clients send, found out with a model of a few weights.
 
     Empty if such a model is not enough for the method: what its clients send is then checked when they send it.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from counterpoise.engine.backends.settings import DTYPES, Engine
 from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
-from counterpoise.engine.clients.program import Sent
+from counterpoise.engine.clients.program import TrainingResult
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
@@ -21,7 +21,7 @@ from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
-from counterpoise.flower.mods import fitted
+from counterpoise.flower.mods import fit_mods
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
@@ -56,7 +56,7 @@ def client_app(
     `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
     """
     training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
-    app = ClientApp(mods=fitted(mods, training.method))
+    app = ClientApp(mods=fit_mods(mods, training.method))
 
     def trainer(message: Message, context: Context, tensors: Mapping[str, Tensor]) -> Trainer:
         start, config = tensors["model"], message.content.config_records[CONFIG]
@@ -90,11 +90,11 @@ def client_app(
         number = torch.tensor([_whole(config["client"])])
         job = here.job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state)
         with here.setting(round):
-            sent = here.backend.train(job)
+            results = here.backend.train(job)
         for part in here.client_state:
-            here.keep(part, [0], sent, [True])
+            here.keep(part, [0], results, [True])
         _remember(context, here, unpack_accepted(tensors), round)
-        own = Sent(*(select(field, 0) for field in sent))
+        own = TrainingResult(*(select(field, 0) for field in results))
         reply = pack_reply(own, sizes[0], job.steps[0] * here.program.local.passes)
         return _reply(message, {"round": round, "loss": float(own.loss)}, to_record(reply))
 

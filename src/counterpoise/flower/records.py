@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.lib import format as npy
 from torch import Tensor
 
-from counterpoise.engine.clients.messages import Arrays, shown
+from counterpoise.engine.clients.messages import Arrays, show_text
 
 __all__ = ["Unreadable", "from_record", "to_record"]
 
@@ -35,14 +35,14 @@ def from_record(record: ArrayRecord) -> Arrays:
 
 def _tensor(name: str, array: Array) -> Tensor:
     try:
-        return _parsed(array.data)
+        return _parse(array.data)
     except Unreadable as error:
-        raise Unreadable(f"{shown(name)} {error}") from None
+        raise Unreadable(f"{show_text(name)} {error}") from None
     except Exception:  # whatever numpy raises for a stranger's bytes, such as a shape that no array can have
-        raise Unreadable(f"{shown(name)} is not an array in NumPy's format") from None
+        raise Unreadable(f"{show_text(name)} is not an array in NumPy's format") from None
 
 
-def _parsed(data: bytes) -> Tensor:
+def _parse(data: bytes) -> Tensor:
     # Not Array.numpy(): it allocates memory for any shape that the sender's header claims before it looks at the data.
     stream = BytesIO(data)
     shape, by_columns, dtype = _HEADERS[npy.read_magic(stream)](stream)

@@ -11,12 +11,12 @@ from typing import NamedTuple, TypeVar
 from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 
-from counterpoise.engine.clients.messages import Arrays, byte_count, shown, stack_replies
+from counterpoise.engine.clients.messages import Arrays, byte_count, show_text, stack_replies
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower.records import Unreadable, from_record
 from counterpoise.method import Cohort
 
-__all__ = ["ARRAYS", "CONFIG", "METRICS", "Sifted", "answers", "measured", "most_bytes", "sift"]
+__all__ = ["ARRAYS", "CONFIG", "METRICS", "Sifted", "answers", "most_bytes", "read_metrics", "sift_replies"]
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 """The records of a message, by the names that Flower's own strategies give them."""
@@ -43,7 +43,7 @@ def most_bytes(like: Arrays) -> int:
     return 2 * byte_count(like) + 4096 * (len(like) + 1)
 
 
-def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like: Arrays) -> Sifted:
+def sift_replies(replies: Iterable[Message], asked: Mapping[str, int], round: int, like: Arrays) -> Sifted:
     """Sort the replies to a round's training into usable ones and others.
 
     `asked` gives the client of each message sent; `like` is a reply of the right form. Whatever a node sends can only
@@ -73,7 +73,7 @@ def sift(replies: Iterable[Message], asked: Mapping[str, int], round: int, like:
     return Sifted(cohort, reasons | misfits, losses, up)
 
 
-def measured(
+def read_metrics(
     replies: Iterable[Message], asked: Mapping[str, int], round: int, names: Mapping[str, tuple[float, float]]
 ) -> dict[str, dict[int, float]]:
     """What each client measured, by metric, from the replies to a round's evaluation.
@@ -94,7 +94,7 @@ def measured(
             if isinstance(value, float) and math.isfinite(value) and low <= value <= high:
                 found.setdefault(name, {})[client] = value
             else:
-                log.warning("round %d: %s of client %d is left out: %s", round, name, client, shown(str(value)))
+                log.warning("round %d: %s of client %d is left out: %s", round, name, client, show_text(str(value)))
     return {name: dict(sorted(values.items())) for name, values in sorted(found.items())}
 
 
@@ -110,7 +110,7 @@ def _one_each(
         if counts[client] == 1 and not reply.has_content():
             away = reply.has_error() and reply.error.code in _LINKS_WORD
             reasons[client] = SILENT if away else FAILED
-            said = shown(reply.error.reason or "", 500) if reply.has_error() else "an empty reply"
+            said = show_text(reply.error.reason or "", 500) if reply.has_error() else "an empty reply"
             log.warning("client %d %s: %s", client, "could not be heard" if away else "failed", said)
     return sorted(((c, reply) for c, reply in came if c not in reasons), key=lambda one: one[0])
 
@@ -136,5 +136,5 @@ def _records(reply: Message, arrays: bool = True) -> tuple[ArrayRecord, MetricRe
             raise Unreadable(f"its reply lacks the record {name}")
     if len(content) > len(wanted):
         extra = min(name for name in content if name not in wanted)
-        raise Unreadable(f"its reply holds the record {shown(extra)}, which was not asked for")
+        raise Unreadable(f"its reply holds the record {show_text(extra)}, which was not asked for")
     return content.array_records.get(ARRAYS, ArrayRecord()), content.metric_records[METRICS]

@@ -17,16 +17,16 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, template
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.loop import Closed, Heard, Loop, Opened
+from counterpoise.engine.rounds.loop import Closed, Loop, Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Step
+from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
 from counterpoise.flower.records import from_record, to_record
-from counterpoise.flower.replies import ARRAYS, CONFIG, measured, most_bytes, sift
+from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics, sift_replies
 from counterpoise.flower.roster import Roster
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
@@ -194,11 +194,11 @@ class Strategy(strategy.Strategy):
         ):
             if found is not None:
                 history[number] = found
-        log.info("%s", _told(self.run.rounds[-1], rounds))
+        log.info("%s", _describe_round(self.run.rounds[-1], rounds))
 
     def arrays(self) -> ArrayRecord:
         """The model as Flower's other strategies hold it: the module's state by name."""
-        return to_record(self.loop.trained(self._closed and self._closed.step.model).state_dict())
+        return to_record(self.loop.trained(self._closed and self._closed.decision.model).state_dict())
 
     def _begin_with(self, arrays: ArrayRecord) -> None:
         given, layout = from_record(arrays), self.trainer.layout
@@ -253,13 +253,13 @@ class Strategy(strategy.Strategy):
         opened = self._opened
         if opened is None:
             raise CounterpoiseError("aggregate_train was called before configure_train.")
-        cohort, reasons, losses, up = sift(replies, self._asked(), opened.round, self._like)
+        cohort, reasons, losses, up = sift_replies(replies, self._clients_by_message(), opened.round, self._like)
         absent = {client: AWAY for client in opened.asked if client not in self._sent}
         absent |= dict.fromkeys(opened.dropped, DROPPED)
         down = self.loop.bytes_to_each(opened.shared) * len(self._sent)
         with self.trainer.setting(opened.round):
             last = opened.round == self.setup.rounds
-            closed = self.loop.close(opened, Heard(cohort, absent | reasons, losses, up, down), last)
+            closed = self.loop.close(opened, Replies(cohort, absent | reasons, losses, up, down), last)
         self._opened, self._closed = None, closed
         return self.arrays(), _metrics({"train_loss": closed.metrics.get("train_loss")})
 
@@ -270,16 +270,18 @@ class Strategy(strategy.Strategy):
         self._check_given(arrays)
         if self._closed is None:
             raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
-        every, step = self.loop.evaluator.setting.clients_every, self._closed.step
-        due = bool(every) and (step.round == self.setup.rounds or step.round % (every or 1) == 0)
-        nodes, model = self.roster.present(grid) if due else {}, {"model": step.model}
-        return self._messages(MessageType.EVALUATE, nodes, to_record(model), step.round, config, step)
+        every, decision = self.loop.evaluator.setting.clients_every, self._closed.decision
+        due = bool(every) and (decision.round == self.setup.rounds or decision.round % (every or 1) == 0)
+        nodes, model = self.roster.present(grid) if due else {}, {"model": decision.model}
+        return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, decision)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of what the nodes measured on their own held-out data; the round is then committed and kept."""
         if self._closed is None:
             raise CounterpoiseError("aggregate_evaluate was called before aggregate_train.")
-        each = measured(replies, self._asked(), self._closed.step.round, self.loop.evaluator.ranges)
+        each = read_metrics(
+            replies, self._clients_by_message(), self._closed.decision.round, self.loop.evaluator.ranges
+        )
         record, self._closed = self.loop.commit(self._closed, each), None
         self.run.rounds.append(record)
         if self.folder is not None:
@@ -319,14 +321,14 @@ class Strategy(strategy.Strategy):
         arrays: ArrayRecord,
         round: int,
         given: ConfigRecord,
-        step: Step | None = None,
+        decision: Decision | None = None,
     ) -> list[Message]:
         """A message for each client's node; with `step`, accepted rounds are as they will be once it is committed."""
         told = {**given, "round": round, "seed": self.trainer.seed}
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:
-            accepted = {part: server.accepted_rounds(part, [client], step)[0] for part in server.accepted}
+            accepted = {part: server.accepted_rounds(part, [client], decision)[0] for part in server.accepted}
             return ArrayRecord({**arrays, **to_record(pack_accepted(accepted))})
 
         self._sent = {
@@ -340,7 +342,7 @@ class Strategy(strategy.Strategy):
         }
         return list(self._sent.values())
 
-    def _asked(self) -> dict[str, int]:
+    def _clients_by_message(self) -> dict[str, int]:
         """The client of each message sent, by the id that a message gets when it is sent."""
         return {message.metadata.message_id: client for client, message in self._sent.items()}
 
@@ -350,7 +352,7 @@ def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
     return MetricRecord(found) if found else None  # type: ignore[arg-type]
 
 
-def _told(record: RoundRecord, rounds: int) -> str:
+def _describe_round(record: RoundRecord, rounds: int) -> str:
     """A round as one line of the log."""
     heard = len(record.cohort) - len(record.outcome.excluded)
     found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]

@@ -66,11 +66,11 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int)
     end, wait = time.monotonic() + timeout, _SHORTEST_WAIT
     while awaited or coming:
         late = time.monotonic() >= end  # and one last look
-        for id, parcel in _announced(grid, awaited).items():
+        for id, parcel in _find_parcels(grid, awaited).items():
             awaited.remove(id)
             coming[id] = parcel
-        for id in [id for id, parcel in coming.items() if _settled(grid, parcel, most)]:
-            reply = _opened(grid, coming.pop(id), id)
+        for id in [id for id, parcel in coming.items() if _fetch_rest(grid, parcel, most)]:
+            reply = _open_parcel(grid, coming.pop(id), id)
             replies += [] if reply is None else [reply]
         if late:
             break
@@ -90,7 +90,7 @@ class _Parcel:
     size: int = 0
 
 
-def _announced(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
+def _find_parcels(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
     """The replies that are there for these messages, by the message's id."""
     if not awaited:
         return {}
@@ -108,7 +108,7 @@ def _announced(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
     return found
 
 
-def _settled(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
+def _fetch_rest(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
     """Fetch what there is of a reply. Whether no more will come: it is complete, too large, or was given up."""
     fetch = make_pull_object_fn_protobuf(grid._runtime_client.PullObject, grid.node, grid.run.run_id)
     try:
@@ -126,7 +126,7 @@ def _settled(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
     return True
 
 
-def _opened(grid: HttpGrid, parcel: _Parcel, id: str) -> Message | None:
+def _open_parcel(grid: HttpGrid, parcel: _Parcel, id: str) -> Message | None:
     """The reply to the message of this id, if the parcel holds one."""
     grid._runtime_client.ConfirmMessageReceived(
         ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=parcel.root)

@@ -88,7 +88,7 @@ def anti_bias() -> Part:
     """``omega_i = (1 - phi_i) / sum_j (1 - phi_j)`` (eq. 3); uniform if every model has collapsed to one class."""
 
     def apply(round: Round) -> Round:
-        weights = _probed(round, "evenness").to(round.cohort.examples)
+        weights = _read_note(round, "evenness").to(round.cohort.examples)
         if not bool(weights.sum() > 0):
             weights = torch.ones_like(weights)
         return round.but(weights=weights / weights.sum())
@@ -106,7 +106,7 @@ def trajectory_step(
 
     def apply(round: Round) -> Round:
         assert round.weights is not None
-        phi, accuracy = _probed(round, "concentration"), _probed(round, "probe_accuracy")
+        phi, accuracy = _read_note(round, "concentration"), _read_note(round, "probe_accuracy")
         penalty = torch.exp(-beta * (accuracy - accuracy.mean()).square())
         g = round.cohort.updates / round.world.local.passes
         middle = g.mean(0)
@@ -121,7 +121,7 @@ def trajectory_step(
     return Part("trajectory-step", apply=apply)
 
 
-def _probed(round: Round, name: str) -> Tensor:
+def _read_note(round: Round, name: str) -> Tensor:
     if name not in round.notes:
         raise CounterpoiseError("FedA4's weights and steps need its part probing() before them, in the slot weigh.")
     return round.notes[name]

@@ -148,7 +148,7 @@ def memories(local: Local, budget: float) -> Sequence[float]:
 
 @lru_cache
 def _table(values: tuple[bool, ...], device: torch.device) -> Tensor:
-    """Made once, because a CUDA graph cannot copy from the host while it is recorded."""
+    """Made once, because a CUDA graph cannot copy from the host while it is captured."""
     return torch.tensor(values, device=device)
 
 

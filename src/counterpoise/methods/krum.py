@@ -49,7 +49,7 @@ def krum(faulty: Faulty = None, lr: Lr = 1.0) -> Method:
     """
 
     def choose(round: Round, f: int) -> Round:
-        return _chosen(round, scores(square_distances(round.cohort.updates), f).argsort(stable=True)[:1])
+        return _average(round, scores(square_distances(round.cohort.updates), f).argsort(stable=True)[:1])
 
     return Method("krum", combine=(bounded("krum", choose, faulty, 2),), update=(server_step(lr),))
 
@@ -71,7 +71,7 @@ def multi_krum(
     def choose(round: Round, f: int) -> Round:
         best = scores(square_distances(round.cohort.updates), f).argsort(stable=True)
         most = len(best) - f - 2
-        return _chosen(round, best[: min(keep or most, most)])
+        return _average(round, best[: min(keep or most, most)])
 
     part = bounded("multi-krum", choose, faulty, 2, keep or 1)
     return Method("multi-krum", combine=(part,), update=(server_step(lr),))
@@ -161,7 +161,7 @@ def repeated_krum(squares: Tensor, f: int) -> Tensor:
     return torch.stack(chosen)
 
 
-def _chosen(round: Round, places: Tensor) -> Round:
+def _average(round: Round, places: Tensor) -> Round:
     """The mean of some clients' updates."""
     weights = torch.zeros_like(round.cohort.examples)
     weights[places.to(weights.device)] = 1 / len(places)

@@ -20,7 +20,7 @@ def server_step(lr: float = 1.0) -> Part:
     """``w <- w + lr u``, with u the combined update."""
 
     def apply(round: Round) -> Round:
-        combined = _combined(round)
+        combined = _read_combined(round)
         return round.but(model=round.model + lr * combined)
 
     return Part("server-step", apply=apply)
@@ -33,7 +33,7 @@ def server_momentum(beta: float, lr: float = 1.0) -> Part:
         return {"velocity": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
-        combined = _combined(round)
+        combined = _read_combined(round)
         velocity = beta * round.state["velocity"] + combined
         return round.but(model=round.model + lr * velocity, state={"velocity": velocity})
 
@@ -50,7 +50,7 @@ def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: floa
         return {"m": torch.zeros_like(start), "v": torch.full_like(start, tau**2)}
 
     def apply(round: Round) -> Round:
-        combined = _combined(round)
+        combined = _read_combined(round)
         m = beta1 * round.state["m"] + (1 - beta1) * combined
         v = moment(round.state["v"], combined.square())
         return round.but(model=round.model + lr * m / (v.sqrt() + tau), state={"m": m, "v": v})
@@ -58,7 +58,7 @@ def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: floa
     return Part(name, server_state=server_state, apply=apply)
 
 
-def _combined(round: Round) -> Tensor:
+def _read_combined(round: Round) -> Tensor:
     if round.combined is None:
         raise CounterpoiseError(
             "The server's step needs one update: put a part such as parts.mean() into the slot combine."

@@ -1,4 +1,4 @@
-"""What only makes training faster: CUDA graphs, replayed CPU steps, kernels for convolutions.
+"""What only makes training faster: CUDA graphs, scripted CPU steps, kernels for convolutions.
 
-Graphs and replays never change a result; convolution kernels and compiled steps change it by rounding only.
+Graphs and scripted steps never change a result; convolution kernels and compiled steps change it by rounding only.
 """

@@ -1,4 +1,4 @@
-"""A function of fixed buffers, compiled, or recorded as a CUDA graph and replayed without Python or launch overhead."""
+"""A function of fixed buffers, compiled, or captured as a CUDA graph that runs without Python or launch overhead."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import aligned, fill, leaves, on, replaced
+from counterpoise.engine.trees import align, fill, leaves, on, rebuild
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Compiled", "Recording"]
+__all__ = ["CapturedGraph", "Compiled"]
 
 aten = torch.ops.aten
 
 
-class Recording:
-    """``function(*arguments)``, recorded on the arguments' buffers; a call reads what they hold at that time.
+class CapturedGraph:
+    """``function(*arguments)``, captured on the arguments' buffers; a call reads what they hold at that time.
 
     The result lies in the same buffers after every call: those of `into`, which may be one of the arguments, or
     wherever the function put it. The function must be a pure function of tensors that never waits for the GPU
@@ -37,12 +37,12 @@ class Recording:
         with torch.cuda.stream(stream):
             if fused:
                 self._compiled = Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
-            for _ in range(3):  # libraries choose kernels and allocate workspaces before the recording
+            for _ in range(3):  # libraries choose kernels and allocate workspaces before the capture
                 self._run()
         torch.cuda.synchronize()
         torch.cuda.set_rng_state(drawn)
         self._graph = torch.cuda.CUDAGraph()
-        # If the garbage collector frees a graph during a recording, the recording ends; so the collector waits.
+        # If the garbage collector frees a graph during a capture, the capture ends; so the collector waits.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -55,7 +55,7 @@ class Recording:
             torch.cuda.current_stream().wait_stream(stream)
         except RuntimeError as error:
             raise CounterpoiseError(
-                "This training step cannot be recorded as a CUDA graph: the model or a hook waits for the GPU or makes "
+                "This training step cannot be captured as a CUDA graph: the model or a hook waits for the GPU or makes "
                 f"a tensor from a Python number ({str(error).splitlines()[0]}). "
                 "Choose engine=cp.Engine(backend='per-client')."
             ) from error
@@ -95,20 +95,20 @@ class Compiled:
         buffers = list(leaves(arguments))
 
         def run(*buffers: Tensor) -> tuple[Tensor, ...]:
-            self._tree = function(*replaced(arguments, buffers))
+            self._tree = function(*rebuild(arguments, buffers))
             return tuple(leaves(self._tree))
 
         # Traced first: the compiler then sees plain operations, whatever transforms and hooks made them.
         traced = make_fx(run)(*buffers)
         self._tree = on(torch.device("meta"), self._tree)  # its form is kept, the values of the trial are freed
         kept = [(buffers[place], dtype) for place, dtype in _keep_casts(traced)]
-        self._pairs = [(aligned(buffer.to(dtype)), buffer) for buffer, dtype in kept]
+        self._pairs = [(align(buffer.to(dtype)), buffer) for buffer, dtype in kept]
         self._buffers = [*buffers, *(cast for cast, _ in self._pairs)]
         self._kernels = _kernels(traced)
         self._renewals = [_kernels(make_fx(Tensor.copy_)(*pair)) for pair in self._pairs]
 
     def __call__(self) -> Any:
-        return replaced(self._tree, self._kernels(*self._buffers))
+        return rebuild(self._tree, self._kernels(*self._buffers))
 
     def renew(self) -> None:
         for renewal, pair in zip(self._renewals, self._pairs, strict=True):

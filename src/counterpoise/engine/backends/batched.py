@@ -1,7 +1,7 @@
 """The batched backend: a chunk of clients trained as one, by `torch.func.vmap`.
 
 Clients with similar numbers of steps train in one chunk (`buckets`); a client that finishes before the others
-of its chunk is masked. On a GPU, the phases of a chunk are recorded as CUDA graphs.
+of its chunk is masked. On a GPU, the phases of a chunk are captured as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.convolution import Lowered
-from counterpoise.engine.acceleration.replay import Replays
+from counterpoise.engine.acceleration.scripted import ScriptedSteps
 from counterpoise.engine.backends.buckets import buckets, overhead, room
-from counterpoise.engine.backends.chunks import Chunk, Fixed, Piece, Recorded, Replayed, together
-from counterpoise.engine.backends.interface import Batches, Job, Script, restored
+from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk, together
+from counterpoise.engine.backends.interface import Batches, BatchSequence, Job, restore_order
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.clients.program import Program, Sent, Traces
+from counterpoise.engine.clients.program import Program, Traces, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.trees import fill, leaves, on, own, select
 from counterpoise.errors import Interrupted
@@ -28,7 +28,7 @@ __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
 _OFTEN = 200
-"""A CPU records steps of one form after it has taken this many; recording takes as long as 100 to 200 steps."""
+"""A CPU scripts steps of one form after it has taken this many; that takes as long as 100 to 200 steps."""
 
 
 class Batched:
@@ -46,7 +46,7 @@ class Batched:
         fused: bool = False,
         lowered: bool = False,
         half: bool = False,
-        replays: bool = False,
+        script_steps: bool = False,
         graphs: bool = True,
     ) -> None:
         self.program = program
@@ -57,94 +57,96 @@ class Batched:
         modes = (Lowered,) if lowered else ()
         self.network = Network(module, layout, keyed, train=True, stacked=True, half=half, modes=modes)
         self._evaluate = Network(module, layout, keyed, train=False, stacked=True, half=half, modes=modes)
-        self.records = graphs and next(module.parameters()).is_cuda
-        self._recorded: dict[tuple[Any, ...], Recorded] = {}
-        self.replays = Replays(_OFTEN, replays)
+        self.captures = graphs and next(module.parameters()).is_cuda
+        self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
+        self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
 
     @property
     def asynchronous(self) -> bool:
-        return self.records
+        return self.captures
 
-    def plan(self, job: Job) -> list[Piece]:
+    def plan(self, job: Job) -> list[ChunkPlan]:
         local, surveys = self.program.local, self.program.surveys
         batch = job.width(local.batch)
-        looked = job.once(batch)
-        pieces = []
-        sized = {"size": room} if self.records else {}
-        beside = overhead(job.device.type, self.network.layout.size, batch)
+        surveyed = job.once(batch)
+        plans = []
+        sized = {"size": room} if self.captures else {}
+        fixed_cost = overhead(job.device.type, self.network.layout.size, batch)
 
-        def script(some: Job, whole: Job, passes: int) -> Script:
-            # A recording is either for scripts with a mask or for those without, so the whole cohort uses one kind.
-            ragged = (whole if self.records else some).ragged
-            return Batches(some, local, batch, passes, self.dtype).script(ragged)
+        def sequence(some: Job, whole: Job, passes: int) -> BatchSequence:
+            # A captured step is either for sequences with a mask or for those without, so the whole cohort uses one kind.
+            ragged = (whole if self.captures else some).ragged
+            return Batches(some, local, batch, passes, self.dtype).sequence(ragged)
 
-        for places in buckets(job.steps, self.chunk, beside, **sized):
+        for places in buckets(job.steps, self.chunk, fixed_cost, **sized):
             clients = len(places)
-            if self.records and (more := room(clients, self.chunk) - clients):
+            if self.captures and (more := room(clients, self.chunk) - clients):
                 places = torch.cat((places, places[-1:].expand(more)))
-            some, once = job.some(places), looked.some(places)
-            survey = script(once, looked, 1) if surveys else None
-            steps, looks = int(some.steps.max()), int(once.steps.max())
-            trained = script(some, job, local.passes)
-            pieces.append(Piece(places, clients, some.counts(local), trained, steps, survey, looks))
-        if (known := self._recorded.get(_key(job, pieces[0]))) and known.fits(pieces[0]):
-            known.load(pieces[0])  # the device may still train the last round; the copies wait behind that
-        return pieces
+            some, once = job.some(places), surveyed.some(places)
+            survey = sequence(once, surveyed, 1) if surveys else None
+            steps, survey_steps = int(some.steps.max()), int(once.steps.max())
+            trained = sequence(some, job, local.passes)
+            plans.append(ChunkPlan(places, clients, some.counts(local), trained, steps, survey, survey_steps))
+        if (known := self._captured.get(_key(job, plans[0]))) and known.fits(plans[0]):
+            known.load(plans[0])  # the device may still train the last round; the copies wait behind that
+        return plans
 
-    def train(self, job: Job, planned: list[Piece] | None = None) -> Sent:
+    def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():
-            pieces = planned or self.plan(job)
-            return restored([self._replies(job, piece) for piece in pieces], job.device)
+            plans = planned or self.plan(job)
+            return restore_order([self._train_plan(job, plan) for plan in plans], job.device)
 
-    def _replies(self, job: Job, piece: Piece) -> tuple[Tensor, Sent]:
+    def _train_plan(self, job: Job, plan: ChunkPlan) -> tuple[Tensor, TrainingResult]:
         """The places of a chunk's clients in the cohort, and what they end the round with."""
-        places, clients = piece.places, piece.clients
-        sent = self._train(job.some(places), piece)
-        return (places, sent) if len(places) == clients else (places[:clients], select(sent, slice(clients)))
+        places, clients = plan.places, plan.clients
+        results = self._train(job.some(places), plan)
+        return (places, results) if len(places) == clients else (places[:clients], select(results, slice(clients)))
 
-    def _train(self, job: Job, piece: Piece) -> Sent:
+    def _train(self, job: Job, plan: ChunkPlan) -> TrainingResult:
         program, passes = self.program, self.program.local.passes
-        chunk = self._chunk(job, piece)
+        chunk = self._make_chunk(job, plan)
         cursor = chunk.begin()
-        if piece.survey is not None:
-            for _ in range(piece.looks):
-                self._go_on()
+        if plan.survey is not None:
+            for _ in range(plan.survey_steps):
+                self._check_halt()
                 cursor = chunk.survey(cursor)
             cursor.step.zero_()
-        steps, size = piece.steps, len(job.shared.start)
+        steps, size = plan.steps, len(job.shared.start)
         traces = {s: job.shared.start.new_zeros(len(job.steps), -(-passes * steps // s), size) for s in program.periods}
         for epoch in range(passes):
             for step in range(steps):
-                self._go_on()
+                self._check_halt()
                 cursor = chunk.step(cursor)
                 if traces:
-                    _note(traces, job, epoch, step, cursor.carry.w)
+                    _keep_traces(traces, job, epoch, step, cursor.progress.w)
             if program.ends_epochs:
                 cursor = chunk.end_epoch(cursor)
         return chunk.finish(cursor, traces)
 
-    def _go_on(self) -> None:
+    def _check_halt(self) -> None:
         if self.halt.is_set():
             raise Interrupted("Stopped.")
 
-    def _chunk(self, job: Job, piece: Piece) -> Chunk:
-        """The phases of a chunk: plain or replayed on a CPU, recorded on a GPU."""
-        fixed = Fixed(job.shared, piece.counts, job.state, piece.script, piece.survey)
-        if not self.records:
-            return (Replayed if self.replays.of(job.samples) else Chunk)(self, job.samples, on(job.device, fixed))
-        key = _key(job, piece)
-        chunk = self._recorded.pop(key, None)
-        if chunk is not None and chunk.fits(piece):
-            chunk.load(piece)
+    def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
+        """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
+        fixed = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey)
+        if not self.captures:
+            return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
+                self, job.samples, on(job.device, fixed)
+            )
+        key = _key(job, plan)
+        chunk = self._captured.pop(key, None)
+        if chunk is not None and chunk.fits(plan):
+            chunk.load(plan)
             fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
         else:
             # Each holds memory of its own, so the least recently used one goes.
-            while len(self._recorded) >= _MOST_CHUNKS:
-                del self._recorded[next(iter(self._recorded))]
-            fixed = fixed._replace(script=piece.script.roomy, survey=piece.survey and piece.survey.roomy)
-            chunk = Recorded(self, job.samples, own(on(job.device, fixed)))
-            chunk.loaded = piece
-        self._recorded[key] = chunk
+            while len(self._captured) >= _MOST_CHUNKS:
+                del self._captured[next(iter(self._captured))]
+            fixed = fixed._replace(sequence=plan.sequence.padded, survey=plan.survey and plan.survey.padded)
+            chunk = CapturedChunk(self, job.samples, own(on(job.device, fixed)))
+            chunk.loaded = plan
+        self._captured[key] = chunk
         return chunk
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
@@ -158,17 +160,17 @@ class Batched:
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._evaluate(model, inputs, alone=not self.records)
+            return self._evaluate(model, inputs, alone=not self.captures)
 
 
-def _key(job: Job, piece: Piece) -> tuple[Any, ...]:
-    """What recorded phases depend on: the samples and the shapes of a step's batches. Nothing else changes shape."""
-    missing = tuple(t is None for script in (piece.script, piece.survey or ()) for t in script)
-    shapes = tuple((t.shape[1:], t.dtype) for t in leaves((piece.script, piece.survey)))
+def _key(job: Job, plan: ChunkPlan) -> tuple[Any, ...]:
+    """What captured phases depend on: the samples and the shapes of a step's batches. Nothing else changes shape."""
+    missing = tuple(t is None for sequence in (plan.sequence, plan.survey or ()) for t in sequence)
+    shapes = tuple((t.shape[1:], t.dtype) for t in leaves((plan.sequence, plan.survey)))
     return id(job.samples), missing, shapes
 
 
-def _note(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
+def _keep_traces(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> None:
     """Keep the displacements of the clients that are due by their own step count, which the host knows."""
     taken = epoch * job.steps + step
     for every, trace in traces.items():

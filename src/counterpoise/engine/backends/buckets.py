@@ -2,8 +2,8 @@
 
 A chunk takes as many steps as its longest client, so unequal clients waste work. But every chunk also has a cost of
 its own, which is as high as that of many clients (`overhead`); on a CPU, only if the clients are small. The cut with
-the lowest total cost is found exactly, over the distinct numbers of steps in the cohort. A recording fixes the
-number of clients, so recorded chunks come in few sizes (`room`).
+the lowest total cost is found exactly, over the distinct numbers of steps in the cohort. A CUDA graph fixes the
+number of clients, so captured chunks come in few sizes (`room`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
 
     A chunk holds at most `most` clients.
     """
-    beside = overhead("cpu", parameters, batch)
-    chunks = buckets(steps, most, beside)
-    took = 3.7 * sum((1 + len(chunk) / beside) * int(steps[chunk].max()) for chunk in chunks)
+    fixed_cost = overhead("cpu", parameters, batch)
+    chunks = buckets(steps, most, fixed_cost)
+    took = 3.7 * sum((1 + len(chunk) / fixed_cost) * int(steps[chunk].max()) for chunk in chunks)
     return took < 0.8 * int(steps.sum())
 
 
 def room(clients: int, most: int) -> int:
-    """The number of clients that a chunk is padded to for recording: `most`, a quarter of it, a quarter of that, ...
+    """The number of clients that a chunk is padded to for a capture: `most`, a quarter of it, a quarter of that, ...
 
     It is never below 2. Cohorts of 100 unequal clients then used three or four sizes, and the sum that `buckets`
     minimises was 5 to 21 % above that of the best cut.
@@ -83,4 +83,4 @@ def buckets(
     while k:
         cuts.append((int(ends[begins[k]]), int(ends[k])))
         k = begins[k]
-    return [piece for low, high in reversed(cuts) for piece in torch.split(order[low:high], most)]
+    return [chunk for low, high in reversed(cuts) for chunk in torch.split(order[low:high], most)]

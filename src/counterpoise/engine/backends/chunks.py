@@ -1,4 +1,4 @@
-"""The phases of a chunk of clients trained as one: plain, replayed on a CPU, or recorded as CUDA graphs."""
+"""The phases of a chunk of clients trained as one: plain, scripted on a CPU, or captured as CUDA graphs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from counterpoise.engine.acceleration.graphs import Compiled, Recording
-from counterpoise.engine.acceleration.replay import Replays
-from counterpoise.engine.backends.interface import Script, gather, staked
-from counterpoise.engine.backends.refusals import reason_of, refused
+from counterpoise.engine.acceleration.graphs import CapturedGraph, Compiled
+from counterpoise.engine.acceleration.scripted import ScriptedSteps
+from counterpoise.engine.backends.interface import BatchSequence, gather, make_participants
+from counterpoise.engine.backends.refusals import reason_of, refusal
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.clients.program import Carry, Named, Program, Sent, Shared, Stake, Traces
-from counterpoise.engine.trees import aligned, form, leaves, own, where
+from counterpoise.engine.clients.program import Named, Participant, Program, Progress, Shared, Traces, TrainingResult
+from counterpoise.engine.trees import align, form, leaves, own, where
 from counterpoise.federation.samples import Samples
 
-__all__ = ["Chunk", "Fixed", "Means", "Piece", "Recorded", "Replayed", "together"]
+__all__ = ["CapturedChunk", "Chunk", "ChunkBackend", "ChunkInputs", "ChunkPlan", "ScriptedChunk", "together"]
 
 _STACKS = ("vmap", "functorch", "BatchedTensor")
 """Words in torch's errors when `vmap` refuses something."""
 T = TypeVar("T")
-Phase = Callable[..., Carry]
+Phase = Callable[..., Progress]
 """A program's `step` or `survey`."""
 
 
-class Means(Protocol):
+class ChunkBackend(Protocol):
     """What a chunk needs from the backend that trains it."""
 
     program: Program
@@ -36,168 +36,172 @@ class Means(Protocol):
     dtype: torch.dtype
     fused: bool
     """Whether steps are compiled."""
-    replays: Replays
+    scripted_steps: ScriptedSteps
 
 
-class Fixed(NamedTuple):
+class ChunkInputs(NamedTuple):
     """What stays the same over a chunk's steps: what clients are sent, what they bring, their batches and survey."""
 
     shared: Shared
     counts: Tensor
     state: Named
-    script: Script
-    survey: Script | None
+    sequence: BatchSequence
+    survey: BatchSequence | None
 
 
-class Piece(NamedTuple):
+class ChunkPlan(NamedTuple):
     """What can be prepared of a chunk: its clients' places in the cohort, their counts and their batches."""
 
     places: Tensor
     clients: int
-    """How many of the places are real clients; the rest repeat the last one, to pad the chunk to a recorded size."""
+    """How many of the places are real clients; the rest repeat the last one, to pad the chunk to a captured size."""
     counts: Tensor
-    script: Script
+    sequence: BatchSequence
     steps: int
     """Steps in one pass."""
-    survey: Script | None
-    looks: int
+    survey: BatchSequence | None
+    survey_steps: int
     """Steps of the survey."""
 
 
 class Cursor(NamedTuple):
-    """A chunk's position in its script, kept on the device, and what its clients carry."""
+    """A chunk's position in its sequence of batches, kept on the device, and its clients' progress."""
 
     step: Tensor
-    carry: Carry
+    progress: Progress
 
 
 class Chunk:
     """The phases of a chunk of clients."""
 
-    def __init__(self, means: Means, samples: Samples, fixed: Fixed) -> None:
-        self.means, self.program, self.samples, self.fixed = means, means.program, samples, fixed
-        self.shared, self.stake = fixed.shared, staked(fixed.counts, fixed.state)
+    def __init__(self, backend: ChunkBackend, samples: Samples, fixed: ChunkInputs) -> None:
+        self.backend, self.program, self.samples, self.fixed = backend, backend.program, samples, fixed
+        self.shared, self.participant = fixed.shared, make_participants(fixed.counts, fixed.state)
 
     def begin(self) -> Cursor:
-        carry = together(self.program.begin, (None, 0), self.shared, self.stake)
-        return Cursor(self.fixed.script.rows.new_zeros(()), carry)
+        progress = together(self.program.begin, (None, 0), self.shared, self.participant)
+        return Cursor(self.fixed.sequence.rows.new_zeros(()), progress)
 
     def survey(self, cursor: Cursor) -> Cursor:
         assert self.fixed.survey is not None
-        return self.advance(self.program.survey, self.shared, self.stake, self.fixed.survey, cursor)
+        return self.advance(self.program.survey, self.shared, self.participant, self.fixed.survey, cursor)
 
     def step(self, cursor: Cursor) -> Cursor:
-        return self.advance(self.program.step, self.shared, self.stake, self.fixed.script, cursor)
+        return self.advance(self.program.step, self.shared, self.participant, self.fixed.sequence, cursor)
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         return cursor._replace(
-            carry=together(self.program.end_epoch, (None, 0, 0), self.shared, self.stake, cursor.carry)
+            progress=together(self.program.end_epoch, (None, 0, 0), self.shared, self.participant, cursor.progress)
         )
 
-    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
+    def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:
         if not self.program.finishes:  # then it is elementwise, and works on stacks as it is
-            return self.program.finish(self.shared, self.stake, cursor.carry, traces)
-        return together(self.program.finish, (None, 0, 0, 0), self.shared, self.stake, cursor.carry, traces)
+            return self.program.finish(self.shared, self.participant, cursor.progress, traces)
+        return together(self.program.finish, (None, 0, 0, 0), self.shared, self.participant, cursor.progress, traces)
 
-    def advance(self, phase: Phase, shared: Shared, stake: Stake, script: Script, cursor: Cursor) -> Cursor:
+    def advance(
+        self, phase: Phase, shared: Shared, participant: Participant, sequence: BatchSequence, cursor: Cursor
+    ) -> Cursor:
         """Run one batch for every client that still has one."""
-        return Cursor(cursor.step + 1, self.move(phase, (shared, stake), cursor.carry, script.at(cursor.step)))
+        return Cursor(
+            cursor.step + 1, self.move(phase, (shared, participant), cursor.progress, sequence.at(cursor.step))
+        )
 
-    def move(self, phase: Phase, fixed: tuple[Shared, Stake], carry: Carry, now: Script) -> Carry:
-        local, network = self.program.local, self.means.network
-        batch = gather(self.samples, local, self.means.dtype, now.rows, now.share, now.key, now.augment)
-        after = together(partial(phase, network), (None, 0, 0, 0), *fixed, carry, batch, draws="different")
-        return after if now.active is None else Carry(*where(now.active, after, carry))
+    def move(self, phase: Phase, fixed: tuple[Shared, Participant], progress: Progress, now: BatchSequence) -> Progress:
+        local, network = self.program.local, self.backend.network
+        batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
+        after = together(partial(phase, network), (None, 0, 0, 0), *fixed, progress, batch, draws="different")
+        return after if now.active is None else Progress(*where(now.active, after, progress))
 
 
-class Replayed(Chunk):
-    """A chunk on a CPU that replays steps on batches of shapes that it has met often."""
+class ScriptedChunk(Chunk):
+    """A chunk on a CPU that runs scripted steps on batches of shapes that it has met often."""
 
-    def __init__(self, means: Means, samples: Samples, fixed: Fixed) -> None:
-        super().__init__(means, samples, fixed)
-        self.leaves = list(leaves((self.shared, self.stake)))
+    def __init__(self, backend: ChunkBackend, samples: Samples, fixed: ChunkInputs) -> None:
+        super().__init__(backend, samples, fixed)
+        self.leaves = list(leaves((self.shared, self.participant)))
 
     def begin(self) -> Cursor:
-        return self._laid(super().begin())
+        return self._lay_out(super().begin())
 
     def survey(self, cursor: Cursor) -> Cursor:
-        return self._laid(super().survey(cursor))
+        return self._lay_out(super().survey(cursor))
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
-        return self._laid(super().end_epoch(cursor))
+        return self._lay_out(super().end_epoch(cursor))
 
-    def _laid(self, cursor: Cursor) -> Cursor:
+    def _lay_out(self, cursor: Cursor) -> Cursor:
         """The cursor laid out as a step leaves it: with a row for each client, not one row expanded."""
         cursor = own(cursor)
-        self.laid = form(((self.shared, self.stake), cursor.carry))
+        self.current_form = form(((self.shared, self.participant), cursor.progress))
         return cursor
 
     def step(self, cursor: Cursor) -> Cursor:
-        replays, move = self.means.replays, partial(self.move, self.program.step)
-        now = self.fixed.script.at(cursor.step)
-        arguments = ((self.shared, self.stake), cursor.carry, now)
+        scripted_steps, move = self.backend.scripted_steps, partial(self.move, self.program.step)
+        now = self.fixed.sequence.at(cursor.step)
+        arguments = ((self.shared, self.participant), cursor.progress, now)
         shapes = tuple(t if t is None else t.shape for t in now)
-        replays.meet([shapes])
-        if shapes in replays.due:
-            replays.record(shapes, move, *arguments)
-        replay = replays.get(shapes, self.laid)
-        return Cursor(cursor.step + 1, replay(self.leaves, *arguments[1:]) if replay else move(*arguments))
+        scripted_steps.count([shapes])
+        if shapes in scripted_steps.due:
+            scripted_steps.script(shapes, move, *arguments)
+        scripted = scripted_steps.get(shapes, self.current_form)
+        return Cursor(cursor.step + 1, scripted(self.leaves, *arguments[1:]) if scripted else move(*arguments))
 
 
-class Recorded(Chunk):
-    """The phases as CUDA graphs, recorded on first use and replayed for all chunks of these shapes."""
+class CapturedChunk(Chunk):
+    """The phases as CUDA graphs, captured on first use and run for all chunks of these shapes."""
 
-    loaded: Piece | None = None
-    """The piece whose batches lie in the buffers."""
+    loaded: ChunkPlan | None = None
+    """The plan whose batches lie in the buffers."""
     _written = True
     """Whether another phase wrote to the cursor since the last step."""
 
-    def fits(self, piece: Piece) -> bool:
-        """Whether the buffers are long enough for a piece."""
+    def fits(self, plan: ChunkPlan) -> bool:
+        """Whether the buffers are long enough for a plan."""
         return all(
-            len(to) >= len(of) for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True)
+            len(to) >= len(of) for to, of in zip(self._batches, leaves((plan.sequence, plan.survey)), strict=True)
         )
 
-    def load(self, piece: Piece) -> None:
-        if self.loaded is not piece:
-            self.fixed.counts.copy_(piece.counts, non_blocking=True)
-            for to, of in zip(self._batches, leaves((piece.script, piece.survey)), strict=True):
+    def load(self, plan: ChunkPlan) -> None:
+        if self.loaded is not plan:
+            self.fixed.counts.copy_(plan.counts, non_blocking=True)
+            for to, of in zip(self._batches, leaves((plan.sequence, plan.survey)), strict=True):
                 to[: len(of)].copy_(of, non_blocking=True)
-            self.loaded = piece
+            self.loaded = plan
 
     @property
     def _batches(self) -> list[Tensor]:
-        return list(leaves((self.fixed.script, self.fixed.survey)))
+        return list(leaves((self.fixed.sequence, self.fixed.survey)))
 
     @cached_property
-    def _begin(self) -> Recording:
+    def _begin(self) -> CapturedGraph:
         begin = super().begin
-        return Recording(lambda: aligned(begin()))  # a copy: the cursor must not write to the model's buffers
+        return CapturedGraph(lambda: align(begin()))  # a copy: the cursor must not write to the model's buffers
 
     @cached_property
-    def _survey(self) -> Recording:
-        return Recording(super().survey, self._cursor, into=self._cursor)
+    def _survey(self) -> CapturedGraph:
+        return CapturedGraph(super().survey, self._cursor, into=self._cursor)
 
     @cached_property
-    def _step(self) -> Recording:
+    def _step(self) -> CapturedGraph:
         advance, cursor = partial(self.advance, self.program.step), self._cursor
-        arguments = (self.shared, self.stake, self.fixed.script, cursor)
-        return Recording(advance, *arguments, into=cursor, fused=self.means.fused)
+        arguments = (self.shared, self.participant, self.fixed.sequence, cursor)
+        return CapturedGraph(advance, *arguments, into=cursor, fused=self.backend.fused)
 
     @cached_property
-    def _end_epoch(self) -> Recording:
-        return Recording(super().end_epoch, self._cursor, into=self._cursor)
+    def _end_epoch(self) -> CapturedGraph:
+        return CapturedGraph(super().end_epoch, self._cursor, into=self._cursor)
 
     @cached_property
-    def _finish(self) -> Recording:
-        return Recording(super().finish, self._cursor, {})
+    def _finish(self) -> CapturedGraph:
+        return CapturedGraph(super().finish, self._cursor, {})
 
     @cached_property
     def _fused_finish(self) -> Compiled:
-        def finish(shared: Shared, carry: Carry) -> Sent:
-            return self.program.finish(shared, self.stake, carry, {})
+        def finish(shared: Shared, progress: Progress) -> TrainingResult:
+            return self.program.finish(shared, self.participant, progress, {})
 
-        return Compiled(finish, self.shared, self._cursor.carry)
+        return Compiled(finish, self.shared, self._cursor.progress)
 
     @property
     def _cursor(self) -> Cursor:
@@ -212,7 +216,7 @@ class Recorded(Chunk):
         }
         for phase, taken in phases.items():
             if taken:
-                getattr(self, phase)  # record before the cursor holds anything, because recording runs the phase
+                getattr(self, phase)  # capture before the cursor holds anything, because a capture runs the phase
         self._written = True
         return self._begin()  # type: ignore[no-any-return]
 
@@ -229,9 +233,9 @@ class Recorded(Chunk):
         self._written = True
         return self._end_epoch()  # type: ignore[no-any-return]
 
-    def finish(self, cursor: Cursor, traces: Traces) -> Sent:
+    def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:
         if not self.program.finishes:
-            return self._fused_finish() if self.means.fused else super().finish(cursor, traces)
+            return self._fused_finish() if self.backend.fused else super().finish(cursor, traces)
         # A part may return what lies in the buffers, which the next chunk overwrites.
         return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
@@ -243,4 +247,4 @@ def together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: 
     except RuntimeError as error:
         if not any(name in str(error) for name in _STACKS):
             raise
-        raise refused(reason_of(error)) from error
+        raise refusal(reason_of(error)) from error

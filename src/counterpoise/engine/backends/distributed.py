@@ -23,7 +23,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from counterpoise.engine.backends.interface import Backend, Job
 from counterpoise.engine.clients.messages import template, unpack_reports
-from counterpoise.engine.clients.program import Program, Sent
+from counterpoise.engine.clients.program import Program, TrainingResult
 from counterpoise.engine.trees import pack, row_size, select, unpack
 from counterpoise.errors import CounterpoiseError, Interrupted
 
@@ -37,12 +37,12 @@ _TEXT = 1000
 
 def rank() -> int:
     """This process's number; 0 in a run of one process."""
-    return int(os.environ["RANK"]) if _launched() else 0
+    return int(os.environ["RANK"]) if _was_launched() else 0
 
 
 def first_to_say() -> bool:
     """Whether this process should say how the run ended: rank 0 should, or another if rank 0 says nothing."""
-    if not _launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if not _was_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return rank() == 0
     store = next(rendezvous("env://"))[0]
     if rank():
@@ -52,7 +52,7 @@ def first_to_say() -> bool:
     return bool(store.add(_SAID, 1) == 1)
 
 
-def _launched() -> bool:
+def _was_launched() -> bool:
     """Whether torchrun, or something that sets the same variables, started this process."""
     return {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys() and int(
         os.environ["WORLD_SIZE"]
@@ -71,7 +71,7 @@ class Group:
     @classmethod
     def join(cls, device: torch.device) -> Group | None:
         """The group this process was launched in, or None if it runs alone."""
-        if not _launched():
+        if not _was_launched():
             return None
         here = int(os.environ.get("LOCAL_RANK", 0))
         on_gpu = device.type == "cuda"
@@ -138,7 +138,7 @@ class Distributed:
         order = job.steps.argsort(descending=True, stable=True)
         return [order[rank :: self._group.size] for rank in range(self._group.size)]
 
-    def train(self, job: Job, planned: Any = None) -> Sent:
+    def train(self, job: Job, planned: Any = None) -> TrainingResult:
         shares, ranks = self._shares(job), self._group.size
         like = self._one_reply(job)
         fared, rows = _WELL, job.shared.start.new_empty(0, row_size(like), dtype=torch.uint8)
@@ -168,14 +168,14 @@ class Distributed:
             )
         replies = packets[:, 16 + _TEXT :].reshape(ranks, len(shares[0]), -1)
         rows = torch.cat([replies[rank, : len(share)] for rank, share in enumerate(shares)])
-        return Sent(*unpack(rows[torch.cat(shares).argsort().to(rows.device)], like))
+        return TrainingResult(*unpack(rows[torch.cat(shares).argsort().to(rows.device)], like))
 
-    def _one_reply(self, job: Job) -> Sent:
+    def _one_reply(self, job: Job) -> TrainingResult:
         """What one client ends a round with; only its layout is used, which is the same in every round."""
         if self._like is None:
             start, state = job.shared.start, select(job.state, 0)
             reports = unpack_reports(template(self._program, job.shared, state))
-            self._like = Sent(start, reports, state, start.new_zeros(()))
+            self._like = TrainingResult(start, reports, state, start.new_zeros(()))
         return self._like  # type: ignore[no-any-return]
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.clients.batches import augment_keys, plan
-from counterpoise.engine.clients.program import Batch, Named, Sent, Shared, Stake
+from counterpoise.engine.clients.program import Batch, Named, Participant, Shared, TrainingResult
 from counterpoise.engine.devices import put, ready
 from counterpoise.engine.trees import cat, on, select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["Backend", "Batches", "Job", "Picked", "Script", "gather", "restored", "staked"]
+__all__ = ["Backend", "BatchIndex", "BatchSequence", "Batches", "Job", "gather", "make_participants", "restore_order"]
 
 _PLANNED_ON_CPU = 2**16
 """Up to this many samples, a GPU's batches are planned on the CPU, where each of many small operations is cheaper."""
@@ -70,7 +70,7 @@ class Job(NamedTuple):
         return int(self.steps.min()) < int(self.steps.max())
 
     def width(self, batch: int) -> int:
-        """Batch width, capped at the largest client's size rounded up to a power of two: few shapes are recorded."""
+        """Batch width, capped at the largest client's size rounded up to a power of two: few shapes are captured."""
         return min(batch, 1 << (int(self.sizes.max()) - 1).bit_length())
 
     def once(self, batch: int) -> Job:
@@ -78,21 +78,25 @@ class Job(NamedTuple):
         return self._replace(steps=(self.sizes + batch - 1) // batch)
 
     def counts(self, local: Local) -> Tensor:
-        """``[4, C]`` what `staked` needs, ready to be copied to the samples' device."""
+        """``[4, C]`` what `make_participants` needs, ready to be copied to the samples' device."""
         return ready(torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys)), self.device)
 
 
-def staked(counts: Tensor, state: Named) -> Stake:
+def make_participants(counts: Tensor, state: Named) -> Participant:
     """What each client brings to a round."""
     clients, sizes, steps, keys = counts.unbind()
-    return Stake(clients, sizes, steps, keys, state)
+    return Participant(clients, sizes, steps, keys, state)
 
 
-def restored(pieces: Sequence[tuple[Tensor, Sent]], device: torch.device) -> Sent:
+def restore_order(parts: Sequence[tuple[Tensor, TrainingResult]], device: torch.device) -> TrainingResult:
     """Join the replies of parts of a cohort, given with their places, in the cohort's order."""
-    places = torch.cat([places for places, _ in pieces])
-    sent = cat([sent for _, sent in pieces])
-    return sent if _all_in_order(places, len(places)) else Sent(*select(sent, put(places.argsort(), device)))
+    places = torch.cat([places for places, _ in parts])
+    results = cat([results for _, results in parts])
+    return (
+        results
+        if _all_in_order(places, len(places))
+        else TrainingResult(*select(results, put(places.argsort(), device)))
+    )
 
 
 def _all_in_order(places: Tensor, count: int) -> bool:
@@ -111,7 +115,7 @@ class Backend(Protocol):
     def plan(self, job: Job) -> Any:
         """Prepare what can be prepared of a job before its round begins; its `shared` and `state` are not used."""
 
-    def train(self, job: Job, planned: Any = None) -> Sent:
+    def train(self, job: Job, planned: Any = None) -> TrainingResult:
         """Every client's reply, stacked in the job's order."""
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
@@ -124,7 +128,7 @@ class Backend(Protocol):
         """The output of one model in evaluation mode."""
 
 
-Picked = tuple[Tensor, Tensor, Tensor, Tensor | None]
+BatchIndex = tuple[Tensor, Tensor, Tensor, Tensor | None]
 """Rows, shares, the model's key, keys to augment: what `gather` makes a batch from."""
 
 
@@ -156,24 +160,24 @@ class Batches:
             for clients in self.real.sum(3).tolist()
         ]
 
-    def at(self, row: int, epoch: int, step: int, count: int) -> Picked:
+    def at(self, row: int, epoch: int, step: int, count: int) -> BatchIndex:
         """What `gather` needs for the batch ``[B]`` of one client at a step, without padding."""
         at = (epoch, row, step)
         augment = None if self.augment is None else self.augment[at][:count]
         return self.rows[at][:count], self.share[at][:count], self.keys[at], augment
 
-    def gather(self, picked: Picked) -> Batch:
+    def gather(self, index: BatchIndex) -> Batch:
         if self.device != self.job.device:  # planned on the CPU, for samples on a GPU
-            picked = on(self.job.device, picked)
-        return gather(self.job.samples, self.local, self.dtype, *picked)
+            index = on(self.job.device, index)
+        return gather(self.job.samples, self.local, self.dtype, *index)
 
-    def script(self, ragged: bool) -> Script:
+    def sequence(self, ragged: bool) -> BatchSequence:
         """All batches in the order of the steps, ready to be copied to the samples' device; with a mask if `ragged`."""
 
         def in_order(values: Tensor) -> Tensor:
             return ready(values.transpose(1, 2).flatten(0, 1).contiguous(), self.job.device)
 
-        return Script(
+        return BatchSequence(
             in_order(self.rows),
             in_order(self.share),
             in_order(self.keys),
@@ -182,7 +186,7 @@ class Batches:
         )
 
 
-class Script(NamedTuple):
+class BatchSequence(NamedTuple):
     """The batches of a stack of clients, step by step over all passes: what `gather` needs at each step."""
 
     rows: Tensor
@@ -197,18 +201,18 @@ class Script(NamedTuple):
     """``[T, C]`` which clients have a batch; None if all have one at every step."""
 
     @property
-    def roomy(self) -> Script:
+    def padded(self) -> BatchSequence:
         """The same, padded with empty steps to the next power of four, so that longer scripts fit too."""
         more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
-        return Script(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
+        return BatchSequence(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
-    def at(self, step: Tensor) -> Script:
+    def at(self, step: Tensor) -> BatchSequence:
         """The part for one step, whose number lies on the device.
 
-        Beyond the end it starts again, because a recording may try a step there.
+        Beyond the end it starts again, because a capture may try a step there.
         """
         place = (step % len(self.rows)).view(1)
-        return Script(*(t if t is None else t.index_select(0, place).squeeze(0) for t in self))  # type: ignore[arg-type]
+        return BatchSequence(*(t if t is None else t.index_select(0, place).squeeze(0) for t in self))  # type: ignore[arg-type]
 
 
 def gather(

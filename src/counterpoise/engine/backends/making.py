@@ -10,14 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.acceleration.replay import pure
+from counterpoise.engine.acceleration.scripted import pure
 from counterpoise.engine.backends.batched import Batched
 from counterpoise.engine.backends.distributed import Distributed, Group
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.backends.perclient import PerClient
-from counterpoise.engine.backends.refusals import refused
+from counterpoise.engine.backends.refusals import refusal
 from counterpoise.engine.backends.settings import Engine, chunk
-from counterpoise.engine.backends.stacking import stacks, unbatched
+from counterpoise.engine.backends.stacking import stacks, why_unbatched
 from counterpoise.engine.clients.inspection import Traits
 from counterpoise.engine.clients.program import Program, by_functions
 from counterpoise.errors import CounterpoiseError
@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 _PLACE_BYTES = 40
 """Bytes per place of a batch while batches are drawn: its index twice, its row, its share, its masks."""
-_RECORDED = 2**22
-"""Up to this many parameters, steps are recorded by default. Larger models take seconds to record and gain little."""
+_SCRIPTED = 2**22
+"""Up to this many parameters, steps are scripted by default. Larger models take seconds to script and gain little."""
 
 
 class Work(NamedTuple):
@@ -71,25 +71,25 @@ def choose_setting(
     """Make every choice that was left open. If it matters, try first whether `vmap` takes the model and the method."""
     together = False
     if asked.backend == "batched" or (asked.backend == "auto" and (asked.bf16 or asked.kind != "cpu")):
-        asked = _as_one_batch(asked, unbatched(program, module, federation, traits.keyed))
+        asked = _as_one_batch(asked, why_unbatched(program, module, federation, traits.keyed))
     elif asked.backend == "auto":
         most = max(1, min(asked.chunk or chunk("cpu", work.share, work.numbers), work.share))
         typical = _typical(work.steps, work.share)
         together = stacks(program, module, federation, traits.keyed, typical, most, work.batch)
-    records = Layout.of(module).size <= _RECORDED and pure(module, program.code)
+    scripts = Layout.of(module).size <= _SCRIPTED and pure(module, program.code)
     if traits.unkeyed:
         log.warning(
             "The model draws random numbers that cannot be keyed by client: "
             "the run repeats only for this backend and chunk."
         )
-    return asked.resolve(work.cohort, work.numbers, together, records, traits.unkeyed)
+    return asked.resolve(work.cohort, work.numbers, together, scripts, traits.unkeyed)
 
 
 def make_backend(
     engine: Engine, program: Program, module: nn.Module, layout: Layout, keyed: bool, work: Work, group: Group | None
 ) -> tuple[Program, Backend]:
     """The backend of a resolved setting, and the program with that backend's way to differentiate."""
-    batched, dtype, replays = engine.backend == "batched", engine.torch_dtype, bool(engine.record)
+    batched, dtype, script_steps = engine.backend == "batched", engine.torch_dtype, bool(engine.record)
     share = max(work.share, 1)
     most, threads = min(engine.chunk or 1, share), engine.threads or 1
     _check_plan(program.local, int(work.steps.max()), work.batch, most if batched else min(threads, share))
@@ -97,16 +97,16 @@ def make_backend(
     if batched:
         program = replace(program, differentiate=by_functions)
         how = {"fused": engine.compile, "lowered": engine.convolutions == "triton", "half": engine.bf16}
-        backend = Batched(program, module, layout, keyed, most, dtype, replays=replays, **how)
+        backend = Batched(program, module, layout, keyed, most, dtype, script_steps=script_steps, **how)
     else:
-        backend = PerClient(program, module, layout, keyed, threads, dtype, replays=replays)
+        backend = PerClient(program, module, layout, keyed, threads, dtype, script_steps=script_steps)
     return program, backend if group is None else Distributed(backend, program, group)
 
 
 def _as_one_batch(asked: Engine, reason: str) -> Engine:
     """The setting asked for if clients can train as one batch; otherwise 'auto' becomes the per-client backend."""
     if reason and (asked.backend == "batched" or asked.bf16):
-        raise refused(reason)
+        raise refusal(reason)
     if reason:
         log.warning("Clients train one by one instead of as one batch, which is slower on a GPU, because: %s.", reason)
         return replace(asked, backend="per-client")

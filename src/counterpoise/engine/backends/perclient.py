@@ -2,7 +2,7 @@
 
 It is the better choice on CPUs, except for small models, and it takes any model. Each thread owns a copy of the
 module and runs its operations on one core, so a client's result does not depend on the number of threads. With
-`replays`, a step that has been taken often is recorded, so that threads do not wait for each other's Python.
+`script_steps`, a step that has been taken often is scripted, so that threads do not wait for each other's Python.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.acceleration.replay import Replays
-from counterpoise.engine.backends.interface import Batches, Job, Picked, staked
+from counterpoise.engine.acceleration.scripted import ScriptedSteps
+from counterpoise.engine.backends.interface import Batches, BatchIndex, Job, make_participants
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.clients.program import Carry, Program, Sent, Shared, Stake
+from counterpoise.engine.clients.program import Participant, Program, Progress, Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.trees import form, leaves, select, stack
 from counterpoise.errors import Interrupted
@@ -28,7 +28,7 @@ __all__ = ["PerClient"]
 
 _PLANNED_TOGETHER = 16
 _OFTEN = 5000
-"""Steps on batches of one size are recorded after this many. Recording takes 1.5 s, mostly to load modules of torch
+"""Steps on batches of one size are scripted after this many. Scripting takes 1.5 s, mostly to load modules of torch
 once, and then saves 0.2 to 1.5 ms a step: a short run would lose time."""
 
 
@@ -46,7 +46,7 @@ class PerClient:
         threads: int,
         dtype: torch.dtype,
         *,
-        replays: bool = False,
+        script_steps: bool = False,
     ) -> None:
         self.program = program
         self.dtype = dtype
@@ -55,88 +55,90 @@ class PerClient:
         self._own = threading.local()
         self._pool = ThreadPoolExecutor(threads, "counterpoise", initializer=torch.set_num_threads, initargs=(1,))
         self._evaluate = Network(module, layout, keyed, train=False)
-        self._replays = Replays(_OFTEN, replays)
+        self._scripted_steps = ScriptedSteps(_OFTEN, script_steps)
 
     def plan(self, job: Job) -> None:
         """Nothing: `train` plans as it goes."""
 
-    def train(self, job: Job, planned: None = None) -> Sent:
+    def train(self, job: Job, planned: None = None) -> TrainingResult:
         # Longest first, so that no thread is left alone with a long client at the end. Batches are planned for
         # a few clients of similar size at once: planning one by one would hold up small models.
         order = job.steps.argsort(descending=True, stable=True)
         local, batch = self.program.local, job.width(self.program.local.batch)
-        futures: dict[int, Future[Sent]] = {}
+        futures: dict[int, Future[TrainingResult]] = {}
         failed = threading.Event()
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
-                stakes = staked(put(some.counts(local), some.device), some.state)
+                participants = make_participants(put(some.counts(local), some.device), some.state)
                 passes = Batches(some, local, batch, local.passes, self.dtype)
                 survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
-                if self._replays.of(job.samples):
-                    self._replays.meet(chain.from_iterable(chain.from_iterable(passes.counts)))
+                if self._scripted_steps.covers(job.samples):
+                    self._scripted_steps.count(chain.from_iterable(chain.from_iterable(passes.counts)))
                     width = passes.rows.shape[-1]
-                    # At most one a round, and while no client trains, because torch would record that too.
-                    fit = [due for due in self._replays.due if isinstance(due, int) and due <= width]
+                    # At most one a round, and while no client trains, because torch would trace that too.
+                    fit = [due for due in self._scripted_steps.due if isinstance(due, int) and due <= width]
                     for size in fit[:1] if not futures else ():
-                        self._pool.submit(self._record, size, some, select(stakes, 0), passes).result()
+                        self._pool.submit(self._script, size, some, select(participants, 0), passes).result()
                 for row, place in enumerate(places.tolist()):
                     futures[place] = self._pool.submit(
-                        self._train, some, select(stakes, row), survey, passes, row, failed
+                        self._train, some, select(participants, row), survey, passes, row, failed
                     )
-            return Sent(*stack([futures[i].result() for i in range(len(job.sizes))]))
+            return TrainingResult(*stack([futures[i].result() for i in range(len(job.sizes))]))
         except BaseException:
             failed.set()
             for future in futures.values():
                 future.cancel()
             raise
 
-    def _record(self, size: int, job: Job, stake: Stake, passes: Batches) -> None:
-        """Record steps on batches of `size` samples, in a thread of the pool that also trains."""
-        step = partial(_stepped, self.program, Network(self._module, self._layout, self._keyed, train=True), passes)
+    def _script(self, size: int, job: Job, participant: Participant, passes: Batches) -> None:
+        """Script the steps on batches of `size` samples, in a thread of the pool that also trains."""
+        step = partial(_take_step, self.program, Network(self._module, self._layout, self._keyed, train=True), passes)
         with torch.no_grad():
-            carry = self.program.begin(job.shared, stake)
-            self._replays.record(size, step, (job.shared, stake), carry, passes.at(0, 0, 0, size))
+            progress = self.program.begin(job.shared, participant)
+            self._scripted_steps.script(size, step, (job.shared, participant), progress, passes.at(0, 0, 0, size))
 
     def _train(
         self,
         job: Job,
-        stake: Stake,
+        participant: Participant,
         survey: Batches | None,
         passes: Batches,
         row: int,
         failed: threading.Event,
-    ) -> Sent:
+    ) -> TrainingResult:
         if not hasattr(self._own, "network"):
             self._own.network = Network(self._module, self._layout, self._keyed, train=True)
         network: Network = self._own.network
         program, shared = self.program, job.shared
         with torch.no_grad():
-            carry = program.begin(shared, stake)
-            for step, count in enumerate(survey.counts[0][row] if survey else ()):
-                self._go_on(failed)
-                carry = program.survey(network, shared, stake, carry, survey.gather(survey.at(row, 0, step, count)))  # type: ignore[union-attr]
+            progress = program.begin(shared, participant)
+            if survey is not None:
+                for step, count in enumerate(survey.counts[0][row]):
+                    self._check_halt(failed)
+                    batch = survey.gather(survey.at(row, 0, step, count))
+                    progress = program.survey(network, shared, participant, progress, batch)
             steps = sum(len(counts[row]) for counts in passes.counts)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
-            taken, fixed = 0, list(leaves((shared, stake)))
-            recorded = self._replays.of(job.samples)
+            taken, fixed = 0, list(leaves((shared, participant)))
+            scripts = self._scripted_steps.covers(job.samples)
             for epoch, counts in enumerate(passes.counts):
-                laid = form(((shared, stake), carry)) if recorded else None
+                current_form = form(((shared, participant), progress)) if scripts else None
                 for step, count in enumerate(counts[row]):
-                    self._go_on(failed)
-                    picked = passes.at(row, epoch, step, count)
-                    if laid and (replay := self._replays.get(count, laid)):
-                        carry = replay(fixed, carry, picked)
+                    self._check_halt(failed)
+                    index = passes.at(row, epoch, step, count)
+                    if current_form and (scripted := self._scripted_steps.get(count, current_form)):
+                        progress = scripted(fixed, progress, index)
                     else:
-                        carry = _stepped(program, network, passes, (shared, stake), carry, picked)
+                        progress = _take_step(program, network, passes, (shared, participant), progress, index)
                     for every, trace in traces.items():
                         if taken % every == 0:
-                            torch.sub(carry.w, shared.start, out=trace[taken // every])
+                            torch.sub(progress.w, shared.start, out=trace[taken // every])
                     taken += 1
-                carry = program.end_epoch(shared, stake, carry)
-            return program.finish(shared, stake, carry, traces)
+                progress = program.end_epoch(shared, participant, progress)
+            return program.finish(shared, participant, progress, traces)
 
-    def _go_on(self, failed: threading.Event) -> None:
+    def _check_halt(self, failed: threading.Event) -> None:
         if self.halt.is_set() or failed.is_set():
             raise Interrupted("Stopped.")
 
@@ -151,7 +153,12 @@ class PerClient:
             return self._evaluate(model, inputs)
 
 
-def _stepped(
-    program: Program, network: Network, passes: Batches, fixed: tuple[Shared, Stake], carry: Carry, picked: Picked
-) -> Carry:
-    return program.step(network, *fixed, carry, passes.gather(picked))
+def _take_step(
+    program: Program,
+    network: Network,
+    passes: Batches,
+    fixed: tuple[Shared, Participant],
+    progress: Progress,
+    index: BatchIndex,
+) -> Progress:
+    return program.step(network, *fixed, progress, passes.gather(index))

@@ -9,7 +9,7 @@ import torch
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["reason_of", "refused"]
+__all__ = ["reason_of", "refusal"]
 
 _HERE, _TORCH = (str(Path(file).resolve().parents[up]) for file, up in ((__file__, 2), (torch.__file__, 0)))
 
@@ -34,7 +34,7 @@ def reason_of(error: Exception) -> str:
     return f"{frames[-1].name} in {Path(frames[-1].filename).name}, line {frames[-1].lineno}: {why}" if frames else why
 
 
-def refused(reason: str) -> CounterpoiseError:
+def refusal(reason: str) -> CounterpoiseError:
     """The error for a model or a hook that `vmap` does not take."""
     return CounterpoiseError(
         f"The model, its loss or a part of the method cannot be trained as one batch of clients ({reason}). Choose the "

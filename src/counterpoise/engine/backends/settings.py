@@ -61,10 +61,10 @@ class Engine:
     onednn: bool | None = None
     """On a CPU, let torch use oneDNN. By default not on ARM, where it slowed down all of our models, up to twofold."""
     record: bool | None = None
-    """On a CPU, record steps that are taken often and replay them without Python, with the same result. By default this
+    """On a CPU, script steps that are taken often, so that they run without Python, with the same result. By default this
     is done for models of at most 4 million parameters if a step runs only code of torch and of this package. Set it to
-    true if your own models and hooks are pure functions of tensors: a replay does not repeat anything else they do
-    (count, print). Nothing is recorded if the model draws random numbers that cannot be keyed."""
+    true if your own models and hooks are pure functions of tensors: a scripted step does not repeat anything else they do
+    (count, print). Nothing is scripted if the model draws random numbers that cannot be keyed."""
     store_gib: float = 4.0
     """GiB of memory for the rows that each part keeps for clients; rows beyond that go to a temporary file."""
 
@@ -125,12 +125,12 @@ class Engine:
         return DTYPES[self.dtype]
 
     def resolve(
-        self, cohort: int, numbers: int, stacks: bool = False, records: bool = False, unkeyed: bool = False
+        self, cohort: int, numbers: int, stacks: bool = False, scripts: bool = False, unkeyed: bool = False
     ) -> Engine:
         """This setting with every open choice made.
 
         `numbers` is how many numbers a client's model or batch holds, whichever is more. `stacks` says that a CPU, too,
-        should train clients as one batch; `records` that steps do nothing but compute and gain from being recorded;
+        should train clients as one batch; `scripts` that steps do nothing but compute and gain from being scripted;
         `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them.
         """
         device, kind = self.place, self.kind
@@ -147,7 +147,7 @@ class Engine:
         if self.compile and not compiles:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
         if self.record and kind != "cpu":
-            log.warning("record is for a CPU; a GPU records its steps without being asked.")
+            log.warning("record is for a CPU; a GPU captures its steps without being asked.")
         threads = self.threads or (1 if kind == "cuda" and backend == "batched" else _cores())
         return replace(
             self,
@@ -157,7 +157,7 @@ class Engine:
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=1 if unkeyed and backend == "per-client" else threads,
             chunk=self.chunk or chunk(kind, cohort, numbers),
-            record=kind == "cpu" and not unkeyed and (records if self.record is None else self.record),
+            record=kind == "cpu" and not unkeyed and (scripts if self.record is None else self.record),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 

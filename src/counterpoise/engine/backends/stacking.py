@@ -26,7 +26,7 @@ from counterpoise.engine.clients.program import Program, Shared, by_autograd, by
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 
-__all__ = ["stacks", "unbatched"]
+__all__ = ["stacks", "why_unbatched"]
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ Threads sum the gradient of a table look-up (an embedding, ``x[rows]``) in any o
 
 
 _TRIED = 4
-"""Samples per batch in the trial of `unbatched`, whatever the size of the model."""
+"""Samples per batch in the trial of `why_unbatched`, whatever the size of the model."""
 
 
 def stacks(
@@ -70,7 +70,7 @@ def stacks(
     return not why
 
 
-def unbatched(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> str:
+def why_unbatched(program: Program, module: nn.Module, federation: Federation, keyed: bool) -> str:
     """Why `vmap` does not take a model or a hook that works for one client alone; empty if it does.
 
     Empty also for a mistake that has nothing to do with `vmap`: training will raise it again.
@@ -130,7 +130,7 @@ def _storage(tensor: Tensor) -> int:
 def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
     """All that a stack does: train two clients with unequal steps as one for a pass, then compute their outputs."""
     job = _trial(program, module, federation, batch)
-    program = replace(_shortened(program, batch), differentiate=by_functions)
+    program = replace(_shorten(program, batch), differentiate=by_functions)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
     backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype, graphs=False)
     backend.train(job)
@@ -142,13 +142,13 @@ def _try_alone(program: Program, module: nn.Module, federation: Federation, keye
     """The same, one client after the other."""
     job = _trial(program, module, federation, batch)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
-    program = replace(_shortened(program, batch), differentiate=by_autograd)
+    program = replace(_shorten(program, batch), differentiate=by_autograd)
     backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
     backend.train(job)
     backend.outputs(start.expand(2, -1), inputs[0])
 
 
-def _shortened(program: Program, batch: int) -> Program:
+def _shorten(program: Program, batch: int) -> Program:
     return replace(program, local=replace(program.local, batch=batch, epochs=1))
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from counterpoise.randomness import Array, counted, counter, orders, purpose
 
-__all__ = ["Plan", "augment_keys", "client_keys", "plan", "seen"]
+__all__ = ["Plan", "augment_keys", "client_keys", "count_seen", "plan"]
 
 _BATCHES, _MODEL, _AUGMENT = purpose("batches"), purpose("model"), purpose("augment")
 
@@ -48,13 +48,13 @@ def plan(keys: Tensor, sizes: Tensor, steps: Tensor, batch: int, epoch: int | Te
     epochs = torch.as_tensor(epoch, device=keys.device).expand(len(keys))
     counts = sizes.numpy(), steps.numpy()
     if keys.is_cuda:
-        place = partial(_placed, device=keys.device)
+        place = partial(_to_device, device=keys.device)
         return Plan(*_plan(torch, counter, place, keys, epochs, *counts, batch))
     planned = _plan(np, counted, np.asarray, keys.numpy(), epochs.numpy(), *counts, batch)
     return Plan(*(torch.from_numpy(array) for array in planned))
 
 
-def _placed(array: Array, device: torch.device) -> Tensor:
+def _to_device(array: Array, device: torch.device) -> Tensor:
     return torch.from_numpy(array).to(device, non_blocking=True)
 
 
@@ -86,7 +86,7 @@ def _plan(
     return places, real, lap, counter(keys[:, None], _MODEL, epochs[:, None], step[None, :])
 
 
-def seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:
+def count_seen(sizes: Tensor, steps: Tensor, batch: int) -> Tensor:
     """How many samples each client sees in a pass of its steps, counting repetitions."""
     per_lap = ((sizes + batch - 1) // batch).clamp(min=1)
     return steps // per_lap * sizes + steps % per_lap * batch

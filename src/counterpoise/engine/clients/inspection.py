@@ -51,10 +51,10 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     keyed, unkeyed = _draws(trial.train(), inputs)
     with torch.no_grad():
         fits = f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}"
-        outputs = _told(trial.eval(), fits, inputs)
+        outputs = _call_or_explain(trial.eval(), fits, inputs)
         if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != len(rows):
             raise CounterpoiseError(
-                f"The model must return one tensor with a row for each sample, not {_shown(outputs)}."
+                f"The model must return one tensor with a row for each sample, not {_describe(outputs)}."
             )
         alone = trial(inputs[:1])
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
@@ -70,10 +70,10 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
             )
         for name, metric in metrics.items():
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
-            values = _told(metric, shown, outputs, targets)
+            values = _call_or_explain(metric, shown, outputs, targets)
             if not isinstance(values, Tensor) or tuple(values.shape) != (len(rows),):
                 raise CounterpoiseError(
-                    f"The {name} must return one value per sample, shape ({len(rows)},), not {_shown(values)}; "
+                    f"The {name} must return one value per sample, shape ({len(rows)},), not {_describe(values)}; "
                     "use reduction='none'."
                 )
             if not torch.allclose(metric(outputs[:1], targets[:1]), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True):
@@ -91,7 +91,9 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
         drawn = torch.get_rng_state()
         unrolled = Unrolled() if drops(trial) else contextlib.nullcontext()
         with Keyed(torch.zeros((), dtype=torch.int64, device=inputs.device)) as mode, unrolled:
-            _told(trial, f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}", inputs)
+            _call_or_explain(
+                trial, f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}", inputs
+            )
         unkeyed = not torch.equal(drawn, torch.get_rng_state())
     for name, buffer in trial.named_buffers():
         if not torch.equal(buffer, before[name]):
@@ -137,7 +139,7 @@ def _refuse_running_statistics(module: nn.Module) -> None:
             )
 
 
-def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
+def _call_or_explain(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
     """Call a user's function, and turn its error into a sentence."""
     try:
         return call(*arguments)
@@ -146,5 +148,5 @@ def _told(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
         raise CounterpoiseError(f"{what}: {error}{_WHOLE if whole else ''}") from error
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return str(tuple(value.shape)) if isinstance(value, Tensor) else repr(value)

@@ -71,7 +71,7 @@ def _shape(args: tuple[Any, ...]) -> tuple[int, ...]:
     return tuple(args[0]) if len(args) == 1 and not isinstance(args[0], int) else tuple(args)
 
 
-def _filled(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_fill(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def fill(mode: Keyed, *size: Any, dtype: torch.dtype | None = None, **others: Any) -> Tensor:
         size = _shape(size or (others["size"],))
         return draw(mode.bits(size), dtype or torch.get_default_dtype())
@@ -79,7 +79,7 @@ def _filled(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return fill
 
 
-def _filled_like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def _make_fill_like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def fill(mode: Keyed, input: Tensor, *, dtype: torch.dtype | None = None, **_: Any) -> Tensor:
         return draw(mode.bits(input.shape), dtype or input.dtype)
 
@@ -96,10 +96,10 @@ _REPLACED: dict[Any, Callable[..., Tensor]] = {
     F.dropout1d: _feature_dropout,
     F.dropout2d: _feature_dropout,
     F.dropout3d: _feature_dropout,
-    torch.rand: _filled(uniform),
-    torch.randn: _filled(normal),
-    torch.rand_like: _filled_like(uniform),
-    torch.randn_like: _filled_like(normal),
+    torch.rand: _make_fill(uniform),
+    torch.randn: _make_fill(normal),
+    torch.rand_like: _make_fill_like(uniform),
+    torch.randn_like: _make_fill_like(normal),
     torch.bernoulli: _bernoulli,
     torch.Tensor.bernoulli: _bernoulli,
 }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from counterpoise.engine.clients.program import Named, Program, Sent, Shared, Stake
+from counterpoise.engine.clients.program import Named, Participant, Program, Shared, TrainingResult
 from counterpoise.method import Cohort
 
 __all__ = [
@@ -19,7 +19,7 @@ __all__ = [
     "pack_accepted",
     "pack_broadcast",
     "pack_reply",
-    "shown",
+    "show_text",
     "stack_replies",
     "template",
     "unpack_accepted",
@@ -64,9 +64,9 @@ def unpack_accepted(arrays: Mapping[str, Tensor]) -> dict[str, int]:
     return {key.removeprefix("accepted/"): int(t) for key, t in arrays.items() if key.startswith("accepted/")}
 
 
-def pack_reply(sent: Sent, examples: Tensor, steps: Tensor) -> Arrays:
+def pack_reply(result: TrainingResult, examples: Tensor, steps: Tensor) -> Arrays:
     """What a client sends back; its state is not in it."""
-    return {"update": sent.update, "examples": examples, "steps": steps} | _flatten("report", sent.reports)
+    return {"update": result.update, "examples": examples, "steps": steps} | _flatten("report", result.reports)
 
 
 def unpack_reports(arrays: Mapping[str, Tensor]) -> Named:
@@ -77,10 +77,10 @@ def unpack_reports(arrays: Mapping[str, Tensor]) -> Named:
 def template(program: Program, shared: Shared, state: Named) -> Arrays:
     """A reply with the right names and shapes, made by a client that takes no step."""
     one = torch.ones((), dtype=torch.int64, device=shared.start.device)
-    stake = Stake(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
+    participant = Participant(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
     traces = {every: shared.start.new_zeros(1, len(shared.start)) for every in program.periods}
     with torch.no_grad():
-        return pack_reply(program.finish(shared, stake, program.begin(shared, stake), traces), one, one)
+        return pack_reply(program.finish(shared, participant, program.begin(shared, participant), traces), one, one)
 
 
 def stack_replies(
@@ -117,16 +117,16 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
     if missing:
         return f"its reply lacks {min(missing)}"
     if extra:
-        return f"its reply holds {shown(min(extra))}, which was not asked for"
+        return f"its reply holds {show_text(min(extra))}, which was not asked for"
     for name, tensor in like.items():
         if reply[name].shape != tensor.shape:
-            return f"{name} has shape {shown(str(list(reply[name].shape)))} and should have {list(tensor.shape)}"
+            return f"{name} has shape {show_text(str(list(reply[name].shape)))} and should have {list(tensor.shape)}"
         if reply[name].dtype == torch.bool or reply[name].is_complex():
             return f"{name} is not made of real numbers"
     return ""
 
 
-def shown(name: str, most: int = 80) -> str:
+def show_text(name: str, most: int = 80) -> str:
     """A text chosen by a sender, escaped and cut to fit into a line of a log."""
     return ascii(name)[1:-1][:most]
 

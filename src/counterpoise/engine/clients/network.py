@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.clients.keyed import Keyed
-from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflattened
+from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflatten_weights
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
 
@@ -43,7 +43,7 @@ class Network:
         self.keyed, self.half, self.modes = keyed, half, modes
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))
         if self.unrolled:
-            unflattened(self.module)
+            unflatten_weights(self.module)
         if half:
             self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}

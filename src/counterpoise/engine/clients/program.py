@@ -19,7 +19,18 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Client, Method, Part, Reply
 
-__all__ = ["Batch", "Carry", "Program", "Sent", "Shared", "Stake", "by_autograd", "by_functions", "named", "vector"]
+__all__ = [
+    "Batch",
+    "Participant",
+    "Program",
+    "Progress",
+    "Shared",
+    "TrainingResult",
+    "by_autograd",
+    "by_functions",
+    "check_named",
+    "check_vector",
+]
 
 Named = dict[str, dict[str, Tensor]]
 """Tensors by part, then by name."""
@@ -34,8 +45,8 @@ class Shared(NamedTuple):
     lr: Tensor
 
 
-class Stake(NamedTuple):
-    """What one client brings to a round."""
+class Participant(NamedTuple):
+    """One client in one round, and what it brings: its number, counts, key and state."""
 
     client: Tensor
     examples: Tensor
@@ -53,8 +64,8 @@ class Batch(NamedTuple):
     key: Tensor
 
 
-class Carry(NamedTuple):
-    """What a client carries from step to step."""
+class Progress(NamedTuple):
+    """How far a client's training has come; each step returns it anew."""
 
     w: Tensor
     optimizer: dict[str, Tensor]
@@ -67,7 +78,7 @@ Traces = dict[int, Tensor]
 """For each period s: a client's displacements after its steps 1, 1 + s, 1 + 2s, ... ``[S, D]``, padded."""
 
 
-class Sent(NamedTuple):
+class TrainingResult(NamedTuple):
     """What a client ends a round with: update and reports for the server, the state it keeps, its mean loss."""
 
     update: Tensor
@@ -193,101 +204,105 @@ class Program:
         code = (self.loss, optimizer.init, optimizer.step, self.local.augment, *hooks)
         return [f for f in code if f is not None]
 
-    def _client(self, part: Part, shared: Shared, stake: Stake, memo: Named) -> Client:
+    def _client(self, part: Part, shared: Shared, participant: Participant, memo: Named) -> Client:
         return Client(
             start=shared.start,
             broadcast=shared.broadcast.get(part.name, {}),
             shared={name: shared.broadcast.get(name, {}) for name in part.reads},
-            state=stake.state.get(part.name, {}),
+            state=participant.state.get(part.name, {}),
             memo=memo.get(part.name, {}),
-            index=stake.client,
-            examples=stake.examples,
-            steps=stake.steps,
-            key=stake.key,
+            index=participant.client,
+            examples=participant.examples,
+            steps=participant.steps,
+            key=participant.key,
             lr=shared.lr,
             local=self.local,
         )
 
-    def begin(self, shared: Shared, stake: Stake) -> Carry:
+    def begin(self, shared: Shared, participant: Participant) -> Progress:
         memo: Named = {}
         for part in self.parts:
             if part.begin is not None:
-                memo[part.name] = named(part, "begin", part.begin(self._client(part, shared, stake, memo)))
+                memo[part.name] = check_named(part, "begin", part.begin(self._client(part, shared, participant, memo)))
         w = shared.start.clone()
         nothing = w.new_zeros(())
         state = self.local.optimizer.init(w)
         if not isinstance(state, Mapping):
             raise CounterpoiseError(f"The optimizer's init must return a dictionary, not {type(state).__name__}.")
-        return Carry(w, state, memo, nothing, nothing.clone())
+        return Progress(w, state, memo, nothing, nothing.clone())
 
-    def survey(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
+    def survey(
+        self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
+    ) -> Progress:
         """One batch of a pass over the data at the server's model: parts look at it, and the model does not move."""
-        step = BatchStep(self, network, batch, shared.start, carry.taken, shared.start, None)
-        memo = dict(carry.memo)
+        step = BatchStep(self, network, batch, shared.start, progress.taken, shared.start, None)
+        memo = dict(progress.memo)
         for part in self.parts:
             if part.survey is not None:
-                client = self._client(part, shared, stake, carry.memo)
-                memo[part.name] = _noted(part, client, part.survey(client, step))
-        return carry._replace(memo=memo)
+                client = self._client(part, shared, participant, progress.memo)
+                memo[part.name] = _check_layout(part, client, part.survey(client, step))
+        return progress._replace(memo=memo)
 
-    def step(self, network: Network, shared: Shared, stake: Stake, carry: Carry, batch: Batch) -> Carry:
+    def step(
+        self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
+    ) -> Progress:
         """Gradient ``g`` of the task and the parts' losses; each part's change to it; decay; the optimiser's step."""
-        w, optimizer = carry.w, self.local.optimizer
-        before = BatchStep(self, network, batch, w, carry.taken, w, None)
-        clients = [(part, self._client(part, shared, stake, carry.memo)) for part in self.parts]
+        w, optimizer = progress.w, self.local.optimizer
+        before = BatchStep(self, network, batch, w, progress.taken, w, None)
+        clients = [(part, self._client(part, shared, participant, progress.memo)) for part in self.parts]
 
         def objective(w: Tensor) -> tuple[Tensor, Tensor]:
             task = total = before.loss_at(w)
             for part, client in clients:
                 if part.loss is not None:
-                    total = total + _number(part, part.loss(client, before, w))
+                    total = total + _check_number(part, part.loss(client, before, w))
             return total, task
 
         g, task, hessian = self.differentiate(objective, w, self.second_order)
-        step = BatchStep(self, network, batch, w, carry.taken, g, hessian)
+        step = BatchStep(self, network, batch, w, progress.taken, g, hessian)
         for part, client in clients:
             if part.gradient is not None:
-                g = vector(part, "gradient", part.gradient(client, step, g), w)
+                g = check_vector(part, "gradient", part.gradient(client, step, g), w)
         if optimizer.weight_decay:
             g = g + optimizer.weight_decay * w
-        w, state = _stepped(optimizer.step(w, g, carry.optimizer, shared.lr), carry)
-        count = carry.taken + 1
+        w, state = _check_step(optimizer.step(w, g, progress.optimizer, shared.lr), progress)
+        count = progress.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None)
-        memo = dict(carry.memo)
+        memo = dict(progress.memo)
         for part, client in clients:
             if part.after_step is not None:
-                memo[part.name] = _noted(part, client, part.after_step(client, after))
-        return Carry(w, state, memo, count, carry.loss + task)
+                memo[part.name] = _check_layout(part, client, part.after_step(client, after))
+        return Progress(w, state, memo, count, progress.loss + task)
 
-    def end_epoch(self, shared: Shared, stake: Stake, carry: Carry) -> Carry:
-        memo = dict(carry.memo)
+    def end_epoch(self, shared: Shared, participant: Participant, progress: Progress) -> Progress:
+        memo = dict(progress.memo)
         for part in self.parts:
             if part.after_epoch is not None:
-                client = self._client(part, shared, stake, memo)
-                memo[part.name] = _noted(part, client, part.after_epoch(client, carry.w))
-        return carry._replace(memo=memo)
+                client = self._client(part, shared, participant, memo)
+                memo[part.name] = _check_layout(part, client, part.after_epoch(client, progress.w))
+        return progress._replace(memo=memo)
 
-    def finish(self, shared: Shared, stake: Stake, carry: Carry, traces: Traces) -> Sent:
-        update, reports, states = carry.w - shared.start, {}, dict(stake.state)
+    def finish(self, shared: Shared, participant: Participant, progress: Progress, traces: Traces) -> TrainingResult:
+        update, reports, states = progress.w - shared.start, {}, dict(participant.state)
         trained = update
         for part in self.parts:
             if part.finish is not None:
-                client = self._client(part, shared, stake, carry.memo)
+                client = self._client(part, shared, participant, progress.memo)
                 if every := part.trace_every:
-                    client = replace(client, trace=traces[every], traced=(stake.steps + every - 1) // every)
+                    client = replace(client, trace=traces[every], traced=(participant.steps + every - 1) // every)
                 reply = part.finish(client, Reply(update, {}, client.state, trained))
                 if not isinstance(reply, Reply):
                     found = type(reply).__name__
                     raise CounterpoiseError(f"part {part.name}: its hook finish must return a cp.Reply, not {found}.")
-                update = vector(part, "finish", reply.update, update)
+                update = check_vector(part, "finish", reply.update, update)
                 if reply.reports:
-                    reports[part.name] = named(part, "finish", reply.reports, "give reports as")
+                    reports[part.name] = check_named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
-                    states[part.name] = _noted(part, client, reply.state, "state")
-        return Sent(update, reports, states, carry.loss / carry.taken.clamp(min=1))
+                    states[part.name] = _check_layout(part, client, reply.state, "state")
+        return TrainingResult(update, reports, states, progress.loss / progress.taken.clamp(min=1))
 
 
-def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
+def _check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
     """A part's new memo or state, checked to have the layout of the old one: masks, graphs and stores rely on it."""
     old = getattr(client, what)
     if not isinstance(new, Mapping):
@@ -301,9 +316,9 @@ def _noted(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "m
     return {name: new[name] for name in old}
 
 
-def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
+def _check_step(made: Any, progress: Progress) -> tuple[Tensor, dict[str, Tensor]]:
     """The weights and the state that an optimiser's `step` returned, checked to have the layout that it was given."""
-    old = ({"w": carry.w}, carry.optimizer)
+    old = ({"w": progress.w}, progress.optimizer)
     pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
     new = ({"w": made[0]}, made[1]) if pair else ({}, {})
     if not pair or [*map(_layout, new)] != [*map(_layout, old)]:
@@ -312,10 +327,10 @@ def _stepped(made: Any, carry: Carry) -> tuple[Tensor, dict[str, Tensor]]:
             "The optimizer's step must return (w, state), both laid out as it was given them: "
             f"{wanted}. It returned {found if pair else type(made).__name__}."
         )
-    return made[0], {name: made[1][name] for name in carry.optimizer}
+    return made[0], {name: made[1][name] for name in progress.optimizer}
 
 
-def _number(part: Part, value: Tensor) -> Tensor:
+def _check_number(part: Part, value: Tensor) -> Tensor:
     """What a `loss` hook returned, checked to be one number."""
     if not isinstance(value, Tensor | int | float) or (isinstance(value, Tensor) and value.ndim):
         shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
@@ -326,7 +341,7 @@ def _number(part: Part, value: Tensor) -> Tensor:
     return value
 
 
-def named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Tensor]:
+def check_named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Tensor]:
     """What a hook returned, checked to be a dictionary of tensors."""
     if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
         found = _shapes(made) if isinstance(made, Mapping) else type(made).__name__
@@ -334,7 +349,7 @@ def named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Te
     return dict(made)
 
 
-def vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
+def check_vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
     """What a hook returned, checked to be a vector of the model's length: a single number would be broadcast."""
     if not isinstance(value, Tensor) or value.shape != like.shape:
         found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

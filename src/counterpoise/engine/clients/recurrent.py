@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["Unrolled", "drops", "recurs", "unflattened"]
+__all__ = ["Unrolled", "drops", "recurs", "unflatten_weights"]
 
 State = tuple[Tensor, ...]
 """The hidden state; an LSTM's is followed by its cell state."""
@@ -35,7 +35,7 @@ def drops(module: nn.Module) -> bool:
     return any(isinstance(child, nn.RNNBase) and child.dropout > 0 for child in module.modules())
 
 
-def unflattened(module: nn.Module) -> None:
+def unflatten_weights(module: nn.Module) -> None:
     """Keep recurrent layers from moving their weights together for cuDNN: a stack's weights have no address."""
     for child in module.modules():
         if isinstance(child, nn.RNNBase):

@@ -108,7 +108,7 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
     faulty |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))
     asked = local.asked(cohort.ids, torch.from_numpy(np.where(np.isfinite(claims), claims, 1.0))).numpy()
     ratio, lr = limits.norm_ratio, local.lr(round)
-    moved = {what: _moved(cohort.ids, lengths) for what, lengths in norms.items()}
+    moved = {what: _lengths_of_movers(cohort.ids, lengths) for what, lengths in norms.items()}
     bad = {
         BROKEN: faulty.pop(update),
         "the data count it claims is not a number": ~np.isfinite(claims),
@@ -170,7 +170,7 @@ def _lengths(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.f
     return norms
 
 
-def _moved(ids: Sequence[int], norms: npt.NDArray[np.float64]) -> dict[int, float]:
+def _lengths_of_movers(ids: Sequence[int], norms: npt.NDArray[np.float64]) -> dict[int, float]:
     """The lengths that are finite and not zero."""
     return {client: length for client, length in zip(ids, norms.tolist(), strict=True) if 0 < length < inf}
 

@@ -70,12 +70,12 @@ def meddle(
             cohort = adversary.replies(seed, round, cohort, acts.to(cohort.updates.device))
         else:
             cohort = adversary(round, cohort)
-        cohort, refused = _expected(cohort, asked)
+        cohort, refused = _keep_expected(cohort, asked)
         strange |= refused
     return cohort, strange, frozenset(liars)
 
 
-def _expected(cohort: Cohort, asked: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
+def _keep_expected(cohort: Cohort, asked: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
     """The replies that the server takes, one from each client it asked, and why it refuses the others."""
     if not isinstance(cohort, Cohort):
         raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")

@@ -90,7 +90,7 @@ class Evaluator:
         seed: int = 0,
     ) -> None:
         self._backend, self._federation, self._metrics, self._dtype = backend, federation, metrics, dtype
-        self._rows, self._owners = _heldout(federation, _evaluated(federation.clients, seed))
+        self._rows, self._owners = _heldout(federation, _draw_evaluated(federation.clients, seed))
         tested = 0 if federation.test is None else len(federation.test)
         self.setting = asked.resolve(trained, tested, models * len(self._rows))
         self._trained = _training_rows(federation.train, seed) if self.setting.train_every else None
@@ -163,7 +163,7 @@ def _due(every: int | None, round: int, last: bool) -> bool:
     return bool(every) and (last or round % (every or 1) == 0)
 
 
-def _evaluated(population: int, seed: int) -> Tensor:
+def _draw_evaluated(population: int, seed: int) -> Tensor:
     if population <= _MOST_CLIENTS:
         return torch.arange(population)
     return sample(population, _MOST_CLIENTS, seed, purpose("evaluated clients")).sort().values

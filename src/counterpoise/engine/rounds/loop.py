@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast
-from counterpoise.engine.clients.program import Sent, Shared
+from counterpoise.engine.clients.program import Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Outcome, Server, Step
+from counterpoise.engine.rounds.server import Decision, Outcome, Server
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.engine.rounds.trainer import Trainer
@@ -32,7 +32,7 @@ try:
 except ImportError:  # not a POSIX system
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Closed", "Heard", "Loop", "Opened"]
+__all__ = ["Closed", "Loop", "Opened", "Replies"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Opened(NamedTuple):
     begun: float
 
 
-class Heard(NamedTuple):
+class Replies(NamedTuple):
     """What came back from the clients asked, in the simulator or over a network."""
 
     cohort: Cohort
@@ -60,7 +60,7 @@ class Heard(NamedTuple):
     bytes_down: int
     liars: frozenset[int] = frozenset()
     present: Sequence[int] = ()
-    sent: Sent | None = None
+    results: TrainingResult | None = None
     """In the simulator: what the clients that trained ended the round with."""
 
 
@@ -68,8 +68,8 @@ class Closed(NamedTuple):
     """A round that the server has decided on; nothing of it is written yet."""
 
     opened: Opened
-    heard: Heard
-    step: Step
+    replies: Replies
+    decision: Decision
     metrics: Mapping[str, float]
     clients: dict[str, dict[int, float]]
     """The metrics of each client, if they were measured here."""
@@ -137,19 +137,19 @@ class Loop:
         shared = Shared(self.server.model, self.server.broadcast(), self._lr[1])
         return Opened(round, asked, dropped, shared, begun)
 
-    def close(self, opened: Opened, heard: Heard, last: bool = False) -> Closed:
+    def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
         world = SimulatedWorld(self.trainer, opened.round, opened.shared)
-        step = self.server.decide(heard.cohort, world, heard.absent)
-        metrics, each = self.evaluator.evaluate(step.model, opened.round, last)
-        losses = heard.losses
-        if heard.sent is not None:
+        decision = self.server.decide(replies.cohort, world, replies.absent)
+        metrics, each = self.evaluator.evaluate(decision.model, opened.round, last)
+        losses = replies.losses
+        if replies.results is not None:
             # Not before the server is done: on a GPU this waits for the training.
-            losses = dict(zip(heard.present, heard.sent.loss.tolist(), strict=True))
-        counted = [loss for client, loss in losses.items() if client not in step.outcome.excluded]
+            losses = dict(zip(replies.present, replies.results.loss.tolist(), strict=True))
+        counted = [loss for client, loss in losses.items() if client not in decision.outcome.excluded]
         if counted:
             metrics = {"train_loss": sum(counted) / len(counted)} | metrics
-        return Closed(opened, heard, step, metrics, each, last, time.perf_counter() - opened.begun)
+        return Closed(opened, replies, decision, metrics, each, last, time.perf_counter() - opened.begun)
 
     def commit(self, closed: Closed, measured: Mapping[str, Mapping[int, float]] | None = None) -> RoundRecord:
         """Write the round: the server's state, what clients keep, the count of rounds. Then make its record.
@@ -157,28 +157,28 @@ class Loop:
         `measured` are metrics that clients elsewhere measured on their own held-out samples.
         """
         begun = time.perf_counter()
-        opened, heard, step, metrics, each, last, seconds = closed
-        self.server.commit(step)
-        if heard.sent is not None:
+        opened, replies, decision, metrics, each, last, seconds = closed
+        self.server.commit(decision)
+        if replies.results is not None:
             for part in self.client_state:
-                accepted = [since == opened.round for since in self.server.accepted_rounds(part, heard.present)]
-                self.trainer.keep(part, heard.present, heard.sent, accepted)
+                accepted = [since == opened.round for since in self.server.accepted_rounds(part, replies.present)]
+                self.trainer.keep(part, replies.present, replies.results, accepted)
         if measured is None and self.evaluator.clients_due(opened.round, last):
             each = each | self.trainer.personal(self.server.model)  # of the state that has just been written
         self.round, self.server.whole = opened.round, True
-        _log(opened.round, step.outcome)
+        _log_outcome(opened.round, decision.outcome)
         return RoundRecord(
             opened.round,
             tuple(opened.asked),
-            step.outcome,
+            decision.outcome,
             metrics,
             each if measured is None else measured,
             seconds + time.perf_counter() - begun,
-            heard.bytes_up,
-            heard.bytes_down,
-            self._memory(),
-            tuple(sorted(heard.liars)),
-            *self._kept(),
+            replies.bytes_up,
+            replies.bytes_down,
+            self._peak_memory(),
+            tuple(sorted(replies.liars)),
+            *self._state_bytes(),
         )
 
     def bytes_to_each(self, shared: Shared) -> int:
@@ -200,7 +200,7 @@ class Loop:
                 parameter.copy_(value)
         return module.eval()
 
-    def _kept(self) -> tuple[int, int]:
+    def _state_bytes(self) -> tuple[int, int]:
         """Bytes of state on the server and on clients."""
         state = sum(row_bytes(named) for named in self.server.state.values())
         return (
@@ -208,7 +208,7 @@ class Loop:
             sum(store.bytes for store in self.client_state.values()),
         )
 
-    def _memory(self) -> int:
+    def _peak_memory(self) -> int:
         device = self.trainer.engine.device
         if torch.device(device).type == "cuda":
             # Not `max_memory_allocated`, which takes as long as a small model's step.
@@ -219,7 +219,7 @@ class Loop:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def _log(round: int, outcome: Outcome) -> None:
+def _log_outcome(round: int, outcome: Outcome) -> None:
     """Log who is left out, and whose claim is not accepted."""
     for client, reason in outcome.excluded.items():
         log.info("round %d: client %d is left out: %s", round, client, reason)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from counterpoise.engine.clients.program import Named, named
+from counterpoise.engine.clients.program import Named, check_named
 from counterpoise.engine.rounds.admission import Limits, admit, broken
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
@@ -22,11 +22,11 @@ from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError, Diverged, brief
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
-__all__ = ["Outcome", "Server", "Step"]
+__all__ = ["Decision", "Outcome", "Server"]
 
 Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
 """By part: clients and their new records."""
-Taken = dict[str, tuple[int, ...]]
+Accepted = dict[str, tuple[int, ...]]
 """By part: the clients whose replies it accepted."""
 
 
@@ -47,7 +47,7 @@ class Outcome:
     """Named numbers of the round as a whole."""
 
 
-class Step(NamedTuple):
+class Decision(NamedTuple):
     """All that a round changes on the server, before it is written."""
 
     round: int
@@ -55,7 +55,7 @@ class Step(NamedTuple):
     model: Tensor
     state: Named
     records: Rows
-    accepted: Taken
+    accepted: Accepted
     streak: Streak
     lengths: Lengths
 
@@ -67,10 +67,12 @@ class Server:
         self.method, self.limits = method, limits
         self.model = start
         self.state: Named = {
-            p.name: named(p, "server_state", p.server_state(start)) for p in method.parts if p.server_state is not None
+            p.name: check_named(p, "server_state", p.server_state(start))
+            for p in method.parts
+            if p.server_state is not None
         }
         self.records = {
-            p.name: Store(named(p, "client_record", p.client_record(start)), memory)
+            p.name: Store(check_named(p, "client_record", p.client_record(start)), memory)
             for p in method.parts
             if p.client_record is not None
         }
@@ -81,30 +83,32 @@ class Server:
         self.whole = True
         """False from the first write of a round until the runtime has written all of it: do not save this state."""
 
-    def accepted_rounds(self, part: str, clients: Sequence[int], step: Step | None = None) -> list[int]:
+    def accepted_rounds(self, part: str, clients: Sequence[int], decision: Decision | None = None) -> list[int]:
         """For each client, the round of the state that it continues from: the last one that this part accepted.
 
         With `step`, the rounds as they will be once it is committed.
         """
         rounds: list[int] = self.accepted[part].gather(clients)["round"].tolist()
-        taken = {*step.accepted.get(part, ())} if step else set()
-        return [step.round if step and c in taken else since for c, since in zip(clients, rounds, strict=True)]
+        accepted = {*decision.accepted.get(part, ())} if decision else set()
+        return [
+            decision.round if decision and c in accepted else since for c, since in zip(clients, rounds, strict=True)
+        ]
 
     def broadcast(self) -> Named:
         """What goes to every client besides the model."""
         return {
-            part.name: named(part, "broadcast", part.broadcast(self.state.get(part.name, {})))
+            part.name: check_named(part, "broadcast", part.broadcast(self.state.get(part.name, {})))
             for part in self.method.parts
             if part.broadcast is not None
         }
 
     def receive(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Outcome:
-        """Decide on a round's replies and commit the step."""
-        step = self.decide(cohort, world, excluded)
-        self.commit(step)
-        return step.outcome
+        """Decide on a round's replies and commit the decision."""
+        decision = self.decide(cohort, world, excluded)
+        self.commit(decision)
+        return decision.outcome
 
-    def decide(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Step:
+    def decide(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Decision:
         """Turn one round's replies into a new model and all that goes with it; nothing changes yet.
 
         `excluded` names clients that the runtime could not hear (no reply, or a damaged one).
@@ -126,31 +130,31 @@ class Server:
         left_out |= refused
         weighed = any(part.by_counts for part in self.method.parts)
         round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
-        return self._take(round, claims, left_out)._replace(streak=streak, lengths=lengths)
+        return self._apply_parts(round, claims, left_out)._replace(streak=streak, lengths=lengths)
 
-    def commit(self, step: Step) -> None:
-        """Write a step. The state is not whole until the runtime has written its own part of the round."""
+    def commit(self, decision: Decision) -> None:
+        """Write a decision. The state is not whole until the runtime has written its own part of the round."""
         self.whole = False
-        self.model, self.state = step.model, step.state
-        self.streak, self.lengths = step.streak, step.lengths
-        for name, (ids, values) in step.records.items():
+        self.model, self.state = decision.model, decision.state
+        self.streak, self.lengths = decision.streak, decision.lengths
+        for name, (ids, values) in decision.records.items():
             self.records[name].scatter(ids, values)
         for name, store in self.accepted.items():
-            if ids := step.accepted.get(name, ()):
-                store.scatter(ids, {"round": torch.full((len(ids),), step.round)})
+            if ids := decision.accepted.get(name, ()):
+                store.scatter(ids, {"round": torch.full((len(ids),), decision.round)})
 
     def recall(self, rounds: Iterable[Outcome]) -> None:
         """Restore from the last rounds of a resumed run what its checkpoint does not hold."""
         for outcome in rounds:
             self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
 
-    def _take(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Step:
+    def _apply_parts(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Decision:
         """Pass the admitted replies through every part."""
         if not len(round.cohort):
-            return self._step(round, Outcome(claims, {}, left_out, skipped=_unheard(claims, left_out)))
+            return self._make_decision(round, Outcome(claims, {}, left_out, skipped=_why_unheard(claims, left_out)))
         state = dict(self.state)
         rows: Rows = {}
-        taken: Taken = {}
+        accepted: Accepted = {}
         notes: dict[str, dict[int, float]] = {}
         for part in self.method.parts:
             if part.apply is None:
@@ -171,38 +175,38 @@ class Server:
                 rows[part.name] = (ids, round.records)
             for name, noted in round.notes.items() if round.notes is not seen.notes else ():
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
-            taken[part.name] = tuple(client for client in ids if client not in round.excluded)
+            accepted[part.name] = tuple(client for client in ids if client not in round.excluded)
             if round.excluded:
                 left_out |= round.excluded
-                round = _without(round, round.excluded)
+                round = _leave_out(round, round.excluded)
             if not round.skipped and not len(round.cohort):
                 round = round.skip("no client could be trusted")
             if round.skipped:
                 break
-        weights, contributions, why = ({}, {}, round.skipped) if round.skipped else self._taken(round)
-        if why := why or _useless(weights):
+        weights, contributions, why = ({}, {}, round.skipped) if round.skipped else self._weigh(round)
+        if why := why or _why_useless(weights):
             # Keep what the server learned about its clients, but not what it would have made of their updates.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
             outcome = Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
-            accepted = {name: ids for name, ids in taken.items() if name in learned}
-            return self._step(round, outcome, self.model, state, rows, accepted, learned)
+            accepted = {name: ids for name, ids in accepted.items() if name in learned}
+            return self._make_decision(round, outcome, self.model, state, rows, accepted, learned)
         if contributions:
             notes["contribution"] = contributions
         everyone = {part.name: round.cohort.ids for part in self.method.parts}
         outcome = Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
-        return self._step(round, outcome, round.model, state, rows, everyone | taken, everyone.keys())
+        return self._make_decision(round, outcome, round.model, state, rows, everyone | accepted, everyone.keys())
 
-    def _step(
+    def _make_decision(
         self,
         round: Round,
         outcome: Outcome,
         model: Tensor | None = None,
         state: Named | None = None,
         rows: Rows | None = None,
-        accepted: Taken | None = None,
+        accepted: Accepted | None = None,
         parts: Set[str] = frozenset(),
-    ) -> Step:
-        """A step that keeps what the given `parts` made of the round; other parts keep what they had.
+    ) -> Decision:
+        """A decision that keeps what the given `parts` made of the round; other parts keep what they had.
 
         `accepted` says whose replies each part accepted, and so which state of a client counts from now on. The part's
         own server half decides this: it accepts the clients that its `apply` was given and did not exclude, if what
@@ -214,9 +218,9 @@ class Server:
             kept = {name: own if name in parts else self.state[name] for name, own in state.items()}
         records = {name: written for name, written in (rows or {}).items() if name in parts}
         model = self.model if model is None else model
-        return Step(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
+        return Decision(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
 
-    def _taken(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
+    def _weigh(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
         """Each client's effective weight and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.
 
         The third value says why the round cannot be used if a rule without weights failed. Weights per layer are
@@ -247,7 +251,7 @@ class Server:
         return effective if weights is not None else None, shares, ""
 
 
-def _useless(weights: Mapping[int, float] | None) -> str:
+def _why_useless(weights: Mapping[int, float] | None) -> str:
     """Why a round cannot be used with these weights; empty if it can."""
     if weights is None or not weights:
         return ""
@@ -256,7 +260,7 @@ def _useless(weights: Mapping[int, float] | None) -> str:
     return "" if any(weights.values()) else "the method gave every client the weight 0"
 
 
-def _unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
+def _why_unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
     """Why a round has no reply to use."""
     if not claims:
         return "no client could be heard"
@@ -265,7 +269,7 @@ def _unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
     return f"no reply could be used: {told}"
 
 
-def _without(round: Round, excluded: Mapping[int, str]) -> Round:
+def _leave_out(round: Round, excluded: Mapping[int, str]) -> Round:
     """The round without some clients."""
     heard = torch.tensor([client not in excluded for client in round.cohort.ids], device=round.model.device)
     return round.but(

@@ -12,9 +12,9 @@ from torch import nn
 
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.clients.messages import byte_count, pack_reply
-from counterpoise.engine.clients.program import Sent, Shared
+from counterpoise.engine.clients.program import Shared, TrainingResult
 from counterpoise.engine.rounds.adversaries import meddle, recruit
-from counterpoise.engine.rounds.loop import Heard, Loop, Opened
+from counterpoise.engine.rounds.loop import Loop, Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import MOST_ROUNDS, Settings, Setup
 from counterpoise.engine.rounds.store import Store
@@ -89,19 +89,19 @@ class Simulation:
         ready = self._prepared
         return self.loop.open((ready.asked, ready.dropped) if ready and ready.round == self.round + 1 else None)
 
-    def train(self, opened: Opened) -> Heard:
+    def train(self, opened: Opened) -> Replies:
         """Train the clients of a round, and let adversaries meddle with their replies."""
         ready = self._prepared
         if ready is None or ready.round != opened.round:
             ready = self._prepare(opened.round, opened.asked, opened.dropped)
-        sent: Sent | None = None
+        results: TrainingResult | None = None
         up = 0
         if ready.job is not None:
             state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
-            sent = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
+            results = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
             self._look_ahead(opened.round + 1)
-            cohort = self.trainer.replies(ready.present, ready.job, sent)
-            up = byte_count(pack_reply(sent, cohort.examples, cohort.steps))
+            cohort = self.trainer.replies(ready.present, ready.job, results)
+            up = byte_count(pack_reply(results, cohort.examples, cohort.steps))
         else:
             cohort = self._nobody()
         cohort, strange, liars = meddle(self.adversaries, self.seed, opened.round, cohort, ready.present)
@@ -110,11 +110,11 @@ class Simulation:
         absent |= dict.fromkeys(sorted(silent), SILENT)
         reached = len(ready.asked) - sum(reason == _NO_DATA for reason in ready.absent.values())
         down = self.loop.bytes_to_each(opened.shared) * reached
-        return Heard(cohort, absent, {}, up, down, liars, ready.present, sent)
+        return Replies(cohort, absent, {}, up, down, liars, ready.present, results)
 
-    def close(self, opened: Opened, heard: Heard, last: bool = False) -> RoundRecord:
+    def close(self, opened: Opened, replies: Replies, last: bool = False) -> RoundRecord:
         """Close a round and commit it."""
-        return self.loop.commit(self.loop.close(opened, heard, last))
+        return self.loop.commit(self.loop.close(opened, replies, last))
 
     def _prepare(self, round: int, asked: list[int], dropped: list[int]) -> Prepared:
         clients = torch.tensor(asked, dtype=torch.int64)

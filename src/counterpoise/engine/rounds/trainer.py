@@ -18,9 +18,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from counterpoise.engine.backends.distributed import Group
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.making import choose_setting, count_work, make_backend
-from counterpoise.engine.clients.batches import client_keys, seen
+from counterpoise.engine.clients.batches import client_keys, count_seen
 from counterpoise.engine.clients.inspection import inspect_model
-from counterpoise.engine.clients.program import Named, Program, Sent, Shared, by_autograd, named, vector
+from counterpoise.engine.clients.program import (
+    Named,
+    Program,
+    Shared,
+    TrainingResult,
+    by_autograd,
+    check_named,
+    check_vector,
+)
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
@@ -72,11 +80,11 @@ class Trainer:
         )
         self.start = self.layout.flatten([p.detach() for p in self.module.parameters() if p.requires_grad]).clone()
         self.client_state = {
-            p.name: Store(named(p, "client_state", p.client_state(self.start)), self.memory)
+            p.name: Store(check_named(p, "client_state", p.client_state(self.start)), self.memory)
             for p in method.parts
             if p.client_state is not None
         }
-        mean = float(seen(work.sizes, work.steps, local.batch).double().mean())
+        mean = float(count_seen(work.sizes, work.steps, local.batch).double().mean())
         self.evaluator = Evaluator(
             evaluation,
             self.backend,
@@ -100,15 +108,15 @@ class Trainer:
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
-    def replies(self, ids: Sequence[int], job: Job, sent: Sent) -> Cohort:
+    def replies(self, ids: Sequence[int], job: Job, results: TrainingResult) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
         counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
         examples, steps = put(counts, job.device).unbind()
-        return Cohort(tuple(ids), sent.update, examples, steps, sent.reports)
+        return Cohort(tuple(ids), results.update, examples, steps, results.reports)
 
-    def keep(self, part: str, ids: Sequence[int], sent: Sent, accepted: Sequence[bool]) -> None:
+    def keep(self, part: str, ids: Sequence[int], results: TrainingResult, accepted: Sequence[bool]) -> None:
         """Store what a part keeps on clients for their next round, if the client was accepted and it is finite."""
-        rows = sent.state[part]
+        rows = results.state[part]
         good = torch.stack([finite(values) for values in rows.values()]).all(0).tolist()
         if not all(told := [fine and taken for fine, taken in zip(good, accepted, strict=True)]):
             kept = put(torch.tensor(told), self.start.device)
@@ -168,7 +176,7 @@ def _scores(
 def _own_models(part: Part, model: Tensor, store: Store, clients: Sequence[int]) -> Tensor:
     def own(model: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         assert part.personal is not None
-        return vector(part, "personal", part.personal(model, state), model)
+        return check_vector(part, "personal", part.personal(model, state), model)
 
     models: Tensor = vmap(own, in_dims=(None, 0))(model, store.gather(clients))
     return models

@@ -78,7 +78,7 @@ def _folder(path: Path) -> Mapping[str, np.ndarray]:
     files = sorted(path.glob("*.npy"))
     if not files:
         raise CounterpoiseError(f"The folder {path} holds no .npy files; a data set needs x_train.npy and y_train.npy.")
-    with _told(path):
+    with _explain_errors(path):
         # Copy-on-write: torch asks for writable memory, and the file stays as it is.
         return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in files}
 
@@ -90,7 +90,7 @@ def read_archive(path: Path, wanted: Container[str]) -> Mapping[str, np.ndarray]
     and refuse more than half of the machine's memory. NumPy allocates what an array's own header claims,
     so a header that claims more than the archive holds is refused before.
     """
-    with _told(path), path.open("rb") as file:
+    with _explain_errors(path), path.open("rb") as file:
         if file.read(len(npy.MAGIC_PREFIX)) == npy.MAGIC_PREFIX:
             return {"a single array": np.empty(0)}
         file.seek(0)
@@ -125,7 +125,7 @@ def _most() -> int:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _explain_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

@@ -33,7 +33,7 @@ def data_folder() -> Path:
 
 def here(remote: Remote, folder: Path) -> bool:
     """Whether the folder holds the file, or every wanted member of the archive."""
-    return all(path.is_file() for path in _wanted(remote, folder))
+    return all(path.is_file() for path in _list_wanted(remote, folder))
 
 
 def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
@@ -50,7 +50,7 @@ def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
             try:
                 download(remote, archive)
             except Unfetched as error:
-                raise _unfetched([r for r in remotes if not here(r, folder)], folder, instead, str(error)) from None
+                raise _fetch_error([r for r in remotes if not here(r, folder)], folder, instead, str(error)) from None
         elif remote.members:  # a person put it there; `DataSet.provenance` checks whole files
             verify(archive, remote.md5)
         if remote.members:
@@ -59,7 +59,7 @@ def ensure(remotes: Sequence[Remote], folder: Path, instead: str = "") -> None:
                 archive.unlink()
 
 
-def _unfetched(missing: Sequence[Remote], folder: Path, instead: str, why: str) -> CounterpoiseError:
+def _fetch_error(missing: Sequence[Remote], folder: Path, instead: str, why: str) -> CounterpoiseError:
     """`why` is about the first missing file; the others were not tried."""
     names = [Path(remote.path).name for remote in missing]
     listed = " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
@@ -71,7 +71,7 @@ def _unfetched(missing: Sequence[Remote], folder: Path, instead: str, why: str) 
     )
 
 
-def _wanted(remote: Remote, folder: Path) -> list[Path]:
+def _list_wanted(remote: Remote, folder: Path) -> list[Path]:
     path = folder / remote.path
     return [path.parent / Path(member).name for member in remote.members] if remote.members else [path]
 

@@ -19,7 +19,7 @@ SIZES = [1, 9, 4, 13, 6, 9, 9, 5]  # in chunks of 2: some of the same shape, and
 
 
 class Played:
-    """A `Recording` without a GPU: what it gives lies in the same buffers after every call."""
+    """A `CapturedGraph` without a GPU: what it gives lies in the same buffers after every call."""
 
     def __init__(self, function, *arguments, into=None, fused=False):
         self.function, self.arguments, self.into = function, arguments, into
@@ -47,7 +47,7 @@ class Played:
 
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
 def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
-    monkeypatch.setattr(chunks, "Recording", Played)
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
 
     def models(recorded):
         simulation = Simulation(
@@ -60,7 +60,7 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
             engine=double(backend="batched", chunk=2),
         )
         if recorded:
-            simulation.backend.records = simulation.overlaps = True
+            simulation.backend.captures = simulation.overlaps = True
         for _ in range(3):
             simulation.advance()
             yield simulation.server.model
@@ -70,16 +70,16 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
 
 
 def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
-    monkeypatch.setattr(chunks, "Recording", Played)
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
     monkeypatch.setattr(batched, "overhead", lambda device, *sizes: 20.0)  # of LeNet-5 on a GPU
     made = []
 
-    class Counted(batched.Recorded):
+    class Counted(batched.CapturedChunk):
         def __init__(self, *given):
             made.append(self)
             super().__init__(*given)
 
-    monkeypatch.setattr(batched, "Recorded", Counted)
+    monkeypatch.setattr(batched, "CapturedChunk", Counted)
     sizes = [1 + 400 // place for place in range(1, 121)]
     simulation = Simulation(
         avg(),
@@ -89,7 +89,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
         local=Local(batch=5, optimizer=sgd(0.1)),
         engine=double(backend="batched"),
     )
-    simulation.backend.records = True
+    simulation.backend.captures = True
     counts = []
     for _ in range(30):
         simulation.advance()
@@ -97,12 +97,12 @@ def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
     assert counts[9] > 2  # several chunks a round
     assert counts[-1] <= 8
     assert counts[-1] == counts[14]
-    sizes = [chunk.fixed.counts.shape[1] for chunk in simulation.backend._recorded.values()]
+    sizes = [chunk.fixed.counts.shape[1] for chunk in simulation.backend._captured.values()]
     assert len(sizes) == len(set(sizes))  # one of each, with a mask
 
 
 def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
-    monkeypatch.setattr(chunks, "Recording", Played)
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
     part = Part(
         "who",
         begin=lambda client: {"who": client.index.to(client.start.dtype)},
@@ -111,7 +111,7 @@ def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
     )
     engine = double(backend="batched", chunk=2)
     simulation = Simulation(avg().adding(upload=part), blobs([5] * 6), small(), engine=engine)
-    simulation.backend.records = True
+    simulation.backend.captures = True
     heard = simulation.train(simulation.open())
     assert heard.cohort.reports["who"]["who"].tolist() == [*range(6)]
 
@@ -129,7 +129,7 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
 
 def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
     """A simulation of compiled chunks, after it did what one of plain chunks does."""
-    monkeypatch.setattr(chunks, "Recording", Played)
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
 
     def simulation(fused):
@@ -142,7 +142,7 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
             engine=Engine(device="cpu", backend="batched", chunk=2),
         )
         made.backend.network = Network(made.module, made.layout, made.traits.keyed, train=True, half=half)
-        made.backend.records = made.overlaps = True
+        made.backend.captures = made.overlaps = True
         made.backend.fused = fused
         return made
 
@@ -157,7 +157,7 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
 @pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon", "fedoaed", "ditto"])
 def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch):
     fused = compiled_beside_plain(monkeypatch, METHODS.make(name), small(), half=half)
-    chunk = next(iter(fused.backend._recorded.values()))
+    chunk = next(iter(fused.backend._captured.values()))
     models = 2 if name == "ditto" else 1  # whose casts are kept
     assert len(chunk._step.compiled._pairs) == (models if half else 0)
 

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.acceleration import replay
+from counterpoise.engine.acceleration import scripted
 from counterpoise.engine.backends import batched, making, perclient
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, Optimizer, sgd
@@ -37,13 +37,13 @@ def at_once(monkeypatch):
 @pytest.fixture
 def replayed(monkeypatch):
     """Counts replays."""
-    calls, call = [], replay.Replay.__call__
+    calls, call = [], scripted.ScriptedStep.__call__
 
     def counted(self, *arguments):
         calls.append(self)
         return call(self, *arguments)
 
-    monkeypatch.setattr(replay.Replay, "__call__", counted)
+    monkeypatch.setattr(scripted.ScriptedStep, "__call__", counted)
     return calls
 
 
@@ -124,7 +124,7 @@ def test_a_run_goes_over_to_replays_without_a_trace(monkeypatch, replayed):
     models(simulation, 2), models(plain, 2)
     assert not replayed
     assert_same(simulation, plain)
-    assert list(simulation.backend._replays._known) == [4]
+    assert list(simulation.backend._scripted_steps._known) == [4]
     assert len(replayed) == 2 + 3 * 24  # its trial, and three rounds
 
 
@@ -146,36 +146,38 @@ def test_the_servers_own_samples_are_not_taken_for_the_federations(backend, at_o
 def test_equal_tensors_are_told_apart(at_once):
     """At the start of a round `begun` is the server's model; in the second pass it is not."""
 
-    def step(fixed, carry, given):
-        begun, w = carry
+    def step(fixed, progress, given):
+        begun, w = progress
         return begun, w - 0.1 * (w - fixed[0]) + given[0]
 
     start = torch.ones(3)
-    replays = replay.Replays(0, True)
-    replays.record("form", step, (start,), (start, start), (torch.zeros(3),))
-    found = replays._known["form"]([start], (torch.full((3,), 5.0), torch.full((3,), 2.0)), (torch.full((3,), 7.0),))
+    scripted_steps = scripted.ScriptedSteps(0, True)
+    scripted_steps.script("form", step, (start,), (start, start), (torch.zeros(3),))
+    found = scripted_steps._known["form"](
+        [start], (torch.full((3,), 5.0), torch.full((3,), 2.0)), (torch.full((3,), 7.0),)
+    )
     assert [t.tolist() for t in found] == [[5.0] * 3, pytest.approx([8.9] * 3)]
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 2, "batch"])
 def test_a_recording_that_takes_one_tensor_for_another_is_refused(wrong, monkeypatch):
     """Even where both hold the same numbers when it is made."""
-    call, batch = replay.Replay.__call__, (torch.arange(3.0),)
+    call, batch = scripted.ScriptedStep.__call__, (torch.arange(3.0),)
 
-    def confused(self, fixed, carry, given):
+    def confused(self, fixed, progress, given):
         if wrong == "batch":
-            return call(self, fixed, carry, batch)
-        tensors = [fixed[0], *carry]
+            return call(self, fixed, progress, batch)
+        tensors = [fixed[0], *progress]
         tensors[wrong] = tensors[(wrong + 1) % 3]
         return call(self, tensors[:1], tuple(tensors[1:]), given)
 
-    def step(fixed, carry, given):
-        return carry[1], 2 * carry[0] + 3 * fixed[0] + given[0]
+    def step(fixed, progress, given):
+        return progress[1], 2 * progress[0] + 3 * fixed[0] + given[0]
 
-    monkeypatch.setattr(replay.Replay, "__call__", confused)
-    start, replays = torch.ones(3), replay.Replays(0, True)
-    replays.record("form", step, (start,), (start, start), batch)
-    assert not replays._known
+    monkeypatch.setattr(scripted.ScriptedStep, "__call__", confused)
+    start, scripted_steps = torch.ones(3), scripted.ScriptedSteps(0, True)
+    scripted_steps.script("form", step, (start,), (start, start), batch)
+    assert not scripted_steps._known
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -258,7 +260,7 @@ def test_a_round_records_once_and_not_when_it_is_to_stop(at_once):
     simulation = started()
     for many in (1, 2):
         simulation.advance()
-        assert len(simulation.backend._replays._known) == many
+        assert len(simulation.backend._scripted_steps._known) == many
 
 
 # ---------------------------------------------------------------- what is recorded
@@ -325,7 +327,7 @@ def hooked() -> nn.Module:
     return model
 
 
-def replaced() -> nn.Module:
+def rebuild() -> nn.Module:
     model = small()
     forward = model[2].forward
     model[2].forward = lambda inputs: forward(inputs)
@@ -342,7 +344,7 @@ def with_part(**hooks) -> cp.Method:
         {"model": fresh(Counting())},
         {"model": net(nn.Linear(6, 6), nn.Sequential(Counting()))},
         {"model": hooked()},
-        {"model": replaced()},
+        {"model": rebuild()},
         {"loss": squared},
         {"method": with_part(begin=lambda client: {}, finish=lambda client, reply: reply)},
         {"method": with_part(loss=lambda client, step, w: 0 * w.sum())},
@@ -378,8 +380,8 @@ def test_code_of_others_is_recorded_only_if_asked(mine):
 def test_an_update_of_others_is_not_taken_for_ours():
     with pytest.warns(DeprecationWarning, match="update"):
         optimizer = Optimizer(0.1, lambda w: {}, update=lambda g, state, lr: (lr * g, state))
-    assert not replay._known(optimizer.step)
-    assert replay._known(sgd(0.1).step)
+    assert not scripted._known(optimizer.step)
+    assert scripted._known(sgd(0.1).step)
 
 
 class Attention(nn.TransformerEncoderLayer):
@@ -400,7 +402,7 @@ class Attention(nn.TransformerEncoderLayer):
     ids=["wraps", "func", "method", "partial", "argument", "partial's class", "class"],
 )
 def test_what_calls_itself_torchs_is_not_taken_for_it(code):
-    assert not replay._known(code)
+    assert not scripted._known(code)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +417,7 @@ def test_what_calls_itself_torchs_is_not_taken_for_it(code):
     ],
 )
 def test_torchs_own_is_known(code):
-    assert replay._known(code)
+    assert scripted._known(code)
 
 
 def test_modules_that_were_changed_are_not_pure(monkeypatch):
@@ -423,8 +425,8 @@ def test_modules_that_were_changed_are_not_pure(monkeypatch):
     assert not started(loss=hooked_loss()).engine.record
     assert started(loss=nn.CrossEntropyLoss(reduction="none")).engine.record
     layer = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True, activation=lambda x: x)
-    assert not replay._plain(layer)
-    assert replay._plain(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True))
+    assert not scripted._plain(layer)
+    assert scripted._plain(nn.TransformerEncoderLayer(6, 2, 8, dropout=0.0, batch_first=True))
     handle = nn.modules.module.register_module_forward_hook(lambda module, inputs, outputs: None)
     assert not started().engine.record
     handle.remove()
@@ -483,7 +485,7 @@ def test_what_gives_other_numbers_is_not_replayed(backend, at_once, replayed, ca
     simulation = started(model=fresh(Counting(grows=True)), backend=backend, record=True)
     models(simulation)
     assert len(replayed) == 2  # its trial
-    assert "not recorded, because: a recording gave other numbers." in caplog.text
+    assert "not scripted, because: a script gave other numbers." in caplog.text
 
 
 def test_a_branch_on_numbers_is_not_recorded_and_trains_as_ever(at_once, replayed, caplog):
@@ -493,7 +495,7 @@ def test_a_branch_on_numbers_is_not_recorded_and_trains_as_ever(at_once, replaye
         started(model=fresh(Branching()), record=False, local=Local(batch=4, optimizer=sgd(0.1))),
     )
     assert not replayed
-    assert caplog.text.count("Steps are not recorded, because: ") == 1
+    assert caplog.text.count("Steps are not scripted, because: ") == 1
 
 
 def test_draws_that_cannot_be_keyed_are_not_recorded():
@@ -517,13 +519,16 @@ def test_maxima_and_their_places_are_torchs_with_equal_numbers_too(channels, hei
     generator = torch.Generator().manual_seed(seed)
     x = torch.randint(values, (2, channels, height, width), generator=generator).float()
     for pictures in (x, x[0]):
-        found, expected = replay._pooled(pictures, [2, 2], [2, 2]), F.max_pool2d(pictures, 2, return_indices=True)
+        found, expected = (
+            scripted._pool_by_twos(pictures, [2, 2], [2, 2]),
+            F.max_pool2d(pictures, 2, return_indices=True),
+        )
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 def test_wide_pictures_are_pooled_to_their_last_column():
     x = torch.randn(1, 1, 4, 250)
-    found, expected = replay._pooled(x, [2, 2]), F.max_pool2d(x, 2, return_indices=True)
+    found, expected = scripted._pool_by_twos(x, [2, 2]), F.max_pool2d(x, 2, return_indices=True)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
@@ -538,6 +543,6 @@ def test_wide_pictures_are_pooled_to_their_last_column():
     ],
 )
 def test_other_pooling_is_torchs_own(other):
-    assert replay._pooled(torch.randn(1, 1, 8, 8), *other) is NotImplemented
-    assert replay._pooled(torch.randn(1, 1, 8, 8).transpose(2, 3), [2, 2]) is NotImplemented
-    assert replay._pooled(torch.randn(1, 1, 8, 251), [2, 2]) is NotImplemented
+    assert scripted._pool_by_twos(torch.randn(1, 1, 8, 8), *other) is NotImplemented
+    assert scripted._pool_by_twos(torch.randn(1, 1, 8, 8).transpose(2, 3), [2, 2]) is NotImplemented
+    assert scripted._pool_by_twos(torch.randn(1, 1, 8, 251), [2, 2]) is NotImplemented

@@ -1,8 +1,8 @@
-"""A training step on a CPU as a list of torch operations, recorded once and replayed by torch without Python.
+"""A training step on a CPU as a list of torch operations, traced once and then run by torch without Python.
 
 A small model's step is mostly Python overhead, and even more so under `vmap`. Threads that train clients side by
-side also share Python's lock and wait for it at each of some hundred operations; a replay takes it once. A replay
-gives the same numbers as the step: a recording that does not is rejected.
+side also share Python's lock and wait for it at each of some hundred operations; a scripted step takes it once. It
+gives the same numbers as the plain step: a script that does not is rejected.
 """
 
 from __future__ import annotations
@@ -22,123 +22,123 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import form, leaves, on, replaced
+from counterpoise.engine.trees import form, leaves, on, rebuild
 from counterpoise.federation.samples import Samples
 
-__all__ = ["Replays", "pure"]
+__all__ = ["ScriptedSteps", "pure"]
 
 log = logging.getLogger(__name__)
 
 _MOST = 64
-"""How many recordings a backend makes at most. torch keeps about 1 MiB of each for as long as the process lives."""
+"""How many scripts a backend makes at most. torch keeps about 1 MiB of each for as long as the process lives."""
 _ONE_AT_A_TIME = threading.Lock()
-"""Held while recording, because torch changes its own modules then."""
+"""Held while a step is scripted, because torch changes its own modules then."""
 aten = torch.ops.aten
 Step = Callable[[Any, Any, Any], Any]
 
 
-class Replay:
-    """``step(fixed, carry, given) -> next carry``, recorded for trees of this form; the step must be pure.
+class ScriptedStep:
+    """``step(fixed, progress, given) -> next progress``, scripted for trees of this form; the step must be pure.
 
-    If something cannot be recorded (a branch on a tensor's value, an operation that torch's interpreter does not
+    If something cannot be scripted (a branch on a tensor's value, an operation that torch's interpreter does not
     know), torch's own error is raised.
     """
 
     def __init__(self, step: Step, *arguments: Any) -> None:
         def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-            self._carry = step(*replaced(arguments, tensors))
-            return tuple(leaves(self._carry))
+            self._like = step(*rebuild(arguments, tensors))
+            return tuple(leaves(self._like))
 
         self.form = form(arguments[:2])
-        # Traced without values, so that none becomes part of the recording. If a tensor is passed twice, torch cannot
+        # Traced without values, so that none becomes part of the script. If a tensor is passed twice, torch cannot
         # tell which one is used; so each is passed as a view of its own.
-        record = make_fx(run, {aten.max_pool2d_with_indices.default: _pooled}, "fake", _allow_non_fake_inputs=True)
-        traced = record(*(tensor.detach() for tensor in leaves(arguments)))
-        self._carry = on(torch.device("meta"), self._carry)
-        self._operations = _scripted(traced)
+        trace = make_fx(run, {aten.max_pool2d_with_indices.default: _pool_by_twos}, "fake", _allow_non_fake_inputs=True)
+        traced = trace(*(tensor.detach() for tensor in leaves(arguments)))
+        self._like = on(torch.device("meta"), self._like)
+        self._operations = _compile_script(traced)
         del traced
         gc.collect()  # otherwise leftovers of the trace keep the samples in memory
 
-    def __call__(self, fixed: Sequence[Tensor], carry: Any, given: Any) -> Any:
+    def __call__(self, fixed: Sequence[Tensor], progress: Any, given: Any) -> Any:
         """`fixed` is given as its leaves, because it stays the same over many steps."""
         # Optimised execution would split a linear layer into a product and a sum, which rounds once more.
         with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
-            return replaced(self._carry, self._operations(*fixed, *leaves(carry), *leaves(given)))
+            return rebuild(self._like, self._operations(*fixed, *leaves(progress), *leaves(given)))
 
 
-class Replays:
-    """The recordings of a backend's steps by kind of batch; a kind is recorded once it has been met `often` times."""
+class ScriptedSteps:
+    """The scripted steps of a backend by kind of batch; a kind is scripted once it has been met `often` times."""
 
     def __init__(self, often: int, on: bool) -> None:
         self._often, self._on = often, on
         self._met: Counter[Hashable] = Counter()
-        self._known: dict[Hashable, Replay] = {}
+        self._known: dict[Hashable, ScriptedStep] = {}
         self._samples: Samples | None = None
 
-    def of(self, samples: Samples) -> bool:
-        """Whether steps on these samples are recorded: only the first samples met are, which are the federation's."""
+    def covers(self, samples: Samples) -> bool:
+        """Whether steps on these samples are scripted: only the first samples met are, which are the federation's."""
         if self._samples is None:
             self._samples = samples
         return self._on and samples is self._samples
 
-    def meet(self, batches: Iterable[Hashable]) -> None:
+    def count(self, batches: Iterable[Hashable]) -> None:
         self._met.update(batches)
 
     @property
     def due(self) -> list[Hashable]:
-        """The kinds of batch to record now."""
+        """The kinds of batch to script now."""
         if len(self._known) >= _MOST:
             return []
         return [batch for batch, times in self._met.items() if times > self._often and batch not in self._known]
 
-    def get(self, batch: Hashable, laid: Any) -> Replay | None:
-        """The recording for such batches, if it was made for fixed tensors and a carry of this `form`.
+    def get(self, batch: Hashable, current_form: Any) -> ScriptedStep | None:
+        """The scripted step for such batches, if it was made for fixed tensors and progress of this `form`.
 
         The form may change because a part may broadcast other tensors later.
         """
-        replay = self._known.get(batch)
-        return replay if replay is not None and replay.form == laid else None
+        scripted = self._known.get(batch)
+        return scripted if scripted is not None and scripted.form == current_form else None
 
-    def record(self, batch: Hashable, step: Step, fixed: Any, carry: Any, given: Any) -> None:
-        """Record a step and try it. If torch cannot record it, or the numbers differ, stop recording altogether."""
+    def script(self, batch: Hashable, step: Step, fixed: Any, progress: Any, given: Any) -> None:
+        """Script a step and try it. If torch cannot, or the numbers differ, script nothing from then on."""
         if not self._on:
             return
         try:
             with _ONE_AT_A_TIME:
-                replay = Replay(step, fixed, carry, given)
-            reason = "" if _faithful(replay, step, fixed, carry, given) else "a recording gave other numbers"
+                scripted = ScriptedStep(step, fixed, progress, given)
+            reason = "" if _faithful(scripted, step, fixed, progress, given) else "a script gave other numbers"
         except Exception as error:  # whatever torch raises for a user's model; the plain step still works
             lines = [line.strip() for line in str(error).strip().split("\n")]
             reason = (
                 next((line for line in lines if line.startswith("RuntimeError: ")), lines[0]) or type(error).__name__
             )
         if reason:
-            log.info("Steps are not recorded, because: %s.", reason.rstrip("."))
+            log.info("Steps are not scripted, because: %s.", reason.rstrip("."))
             self._on = False
         else:
-            self._known[batch] = replay
+            self._known[batch] = scripted
 
 
-def _faithful(replay: Replay, step: Step, fixed: Any, carry: Any, given: Any) -> bool:
-    """Whether the replay and the step agree over two steps, the second on the reversed batch.
+def _faithful(scripted: ScriptedStep, step: Step, fixed: Any, progress: Any, given: Any) -> bool:
+    """Whether the scripted and the plain step agree over two steps, the second on the reversed batch.
 
     Every tensor is given different values. When training starts, several are equal, and mistaking one for another
     would go unnoticed.
     """
-    fixed, carry = replaced((fixed, carry), [_shifted(t, k) for k, t in enumerate(leaves((fixed, carry)), 1)])
-    turned = replaced(given, [t.flip(-1) if t.ndim else t for t in leaves(given)])
-    shown = carry
+    fixed, progress = rebuild((fixed, progress), [_shift(t, k) for k, t in enumerate(leaves((fixed, progress)), 1)])
+    turned = rebuild(given, [t.flip(-1) if t.ndim else t for t in leaves(given)])
+    shown = progress
     for batch in (given, turned):
-        carry, shown = step(fixed, carry, batch), replay(list(leaves(fixed)), shown, batch)
-    pairs = zip(leaves(carry), leaves(shown), strict=True)
+        progress, shown = step(fixed, progress, batch), scripted(list(leaves(fixed)), shown, batch)
+    pairs = zip(leaves(progress), leaves(shown), strict=True)
     return all(a.dtype == b.dtype and bool(((a == b) | (a != a) & (b != b)).all()) for a, b in pairs)
 
 
-def _shifted(tensor: Tensor, place: int) -> Tensor:
+def _shift(tensor: Tensor, place: int) -> Tensor:
     return tensor + 1e-3 * place if tensor.is_floating_point() and tensor.is_contiguous() else tensor
 
 
-def _scripted(traced: GraphModule) -> Callable[..., tuple[Tensor, ...]]:
+def _compile_script(traced: GraphModule) -> Callable[..., tuple[Tensor, ...]]:
     for node in traced.graph.nodes:
         if node.target is aten._to_copy.default and not isinstance(node.args[0], Node):  # a plain number, added by vmap
             node.target = aten.scalar_tensor.default
@@ -146,11 +146,11 @@ def _scripted(traced: GraphModule) -> Callable[..., tuple[Tensor, ...]]:
             node.target = node.target.overloadpacket
     traced.recompile()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it, steps are just not recorded
+        warnings.simplefilter("ignore")  # torch.jit is deprecated; without it, steps just stay plain
         return torch.jit.script(traced).forward
 
 
-def _pooled(
+def _pool_by_twos(
     x: Tensor,
     kernel: Sequence[int],
     stride: Sequence[int] = (),
