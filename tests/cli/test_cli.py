@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from counterpoise.cli import main
+from counterpoise.comparisons.collection import read_run
+from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
-from counterpoise.runs.collection import read_run
-from counterpoise.runs.standing import size
 
 LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
 

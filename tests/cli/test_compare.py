@@ -21,9 +21,9 @@ from rich.console import Console
 
 from counterpoise.cli import main
 from counterpoise.cli.board import Board
-from counterpoise.runs.arms import compared
-from counterpoise.runs.conduct import News
-from counterpoise.runs.standing import size
+from counterpoise.comparisons.arms import compared
+from counterpoise.comparisons.conduct import News
+from counterpoise.measures.columns import size
 
 SMALL = [
     "--set",

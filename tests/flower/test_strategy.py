@@ -21,8 +21,8 @@ from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.roster import Roster
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS
-from counterpoise.runs.collection import status_of
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.saved import status_of
 
 LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05))
 FEDERATION = blobs((9, 6, 12, 7), heldout=0.2, proxy=20, test=(np.zeros((3, 6)), np.array([0, 1, 2])))

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 import counterpoise as cp
+from counterpoise.comparisons.collection import collect, read_or_tell, read_run
+from counterpoise.comparisons.standing import stand
+from counterpoise.comparisons.tables import as_plain, columns
 from counterpoise.errors import CounterpoiseError
 from counterpoise.report import write
-from counterpoise.runs.collection import collect, read_or_tell, read_run
-from counterpoise.runs.standing import as_plain, columns, stand
 
 ODD = [
     "null",

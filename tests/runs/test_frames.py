@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import counterpoise as cp
+from counterpoise.comparisons.collection import read_run
 from counterpoise.method import Verdict
-from counterpoise.runs.collection import read_run
 
 
 @pytest.fixture(scope="module")

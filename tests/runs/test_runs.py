@@ -17,12 +17,12 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.adversary import ADVERSARIES
+from counterpoise.comparisons.collection import read_run
 from counterpoise.engine import Simulation
 from counterpoise.method import Client, Cohort, Part, Reply, Round
 from counterpoise.methods import METHODS
 from counterpoise.runs.build import setup
 from counterpoise.runs.checkpoint import Checkpoint
-from counterpoise.runs.collection import read_run
 from counterpoise.runs.config import override, parse, read
 from counterpoise.runs.folder import Folder
 

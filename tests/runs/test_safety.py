@@ -22,15 +22,16 @@ from kept import comparison, keep
 
 import counterpoise as cp
 from counterpoise.cli import main
-from counterpoise.runs.arms import compared
-from counterpoise.runs.collection import read_or_tell
-from counterpoise.runs.conduct import conducting, held
+from counterpoise.comparisons.arms import compared
+from counterpoise.comparisons.collection import read_or_tell
+from counterpoise.comparisons.conduct import conducting, held
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.plan import Plan, read_plan, write_plan
+from counterpoise.comparisons.worker import do
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import Unsafe, append_bytes, check_plain, replace_file, replace_text
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.locks import Busy, hold, in_use
-from counterpoise.runs.plan import COMPARISON, Plan, read_plan, write_plan
-from counterpoise.runs.worker import do
 
 PRECIOUS = "precious\n"
 

@@ -29,6 +29,7 @@ from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo
 from counterpoise.cli.target import Target
+from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted, unknown
@@ -37,7 +38,6 @@ from counterpoise.memory import out_of_memory
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.folder import Folder
-from counterpoise.runs.plan import COMPARISON
 from counterpoise.runs.run import Run
 from counterpoise.runs.simulate import resume as resume_run
 from counterpoise.runs.simulate import run_setup

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from counterpoise.cli.screen import Console
 from counterpoise.cli.tables import clock, number
+from counterpoise.comparisons.collection import Group as Runs
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.plan import Plan
+from counterpoise.comparisons.worker import told
 from counterpoise.measures import across_seeds
-from counterpoise.runs.collection import Group as Runs
-from counterpoise.runs.collection import told
-from counterpoise.runs.conduct import News
-from counterpoise.runs.plan import Plan
 
 __all__ = ["Board", "shown"]
 

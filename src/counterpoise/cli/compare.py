@@ -18,17 +18,19 @@ from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
 from counterpoise.cli.target import Target
+from counterpoise.comparisons.arms import compared, swept
+from counterpoise.comparisons.collection import of_plan
+from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, workers_at_once
+from counterpoise.comparisons.contents import COMPARISON, of_comparison
+from counterpoise.comparisons.plan import Plan, read_plan, write_plan
+from counterpoise.comparisons.ranking import reached, verdict
+from counterpoise.comparisons.standing import Stand, stand
+from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
-from counterpoise.runs.arms import compared, swept
-from counterpoise.runs.collection import of_plan
-from counterpoise.runs.conduct import News, conduct, conducting, held, open_pieces, workers_at_once
 from counterpoise.runs.config import split
-from counterpoise.runs.contents import COMPARISON, of_comparison
 from counterpoise.runs.files import check_plain, is_partial
 from counterpoise.runs.locks import LOCK
-from counterpoise.runs.plan import Plan, read_plan, write_plan
-from counterpoise.runs.standing import Stand, as_plain, reached, stand, verdict
 
 __all__ = ["carry_on", "compare", "sweep"]
 

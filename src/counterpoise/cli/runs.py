@@ -16,12 +16,16 @@ from rich.text import Text
 from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import lines, number, output, stand_table
 from counterpoise.cli.target import Target
+from counterpoise.comparisons.collection import collect, groups, read_or_tell, read_run, run_folders
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.ranking import reached, verdict
+from counterpoise.comparisons.removal import check_removable, remove
+from counterpoise.comparisons.standing import stand
+from counterpoise.comparisons.tables import FORMATS, as_plain
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.measures import curve, last
-from counterpoise.runs.collection import FAILURE, UNREADABLE, Kept, collect, groups, read_or_tell, read_run, run_folders
-from counterpoise.runs.plan import COMPARISON
-from counterpoise.runs.removal import check_removable, remove
-from counterpoise.runs.standing import FORMATS, as_plain, reached, stand, verdict
+from counterpoise.runs.contents import FAILURE
+from counterpoise.runs.saved import UNREADABLE, SavedRun
 from counterpoise.texts import clean
 
 __all__ = ["runs"]
@@ -67,7 +71,7 @@ def list_(
             echo(f"unreadable: {run.sentence}")
 
 
-def _listed(run: Kept) -> list[Text]:
+def _listed(run: SavedRun) -> list[Text]:
     """A run's cells in the listing."""
     same = run.changed.year == datetime.date.today().year
     ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
@@ -201,7 +205,7 @@ def _places(folders: Sequence[Path] | None) -> list[Path]:
     return [Path("runs")]
 
 
-def _one(folder: Path) -> Kept:
+def _one(folder: Path) -> SavedRun:
     if not any((folder / name).exists() for name in ("config.toml", FAILURE)):
         raise CounterpoiseError(f"{folder} holds no run: there is no config.toml in it.")
     return read_run(folder)
@@ -213,8 +217,8 @@ def _chosen(
     data: str,
     since: str,
     before: str,
-    read: Callable[[Path], Kept] = read_run,
-) -> list[Kept]:
+    read: Callable[[Path], SavedRun] = read_run,
+) -> list[SavedRun]:
     """Runs of these folders that have all that was asked for, the latest last."""
     first, end = _day(since, "--since"), _day(before, "--before")
     found = (
@@ -235,7 +239,7 @@ def _day(text: str, option: str) -> datetime.date | None:
         raise CounterpoiseError(f"{option} takes a day such as 2026-01-31, not {text!r}.") from None
 
 
-def _plain(run: Kept) -> dict[str, Any]:
+def _plain(run: SavedRun) -> dict[str, Any]:
     accuracy = last(curve(run.records))
     return {
         "folder": str(run.path),

@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.screen import Console
+from counterpoise.comparisons.standing import Stand
+from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.measures import COLUMNS
-from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns
 
 __all__ = ["clock", "lines", "number", "output", "stand_table"]
 

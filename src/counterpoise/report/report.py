@@ -10,6 +10,10 @@ from pathlib import Path
 import tomli_w
 
 from counterpoise import __version__
+from counterpoise.comparisons.plan import slugs
+from counterpoise.comparisons.ranking import verdict
+from counterpoise.comparisons.standing import Stand, stand
+from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, best_two
 from counterpoise.registry import flatten
@@ -22,11 +26,9 @@ from counterpoise.report.figures.trust import claims, detection, judged, judging
 from counterpoise.report.page import page
 from counterpoise.report.study import Study, study
 from counterpoise.report.style import escaped, look
-from counterpoise.runs.collection import Kept
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
-from counterpoise.runs.plan import slugs
-from counterpoise.runs.standing import OWN_MODELS, Stand, columns, own_columns, stand, verdict
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["charts", "render", "sections", "write"]
 
@@ -99,7 +101,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _named(runs: list[Kept], *keys: str) -> str:
+def _named(runs: list[SavedRun], *keys: str) -> str:
     """The names that the runs' configurations give to something, each once."""
     names: dict[str, None] = {}
     for run in runs:
@@ -167,11 +169,11 @@ def _again(found: Study) -> Iterator[Listing]:
             yield Listing(title, _toml(first), f"Save this as {name}.toml, then run:", commands)
 
 
-def _toml(run: Kept) -> str:
+def _toml(run: SavedRun) -> str:
     return tomli_w.dumps(dict(run.settings)).strip()
 
 
-def _differing(name: str, first: Kept, other: Kept) -> str:
+def _differing(name: str, first: SavedRun, other: SavedRun) -> str:
     """The command for another seed: the first seed's, with every setting in which the two differ."""
     before = flatten(first.settings)
     settings = [f"{key}={_value(value)}" for key, value in flatten(other.settings).items() if before.get(key) != value]

@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from counterpoise.comparisons.collection import Group, collect
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import has_personal
 from counterpoise.report.style import Look, elided, look, words
-from counterpoise.runs.collection import Group, Kept, collect
-from counterpoise.runs.plan import COMPARISON, Plan, read_plan
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["Arm", "Study", "liars", "study", "verdicts"]
 
@@ -35,7 +37,7 @@ class Arm:
         return words(elided(self.label))
 
     @cached_property
-    def runs(self) -> tuple[Kept, ...]:
+    def runs(self) -> tuple[SavedRun, ...]:
         """The finished runs; if there are none, those with at least one round."""
         done = tuple(run for run in self.group.done.values() if run.records)
         return done or tuple(run for run in self.group.runs if run.records)

@@ -1,4 +1,4 @@
-"""What a run's folder and a comparison's hold, by name: only these files are ever cleaned up or removed."""
+"""What a run's folder holds, by name: only these files are ever cleaned up or removed."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from counterpoise.runs.files import is_partial
 
 __all__ = [
     "CLIENTS",
-    "COMPARISON",
     "CONFIG",
     "FAILURE",
     "HOLDINGS",
     "INDEX",
-    "LOG",
     "METRICS",
     "REPORT",
+    "any_of",
     "of_checkpoint",
-    "of_comparison",
     "of_run",
     "of_tensorboard",
+    "or_partial",
 ]
 
 CONFIG = "config.toml"
@@ -28,21 +27,20 @@ CLIENTS = "clients.jsonl"
 HOLDINGS = "federation.json"
 FAILURE = "failure.txt"
 REPORT = "report.html"
-COMPARISON = "compare.toml"
-LOG = "workers.log"
 INDEX = "checkpoint.json"
 
 
-def _or_partial(name: str, known: re.Pattern[str]) -> bool:
+def or_partial(name: str, known: re.Pattern[str]) -> bool:
+    """Whether a name is a known one, or what a kill leaves of a file of a known name."""
     return bool(known.fullmatch(name)) or is_partial(name, lambda of: bool(known.fullmatch(of)))
 
 
-def _any_of(*names: str) -> re.Pattern[str]:
+def any_of(*names: str) -> re.Pattern[str]:
+    """Matches these names and no other."""
     return re.compile("|".join(map(re.escape, names)))
 
 
-_RUN = _any_of(CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, REPORT)
-_COMPARISON = _any_of(COMPARISON, LOG, REPORT)
+_RUN = any_of(CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, REPORT)
 _CHECKPOINT = re.compile(rf"{re.escape(INDEX)}|state-\d+\.safetensors|rows-\d+(-\d+)?\.safetensors")
 
 
@@ -52,19 +50,14 @@ def of_run(name: str) -> bool:
     >>> of_run("config.toml"), of_run("config.toml.0123456789abcdef.partial"), of_run("notes.txt")
     (True, True, False)
     """
-    return _or_partial(name, _RUN)
+    return or_partial(name, _RUN)
 
 
 def of_checkpoint(name: str) -> bool:
     """Whether a file of this name lies in a checkpoint's folder."""
-    return _or_partial(name, _CHECKPOINT)
+    return or_partial(name, _CHECKPOINT)
 
 
 def of_tensorboard(name: str) -> bool:
     """Whether a file of this name lies in the folder of a run's events."""
     return name.startswith("events.out.tfevents.")
-
-
-def of_comparison(name: str) -> bool:
-    """Whether a file of this name lies in a comparison's folder."""
-    return _or_partial(name, _COMPARISON)

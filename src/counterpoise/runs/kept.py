@@ -11,16 +11,15 @@ import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
 from counterpoise.engine.rounds.setup import MOST_ROUNDS
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Action, Verdict
-from counterpoise.runs.contents import of_comparison
 
-__all__ = ["STATUSES", "Holdings", "Index", "Planned", "Settings", "checked", "record"]
+__all__ = ["STATUSES", "Form", "Holdings", "Index", "Settings", "checked", "record", "shown"]
 
 STATUSES = ("running", "stopped", "finished", "diverged", "failed")
 
@@ -37,11 +36,13 @@ Client = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
 ByClient = dict[Client, Number | None]
 
 
-class _Form(BaseModel):
+class Form(BaseModel):
+    """What a kept file may hold: types are taken strictly."""
+
     model_config = ConfigDict(strict=True, frozen=True)
 
 
-class _Metrics(_Form):
+class _Metrics(Form):
     """A line of ``metrics.jsonl``; whatever it holds beside these is a metric."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
@@ -58,7 +59,7 @@ class _Metrics(_Form):
     skipped: str = ""
 
 
-class _Verdict(_Form):
+class _Verdict(Form):
     claimed: Number
     estimated: Number | None
     low: Number | None
@@ -68,7 +69,7 @@ class _Verdict(_Form):
     reason: str = ""
 
 
-class _Clients(_Form):
+class _Clients(Form):
     """A line of ``clients.jsonl``."""
 
     round: Round
@@ -82,7 +83,7 @@ class _Clients(_Form):
     metrics: dict[str, ByClient] = {}
 
 
-class Index(_Form):
+class Index(Form):
     """``checkpoint.json``."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -97,7 +98,7 @@ class Index(_Form):
     """What `Lengths` remembers; earlier versions kept none."""
 
 
-class Holdings(_Form):
+class Holdings(Form):
     """``federation.json``."""
 
     clients: Numbered
@@ -115,63 +116,19 @@ class Holdings(_Form):
         return self
 
 
-class Settings(_Form):
+class Settings(Form):
     """What every reader of a ``config.toml`` counts on, in a configuration of whatever age."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 0
 
 
-def _distinct(values: list[Any]) -> list[Any]:
-    if len({*values}) < len(values):
-        raise ValueError("one is there twice")
-    return values
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("it holds a control character")
-    return text
-
-
-class _Arm(_Form):
-    label: Annotated[str, Field(min_length=1), AfterValidator(_printable)]
-    slug: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)]
-    """A plain folder's name: it can lead nowhere else."""
-    settings: Annotated[dict[str, Any], Field(min_length=1)]
-
-
-class Planned(_Form):
-    """``compare.toml``. Folders are made by its slugs and seeds."""
-
-    kind: Literal["compare", "sweep"]
-    source: str
-    command: str
-    seeds: Annotated[list[Annotated[int, Field(ge=0, lt=2**63)]], Field(min_length=1), AfterValidator(_distinct)]
-    baseline: str
-    arms: Annotated[list[_Arm], Field(min_length=1)]
-    config: dict[str, Any]
-
-    @model_validator(mode="after")
-    def _told_apart(self) -> Self:
-        """No two arms share a label or a folder, no folder has the name of a file, and the baseline is one of them."""
-        labels, slugs = [arm.label for arm in self.arms], [arm.slug for arm in self.arms]
-        for what, names in (("label", labels), ("slug", slugs)):
-            if twice := [name for name in names if names.count(name) > 1]:
-                raise ValueError(f"two arms have the {what} {twice[0]!r}")
-        if files := [slug for slug in slugs if of_comparison(slug)]:
-            raise ValueError(f"the slug {files[0]!r} is the name of a file that a comparison keeps")
-        if self.baseline not in (*labels, ""):
-            raise ValueError(f"its baseline {_shown(self.baseline)} is not the label of an arm ({', '.join(labels)})")
-        return self
-
-
-Form = TypeVar("Form", bound=BaseModel)
+Checked = TypeVar("Checked", bound=BaseModel)
 _BRANCHES = ("constrained-int", "float", "int", "[key]")
 """What pydantic adds to the place of a mistake."""
 
 
-def checked(form: type[Form], value: Any, where: str, remedy: str = "Put back a copy that is whole.") -> Form:
+def checked(form: type[Checked], value: Any, where: str, remedy: str = "Put back a copy that is whole.") -> Checked:
     """The value in its form, or which field of it is wrong, what it holds and should hold, and a remedy."""
     try:
         return form.model_validate(value)
@@ -182,11 +139,11 @@ def checked(form: type[Form], value: Any, where: str, remedy: str = "Put back a 
         if first["type"] == "missing":
             what = f"its field {name} is missing"
         else:
-            what = f"its field {name} is {_shown(first['input'])}: {said[0].lower()}{said[1:]}" if name else said
+            what = f"its field {name} is {shown(first['input'])}: {said[0].lower()}{said[1:]}" if name else said
         raise CounterpoiseError(f"{where} is damaged or was not written by counterpoise: {what}. {remedy}") from None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value that somebody else wrote, cut short."""
     try:
         return reprlib.repr(value)

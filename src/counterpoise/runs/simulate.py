@@ -185,9 +185,7 @@ def resume(
     loss, and so on; as far as it has a fingerprint it is checked. The model is, bit for bit, that of
     a run which was never stopped.
     """
-    from counterpoise.federation.overview import holdings
     from counterpoise.runs.build import check_same, describe, setup, whole
-    from counterpoise.runs.contents import HOLDINGS
     from counterpoise.runs.folder import Folder
 
     _check_on_round(on_round)
@@ -212,25 +210,35 @@ def resume(
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before it was ours
-        run.rounds, run.status = kept.restore(simulation.loop, writes)
-        if writes and kept.holdings_changed:
-            kept.write_holdings(holdings(made.federation))
-            logging.getLogger(__name__).warning(
-                "%s was lost or is not what was written; it is written again.", kept.path / HOLDINGS
-            )
-        if run.status == "diverged":
-            raise CounterpoiseError(
-                f"The run in {folder} diverged after round {simulation.round}; resuming it would diverge again."
-            )
+        _restore(kept, made.federation, simulation, run, writes)
         if rounds is not None:
-            check_rounds(rounds)
-            if rounds < simulation.round:
-                raise CounterpoiseError(
-                    f"The run in {folder} has already gone {simulation.round} rounds; it cannot end at {rounds}."
-                )
-            if writes:
-                kept.extend(rounds)
+            _extend(kept, simulation, rounds, writes)
         return _go(simulation, run, rounds or kept.config.rounds, on_round, kept if writes else None, loggers)
+
+
+def _restore(folder: Folder, federation: Federation, simulation: Simulation, run: Run, writes: bool) -> None:
+    """Bring a simulation and its run back to the folder's checkpoint; federation.json is written again if it was lost."""
+    from counterpoise.federation.overview import holdings
+    from counterpoise.runs.contents import HOLDINGS
+
+    run.rounds, run.status = folder.restore(simulation.loop, writes)
+    if writes and folder.holdings_changed:
+        folder.write_holdings(holdings(federation))
+        logger.warning("%s was lost or is not what was written; it is written again.", folder.path / HOLDINGS)
+    if run.status == "diverged":
+        raise CounterpoiseError(
+            f"The run in {folder.path} diverged after round {simulation.round}; resuming it would diverge again."
+        )
+
+
+def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -> None:
+    check_rounds(rounds)
+    if rounds < simulation.round:
+        raise CounterpoiseError(
+            f"The run in {folder.path} has already gone {simulation.round} rounds; it cannot end at {rounds}."
+        )
+    if writes:
+        folder.extend(rounds)
 
 
 def _go(

@@ -16,8 +16,8 @@ from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed, percent
 from counterpoise.report.study import Study
 from counterpoise.report.style import NEUTRAL, rows, shade, sized
-from counterpoise.runs.collection import Kept
 from counterpoise.runs.holdings import holdings
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["gap", "served", "who_holds_what"]
 
@@ -122,7 +122,7 @@ def _tenths(study: Study, view: str, axis: str, own: bool) -> go.Figure | None:
     return sized(rows(figure, shown), 90 + 46 * len(shown), axis, "")
 
 
-def _last(run: Kept, metric: str, own: bool = False) -> dict[int, float]:
+def _last(run: SavedRun, metric: str, own: bool = False) -> dict[int, float]:
     found = (measures.own(r, metric) if own else r.clients.get(metric, {}) for r in reversed(run.records))
     each: Mapping[int, float] = next((values for values in found if values), {})
     return {client: value for client, value in each.items() if math.isfinite(value)}

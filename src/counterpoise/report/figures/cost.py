@@ -8,25 +8,25 @@ from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Study
 from counterpoise.report.style import NEUTRAL, rows, shade, sized, unit
-from counterpoise.runs.collection import Kept
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["costs"]
 
 
-def _seconds(run: Kept) -> float:
+def _seconds(run: SavedRun) -> float:
     return measures.cost(run.records).seconds
 
 
-def _traffic(run: Kept) -> float:
+def _traffic(run: SavedRun) -> float:
     found = measures.cost(run.records)
     return found.bytes_up + found.bytes_down
 
 
-def _memory(run: Kept) -> float:
+def _memory(run: SavedRun) -> float:
     return measures.cost(run.records).peak_memory
 
 
-def _state(run: Kept) -> float:
+def _state(run: SavedRun) -> float:
     return run.records[-1].bytes_server + run.records[-1].bytes_clients
 
 

@@ -14,7 +14,7 @@ from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import band
 from counterpoise.report.study import Arm, Study
 from counterpoise.report.style import ALARM, NEUTRAL, sized
-from counterpoise.runs.collection import Kept
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["couplings", "weights"]
 
@@ -84,7 +84,7 @@ def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
     return sized(figure, height, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 30}, showlegend=False)
 
 
-def _map(figure: go.Figure, row: int, arm: Arm, run: Kept, clients: list[int]) -> None:
+def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int]) -> None:
     records = [run.records[i] for i in _apart(list(range(len(run.records))), _ROUNDS)]
     names = [str(client) for client in clients]
     given = [r.outcome.weights or {} for r in records]

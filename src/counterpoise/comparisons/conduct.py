@@ -20,12 +20,12 @@ from typing import IO, Any
 
 import torch
 
-from counterpoise.runs.collection import status_of
-from counterpoise.runs.contents import COMPARISON, LOG
+from counterpoise.comparisons.contents import COMPARISON, LOG
+from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold, in_use
-from counterpoise.runs.plan import Piece, Plan
+from counterpoise.runs.saved import status_of
 
 __all__ = ["News", "conduct", "conducting", "held", "open_pieces", "workers_at_once"]
 
@@ -147,7 +147,7 @@ class _Worker:
         self.young = True
         """It has not finished a round, so that memory it will need is still free."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "counterpoise.runs.worker"],
+            [sys.executable, "-m", "counterpoise.comparisons.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

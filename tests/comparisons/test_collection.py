@@ -14,27 +14,21 @@ from kept import keep
 from scipy import stats
 
 import counterpoise as cp
+from counterpoise.comparisons.arms import compared, parse_method, swept
+from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
+from counterpoise.comparisons.conduct import open_pieces, workers_at_once
+from counterpoise.comparisons.plan import Piece, read_plan, slugs, write_plan
+from counterpoise.comparisons.ranking import reached, verdict
+from counterpoise.comparisons.standing import stand
+from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
+from counterpoise.comparisons.worker import do, told
 from counterpoise.measures import paired
+from counterpoise.measures.columns import size
 from counterpoise.report.chart import Table
 from counterpoise.report.report import sections
 from counterpoise.report.study import study
-from counterpoise.runs.arms import compared, parse_method, swept
-from counterpoise.runs.collection import FAILURE, collect, groups, labels, of_plan, read_run, run_folders, told
-from counterpoise.runs.conduct import open_pieces, workers_at_once
 from counterpoise.runs.config import split
-from counterpoise.runs.plan import Piece, read_plan, slugs, write_plan
-from counterpoise.runs.standing import (
-    as_latex,
-    as_markdown,
-    as_plain,
-    columns,
-    own_columns,
-    reached,
-    size,
-    stand,
-    verdict,
-)
-from counterpoise.runs.worker import do
+from counterpoise.runs.contents import FAILURE
 
 
 @pytest.fixture(scope="module")
@@ -290,7 +284,7 @@ def test_a_fault_of_ours_is_told_in_one_line_with_its_traceback_kept(
     def broken(*_: Any) -> None:
         raise RuntimeError("two\nlines")
 
-    monkeypatch.setattr("counterpoise.runs.worker.setup", broken)
+    monkeypatch.setattr("counterpoise.comparisons.worker.setup", broken)
     piece = open_pieces(tmp_path, plan())[0]
     assert do(tmp_path / "x", piece.values) == "RuntimeError: two lines"
     kept = (tmp_path / "x" / FAILURE).read_text()

@@ -7,10 +7,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
 from counterpoise.runs.config import Config, override, parse, read, split, value
-from counterpoise.runs.plan import Arm, Plan, slugs, worded
 
 __all__ = ["compared", "parse_method", "swept"]
 

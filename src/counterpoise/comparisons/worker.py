@@ -1,4 +1,4 @@
-"""A process that does one run after another for `counterpoise.runs.conduct`: ``python -m counterpoise.runs.worker``.
+"""A process that does one run after another for `counterpoise.comparisons.conduct`: ``python -m counterpoise.comparisons.worker``.
 
 Pieces come on standard input, news of them go to standard output, each a line of JSON. When the input ends, the worker does:
 at once, and keeping a checkpoint, if it is in the middle of a run. So it outlives no parent, however that ended.
@@ -21,8 +21,8 @@ from typing import Any, TextIO
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
+from counterpoise.measures import has_personal, own_curve
 from counterpoise.runs.build import setup
-from counterpoise.runs.collection import told
 from counterpoise.runs.config import parse
 from counterpoise.runs.contents import CONFIG, FAILURE
 from counterpoise.runs.failure import keep_failure
@@ -32,7 +32,7 @@ from counterpoise.runs.locks import Busy, in_use
 from counterpoise.runs.removal import is_ours
 from counterpoise.runs.simulate import resume, run_setup
 
-__all__ = ["do", "main"]
+__all__ = ["do", "main", "told"]
 
 
 def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord], object] | None = None) -> str:
@@ -94,6 +94,18 @@ def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -
 
 def _shown(record: RoundRecord) -> dict[str, Any]:
     return {"round": record.round, "metrics": told(record), "seconds": record.seconds, "memory": record.memory}
+
+
+def told(record: RoundRecord) -> dict[str, float]:
+    """A round's metrics for a board: on the test set, and the mean over clients by the model that each would use.
+
+    The latter is ``personal_...`` if the method makes personal models, ``own_...`` if it is the server's.
+    """
+    means: dict[str, float] = {}
+    for metric in {name.removeprefix("personal_") for name in record.clients}:
+        kind = "personal" if has_personal([record], metric) else "own"
+        means |= {f"{kind}_{metric}": value for _, value in own_curve([record], metric)}
+    return {**record.metrics, **means}
 
 
 def _tell(news: TextIO, **what: Any) -> None:

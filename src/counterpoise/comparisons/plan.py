@@ -15,15 +15,16 @@ from typing import Any
 
 import tomli_w
 
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.form import Planned
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import assign, parse
-from counterpoise.runs.contents import COMPARISON
 from counterpoise.runs.files import replace_text
-from counterpoise.runs.kept import Planned, checked
+from counterpoise.runs.kept import checked
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["COMPARISON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
+__all__ = ["Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
 SCHEMA = 1
 

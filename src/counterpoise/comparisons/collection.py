@@ -1,0 +1,144 @@
+"""Runs on disk: found, read however they ended, and named apart.
+
+A run's folder is any that holds a ``config.toml`` of a run. A comparison's folder holds ``compare.toml`` (its plan, see
+`counterpoise.comparisons.plan`) and a run's folder for each of its arms and seeds, ``<arm>/seed-<n>``; a run that failed has
+its sentence there in ``failure.txt``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.plan import Plan, read_plan
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.contents import CONFIG, FAILURE
+from counterpoise.runs.saved import SavedRun, load_run, unreadable_run
+
+__all__ = ["Group", "collect", "groups", "labels", "of_plan", "read_or_tell", "read_run", "run_folders"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The runs of one thing, one for each seed."""
+
+    label: str
+    runs: tuple[SavedRun, ...]
+
+    @property
+    def done(self) -> dict[int, SavedRun]:
+        """By seed, those that went all their rounds."""
+        return {run.seed: run for run in self.runs if run.status == "finished"}
+
+    @property
+    def sentence(self) -> str:
+        """Why its first run that failed did; empty where none did."""
+        return next((run.sentence for run in self.runs if run.failed), "")
+
+
+def run_folders(folders: Iterable[str | Path]) -> list[Path]:
+    """Every run's folder in these, themselves included, at any depth; in order of their names."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise CounterpoiseError(f"There is no folder {folder}.")
+        inside = (path.parent for name in (CONFIG, FAILURE) for path in folder.rglob(name))
+        found |= dict.fromkeys(sorted(set(inside), key=lambda path: _natural(str(path))))
+    return list(found)
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    """A key that puts seed-10 behind seed-9."""
+    return [(int(part or 0), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
+
+
+def read_run(path: Path) -> SavedRun:
+    """A run from its folder; of one that failed before it wrote its settings, with those that its comparison meant for it."""
+    return load_run(path, None if (path / CONFIG).exists() else _planned(path))
+
+
+def read_or_tell(path: Path) -> SavedRun:
+    """A run from its folder; of one that cannot be read, where it is and why."""
+    try:
+        return read_run(path)
+    except CounterpoiseError as error:
+        why = str(error)
+    except OSError as error:
+        why = f"{path} cannot be read: {error.strerror or error}."
+    return unreadable_run(path, why)
+
+
+def _planned(path: Path) -> Mapping[str, Any]:
+    """What a comparison meant for a run that failed before it wrote its configuration."""
+    folder = path.parent.parent
+    if not (folder / COMPARISON).exists():
+        return {}
+    plan = read_plan(folder)
+    pieces = (piece for arm in plan.arms for piece in plan.pieces(arm))
+    return next((piece.values for piece in pieces if folder / piece.place == path), {})
+
+
+_NAMES = ("method.called", "method.name", "method")
+
+
+def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A name for each: its method, and where that is not enough the settings in which it differs.
+
+    >>> labels([{"method.name": "fedavg"}, {"method.name": "fedprox", "method.mu": 1}, {"method.name": "fedprox", "method.mu": 2}])
+    ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
+    """
+    names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
+    found: list[str] = []
+    for name, one in zip(names, identities, strict=True):
+        like = [other for other, its in zip(identities, names, strict=True) if its == name]
+        keys = dict.fromkeys(key for other in like for key in other)
+        apart = [key for key in keys if any(other.get(key) != like[0].get(key) for other in like)]
+        apart.sort(key=lambda key: not key.startswith("method."))
+        shown = [f"{key.removeprefix('method.')}={one[key]}" for key in apart if key in one]
+        found.append(f"{name}({', '.join(shown)})" if shown else name)
+    return found
+
+
+def groups(runs: Iterable[SavedRun]) -> list[Group]:
+    """Runs by what they are of, with a label each: fedavg first, then by name.
+
+    Of two runs of one thing with one seed the later counts.
+    """
+    things: dict[str, dict[int, SavedRun]] = {}
+    for run in sorted(runs, key=lambda run: run.changed):
+        things.setdefault(json.dumps(run.identity, sort_keys=True, default=str), {})[run.seed] = run
+    found = [tuple(run for _, run in sorted(seeds.items())) for seeds in things.values()]
+    named = zip(labels([seeds[0].identity for seeds in found]), found, strict=True)
+    return [Group(*pair) for pair in sorted(named, key=lambda pair: (pair[1][0].method != "fedavg", _natural(pair[0])))]
+
+
+def collect(folders: Iterable[str | Path]) -> list[Group]:
+    """The groups of all runs in these folders; those of one comparison as its plan orders and names them."""
+    places = [Path(folder) for folder in folders]
+    if len(places) == 1 and (places[0] / COMPARISON).exists():
+        return of_plan(places[0], read_plan(places[0]))
+    return groups(map(read_run, run_folders(places)))
+
+
+def of_plan(folder: Path, plan: Plan) -> list[Group]:
+    """The groups of a comparison, those that have not begun without a run."""
+    return [
+        Group(
+            arm.label,
+            tuple(
+                load_run(folder / piece.place, piece.values)
+                for piece in plan.pieces(arm)
+                if _begun(folder / piece.place)
+            ),
+        )
+        for arm in plan.arms
+    ]
+
+
+def _begun(path: Path) -> bool:
+    return (path / CONFIG).exists() or (path / FAILURE).exists()

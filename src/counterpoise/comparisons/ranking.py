@@ -1,0 +1,149 @@
+"""Which group is best, by how much, and whether that is more than noise: sentences for people."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Sequence
+from statistics import mean
+
+from counterpoise.comparisons.collection import Group
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
+from counterpoise.comparisons.wording import dashed, interval_of, unit_of
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import WILCOXON_FROM, Paired, Standing, best_two, bytes_to, curve, rounds_to
+from counterpoise.measures.columns import size
+from counterpoise.methods import METHODS
+from counterpoise.runs.contents import CONFIG
+from counterpoise.runs.saved import SavedRun
+
+__all__ = ["reached", "verdict"]
+
+
+def verdict(found: Stand) -> list[str]:
+    """Which is best over the seeds that all have, with its interval, and whether that is more than noise.
+
+    Where a method makes personal models, which its paper is about, it says so of those too.
+    """
+    if best_two(found.rows, found.lower) is None:
+        return ["No run finished, so there is no best one."]
+    if not found.own:
+        return [*_best("best", found.rows, found), *_uneven(found), *_unmeasured(found)]
+    return [
+        *_best("best by the server's model", found.rows, found),
+        *_best(f"best by personal {found.metric}", found.own, found),
+        *_uneven(found),
+    ]
+
+
+def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
+    two = best_two(rows, found.lower)
+    if two is None:
+        return []
+    best, second, beside = two
+    unit, show = unit_of(found.metric)
+    low, high = (best.low, best.high) if found.lower else (max(best.low, 0.0), min(best.high, 1.0))
+    interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
+    seeds = _counted(len(best.values))
+    lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
+    if second is None or beside is None:
+        return lines
+    return [*lines, *_ahead(second.label, beside, show, found.lower)]
+
+
+def _counted(seeds: int) -> str:
+    return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+
+def _uneven(found: Stand) -> list[str]:
+    """If a seed failed or was lost: who lacks which, what the ranking is over, and how to finish it."""
+    lacking = lacking_seeds(found.rows)
+    if not lacking:
+        return []
+    shared = set.intersection(*(seeds_of(row) for row in found.rows if seeds_of(row)))
+    over = (
+        f"over the {_counted(len(shared))} that all have"
+        if shared
+        else "over different seeds, as none is shared by all"
+    )
+    told = [
+        f"{label} has no result for seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
+        for label, seeds in lacking.items()
+    ]
+    return [f"warning: {'; '.join(told)}: the ranking is {over}", *_finishing(found.groups, lacking)]
+
+
+def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[str]:
+    """The commands that finish a comparison's missing seeds. A run that diverged would do so again."""
+    folders = {run.path.parent.parent for group in groups for run in group.runs}
+    begun = {(group.label, run.seed): run for group in groups for run in group.runs}
+    missing = [begun.get((label, seed)) for label, seeds in lacking.items() for seed in seeds]
+    again = [run for run in missing if run is None or run.status != "diverged"]
+    if len(folders) != 1 or not again or not ((folder := folders.pop()) / COMPARISON).exists():
+        return []
+    failed = [str(run.path) for run in again if run and run.failed and (run.path / CONFIG).exists()]
+    first = f" (if it fails again, first: {shlex.join(['counterpoise', 'runs', 'rm', *failed])})" if failed else ""
+    return [f"to finish: {shlex.join(['counterpoise', 'resume', str(folder)])}{first}"]
+
+
+def _unmeasured(found: Stand) -> list[str]:
+    """A warning for methods whose personal models nothing measured: their server's model is not what they are for."""
+    named = [group.label for group in found.groups if group.done and any(map(_makes_models, group.done.values()))]
+    why = "no client's data was held out, or evaluation.clients_every is 0"
+    return [f"warning: the personal models of {', '.join(named)} were not measured: {why}"] if named else []
+
+
+def _makes_models(run: SavedRun) -> bool:
+    choice = run.settings.get("method")
+    try:
+        options = {key: value for key, value in dict(choice or {}).items() if key != "name"}
+        return any(part.personal for part in METHODS.make(dict(choice or {})["name"], **options).parts)
+    except (CounterpoiseError, KeyError, TypeError, ValueError):  # of its author's own, or of another version
+        return False
+
+
+def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: bool) -> list[str]:
+    """By how much the best leads, what the test says of that, and what so few seeds could not have shown.
+
+    If no seed is shared by all, the best mean may be behind over the seeds that both have.
+    """
+    if beside.difference == 0:
+        alike = beside.seeds == 1 or beside.low == beside.high
+        return [f"level with {second}" + (": no seed differs" if alike else f" over {beside.seeds} seeds that differ")]
+    leads = (beside.difference < 0) is lower
+    ahead = f"{'ahead of' if leads else 'behind'} {second} by {show(abs(beside.difference))}"
+    if beside.seeds == 1:
+        return [f"{ahead} with one seed", "one seed cannot tell a difference from noise: compare more seeds"]
+    if math.isnan(beside.p):
+        same = f"{ahead} with each of {beside.seeds} seeds"
+        return [same, "a difference that never varies cannot be tested for noise: compare more seeds"]
+    tested = f"{interval_of(beside, show)}, p = {beside.p:.2g}"
+    tested += dashed(beside.wilcoxon, lambda p: f", Wilcoxon's p = {p:.2g}", "")
+    if beside.low <= 0 <= beside.high:
+        lines = [f"warning: {ahead}, which cannot be told from noise: {tested}"]
+    else:
+        lines = [f"{ahead} {tested}"]
+    if beside.seeds < WILCOXON_FROM:
+        lines += [
+            f"with {beside.seeds} seeds that vary this much, a lead below {show(beside.least)} cannot be told from noise",
+            f"this p takes differences to be normal: Wilcoxon's test does not, and needs {WILCOXON_FROM} seeds",
+        ]
+    return lines
+
+
+def reached(found: Stand, target: float | None) -> list[str]:
+    """For each group the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
+    if target is None:
+        return []
+    if found.metric != "accuracy":
+        return [f"accuracy {target:g}: these runs did not measure accuracy"]
+    lines = []
+    for group in found.groups:
+        runs = list(group.done.values())
+        rounds = [r for run in runs if (r := rounds_to(curve(run.records), target)) is not None]
+        sent = [b for run in runs if (b := bytes_to(run.records, target)) is not None]
+        how = f"in round {mean(rounds):g}, after {size(mean(sent))} both ways" if rounds else "never"
+        some = f" (mean over {len(rounds)} of {len(runs)} seeds)" if rounds and len(runs) > 1 else ""
+        lines.append(f"accuracy {target:g} reached by {group.label}: {how}{some}")
+    return lines

@@ -1,0 +1,63 @@
+"""How the runs of a collection stand to each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from counterpoise.comparisons.collection import Group
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import Standing, has_personal, standings
+
+__all__ = ["Stand", "lacking_seeds", "seeds_of", "stand"]
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Several groups of runs side by side."""
+
+    groups: Sequence[Group]
+    rows: Sequence[Standing]
+    baseline: str
+    metric: str
+    """accuracy, or loss where no accuracy was measured"""
+    against: str = ""
+    """What the baseline is called in a heading, where not by its label."""
+    own: Sequence[Standing] = ()
+    """The same groups by the model that each client would use; empty unless a method's personal models were measured."""
+
+    @property
+    def lower(self) -> bool:
+        """Whether less of the metric is better."""
+        return self.metric == "loss"
+
+
+def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "") -> Stand:
+    """Hold groups against a baseline: the one named, or else fedavg, or else the first; '' for none."""
+    labels = [group.label for group in groups]
+    if baseline is None:
+        fedavg = (group.label for group in groups if group.runs and group.runs[0].method == "fedavg")
+        baseline = next(fedavg, labels[0] if labels else "")
+    elif baseline and baseline not in labels:
+        raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
+    done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
+    measured = {name for seeds in done.values() for records in seeds.values() for r in records for name in r.metrics}
+    metric = "accuracy" if "accuracy" in measured or "loss" not in measured else "loss"
+    personal = any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
+    rows, own = (
+        standings(done, baseline, metric, metric == "loss", personal=which) if which is False or personal else ()
+        for which in (False, True)
+    )
+    return Stand(groups, rows, baseline, metric, against, own)
+
+
+def seeds_of(row: Standing) -> set[int]:
+    """The seeds that have a finite value."""
+    return {seed for seed, value in row.values.items() if math.isfinite(value)}
+
+
+def lacking_seeds(rows: Sequence[Standing]) -> dict[str, list[int]]:
+    """By label, the seeds that others have a value of and this one has not; of labels without any value, nothing."""
+    every = set[int]().union(*map(seeds_of, rows))
+    return {row.label: sorted(every - seeds_of(row)) for row in rows if seeds_of(row) and every - seeds_of(row)}

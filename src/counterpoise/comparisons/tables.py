@@ -1,0 +1,156 @@
+"""How groups of runs stand to each other, as a table for a terminal, a paper or a page."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
+from counterpoise.comparisons.wording import dashed, interval_of, signed, unit_of
+from counterpoise.measures import COLUMNS, Column, Paired, Standing, has_personal, on_shared_seeds
+
+__all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "own_columns"]
+
+OWN_MODELS = (
+    "Personal models: mean over clients on their held-out data, by each client's personal model if the method makes "
+    "one, otherwise by the server's."
+)
+"""What the second table is of, for a reader."""
+
+
+def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost.
+
+    The number of seeds has a column if rows differ in their seeds, Wilcoxon's p if there are seeds enough for it.
+    """
+    heads, cells = _compared(found, found.rows, found.against)
+    more = [column for column in COLUMNS if column.server]
+    rows = [[*its, *_measures(more, row, found.metric)] for its, row in zip(cells, found.rows, strict=True)]
+    return [*heads, *(column.head for column in more)], rows
+
+
+def own_columns(found: Stand) -> tuple[list[str], list[list[str]]]:
+    """As `columns`, by the model that each client would use; without rows if no personal model was measured."""
+    (first, *heads), cells = _compared(found, found.own)
+    more = [column for column in COLUMNS if column.personal]
+    rows = []
+    for (label, *its), row, group in zip(cells, found.own, found.groups, strict=False):
+        personal = any(has_personal(run.records, found.metric) for run in group.runs)
+        rows.append([label, "personal" if personal else "server's", *its, *_measures(more, row, found.metric)])
+    return [first, "model", *heads, *(column.head for column in more)], rows
+
+
+def _measures(shown: Sequence[Column], row: Standing, metric: str) -> list[str]:
+    _, unit = unit_of(metric)
+    return [dashed(row.measures[column.name], column.show or unit) for column in shown]
+
+
+def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tuple[list[str], list[list[str]]]:
+    """The columns that both tables have."""
+    unit, show = unit_of(found.metric)
+    ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in rows)
+    heads = [f"{found.metric}{unit and ' (%)'}", f"vs {against or found.baseline} [95 %]", "p", "Wilcoxon p"]
+    wide, uneven = 4 if ranked else 3, bool(lacking_seeds(rows))
+    cells = []
+    for group, row in zip(found.groups, rows, strict=False):
+        spread = dashed(row.deviation, lambda x: f" ± {show(x)}", "")
+        mean = ("failed" if group.sentence else "-") if math.isnan(row.mean) else show(row.mean) + spread
+        seeds = [str(len(seeds_of(row)))] if uneven else []
+        cells.append([row.label, *seeds, *[mean, *_beside(row.paired, show)][:wide]])
+    return ["method", *(["seeds"] if uneven else []), *heads[:wide]], cells
+
+
+def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
+    """A difference with its interval, its p, and Wilcoxon's."""
+    if beside is None:
+        return "", "", ""
+    interval = "" if math.isnan(beside.low) else f" {interval_of(beside, show)}"
+    p, wilcoxon = (dashed(value, lambda p: f"{p:.2g}", "") for value in (beside.p, beside.wilcoxon))
+    return signed(beside.difference, show) + interval, p, wilcoxon
+
+
+def as_markdown(found: Stand) -> str:
+    """A table in GitHub's Markdown, and a second one of personal models if there are any."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        return "\n".join([line(heads), "|---|" + "---:|" * (len(heads) - 1), *map(line, rows)])
+
+    second = [OWN_MODELS, table(*own_columns(found))] if found.own else []
+    return "\n\n".join([table(*columns(found)), *second])
+
+
+_LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {
+    character: f"\\{character}" for character in "&%$#_{}"
+}
+
+
+def as_latex(found: Stand) -> str:
+    """A table for LaTeX with the package booktabs, and a second one of personal models if there are any."""
+
+    def line(cells: Sequence[str]) -> str:
+        escaped = ["".join(_LATEX.get(character, character) for character in cell) for cell in cells]
+        return " & ".join(re.sub(r"(?<![\w-])-(?=\d)", "$-$", cell) for cell in escaped) + r" \\"
+
+    def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+        body = [line(heads), r"\midrule", *map(line, rows)]
+        begin = rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}"
+        return "\n".join([begin, r"\toprule", *body, r"\bottomrule", r"\end{tabular}"])
+
+    second = [f"% {OWN_MODELS}\n{table(*own_columns(found))}"] if found.own else []
+    return "\n\n".join([table(*columns(found)), *second])
+
+
+FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_markdown}
+
+
+def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
+    """Every group as plain values for JSON: what the table says, and every measure of each of its runs."""
+    target = None if found.lower else target  # it is an accuracy
+    ranked, own_ranked = map(on_shared_seeds, (found.rows, found.own))
+    return [
+        {
+            "label": row.label,
+            **_stood(row, shared),
+            **{name: _plain(row.measures[name]) for name in _OF_RUN},
+            "own_models": _stood(own, own_shared) if own else None,
+            "failed": {str(run.seed): run.sentence for run in group.runs if run.failed},
+            "runs": [
+                {
+                    "seed": run.seed,
+                    "status": run.status,
+                    "folder": str(run.path),
+                    "measures": {k: _plain(v) for k, v in run.measures(found.metric, target, found.lower).items()},
+                }
+                for run in group.runs
+            ],
+        }
+        for group, row, shared, own, own_shared in zip_longest(found.groups, found.rows, ranked, found.own, own_ranked)
+    ]
+
+
+def _stood(row: Standing, shared: Standing) -> dict[str, Any]:
+    """`shared` is the same standing over the seeds that all share, by which it is ranked."""
+    of_model = {name: value for name, value in row.measures.items() if name not in _OF_RUN}
+    return {
+        "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
+        "seed_count": len(seeds_of(row)),
+        "ranked": {"seeds": sorted(seeds_of(shared)), "mean": _plain(shared.mean)},
+        **{name: _plain(getattr(row, name)) for name in ("mean", "deviation", "low", "high")},
+        **{name: _plain(value) for name, value in of_model.items()},
+        "difference": None if row.paired is None else {k: _plain(v) for k, v in row.paired._asdict().items()},
+    }
+
+
+_OF_RUN = ("bytes", "seconds")
+"""Columns that are the same for the server's model and for personal ones."""
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,31 @@
+"""Numbers as people read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from counterpoise.measures import Paired
+
+__all__ = ["dashed", "interval_of", "signed", "unit_of"]
+
+
+def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
+    """The unit of a metric, and what writes a value of it: accuracies are percentages."""
+    return ("", lambda x: f"{x:.4f}") if metric == "loss" else (" %", lambda x: f"{100 * x:.2f}")
+
+
+def interval_of(beside: Paired, show: Callable[[float], str]) -> str:
+    """The ends of a difference's interval, with their signs."""
+    return f"[{signed(beside.low, show)}, {signed(beside.high, show)}]"
+
+
+def signed(value: float, show: Callable[[float], str]) -> str:
+    """A value with its sign, also if that is a plus."""
+    text = show(value)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def dashed(value: float, show: Callable[[float], str], otherwise: str = "-") -> str:
+    """A value, or a dash for NaN."""
+    return otherwise if math.isnan(value) else show(value)

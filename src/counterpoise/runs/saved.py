@@ -1,0 +1,205 @@
+"""A run as its folder tells it, however the run ended.
+
+Reading is forgiving, unlike `resume`: a torn last line, a file that is missing and lines of an older
+schema leave out what they do not hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import summary
+from counterpoise.registry import flatten
+from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
+from counterpoise.runs.ending import untrained
+from counterpoise.runs.folder import SCHEMA, fingerprint
+from counterpoise.runs.frames import frame
+from counterpoise.runs.holdings import true_counts
+from counterpoise.runs.kept import STATUSES, Settings, checked, record
+from counterpoise.runs.ledger import digest_of
+from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["UNREADABLE", "SavedRun", "load_run", "status_of", "unreadable_run"]
+
+UNREADABLE = "unreadable"
+"""The status of a run whose files cannot be read."""
+
+log = logging.getLogger(__name__)
+
+_NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
+"""Settings in which two runs of one thing may differ: the seed and what follows from it, and how the work was done."""
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A run as its folder tells it."""
+
+    path: Path
+    settings: Mapping[str, Any]
+    """Its configuration, as plain values; of an older schema as it was then."""
+    records: Sequence[RoundRecord]
+    status: str
+    """finished, stopped, diverged, failed, unreadable, or running (which a run that was killed also says)"""
+    sentence: str
+    """Why it failed; empty where it did not."""
+    changed: datetime.datetime
+    """When its last round was written."""
+    doubts: tuple[str, ...] = ()
+    """What is wrong with its files, in a sentence each: numbers that were altered, files that are missing."""
+
+    @property
+    def method(self) -> str:
+        choice = self.settings.get("method", {})
+        return str(choice.get("called") or choice.get("name", "unknown") if isinstance(choice, Mapping) else choice)
+
+    @property
+    def data(self) -> str:
+        choice = self.settings.get("data", {})
+        return str(choice.get("name", "unknown") if isinstance(choice, Mapping) else choice)
+
+    @property
+    def seed(self) -> int:
+        return int(self.settings.get("seed", 0))
+
+    @property
+    def rounds(self) -> int:
+        """How many it was made for; its records are those it has done."""
+        return int(self.settings.get("rounds", 0))
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.sentence)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The settings that all seeds of one thing share, with dots into tables."""
+        return {key: value for key, value in flatten(self.settings).items() if not _NOT_IDENTITY.fullmatch(key)}
+
+    def measures(self, metric: str = "accuracy", target: float | None = None, lower: bool = False) -> dict[str, Any]:
+        """Every measure of it, as `counterpoise.measures.summary` has them."""
+        return summary(self.records, metric, target, lower, true_counts(self.path))
+
+    def frame(self, of: str = "rounds") -> pd.DataFrame:
+        """As `counterpoise.Run.frame`."""
+        return frame(self.records, of, method=self.method, seed=self.seed)
+
+
+def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
+    """A run from its folder; `settings` stand in for those of one that failed before it wrote them."""
+    config = path / CONFIG
+    try:
+        if settings is None or config.exists():
+            settings = parse_toml(read_text(config), str(config))
+    except FileNotFoundError:
+        settings = {}
+    checked(Settings, dict(settings), str(config))
+    records = list(_records(path))
+    doubts = tuple(_doubts(path, bool(records)))
+    for doubt in doubts:
+        _warn(doubt)
+    status = status_of(path)
+    if status == "finished" and len(records) < int(settings.get("rounds", 0)):
+        status = "stopped"  # its last lines are torn, so its last round is not known
+    if status == "finished" and untrained(records):
+        status = "failed"
+    return SavedRun(path, settings, records, status, _sentence(path, status, records), _changed(path), doubts)
+
+
+def unreadable_run(path: Path, why: str) -> SavedRun:
+    """Stands for a run that cannot be read."""
+    return SavedRun(path, {}, (), UNREADABLE, why, _changed(path))
+
+
+def _doubts(path: Path, begun: bool) -> Iterator[str]:
+    """What is wrong with a run's files, in a sentence each: its checkpoint's index, or what differs from its digests."""
+    place = path / "checkpoint" / INDEX
+    if not place.exists():
+        if begun:
+            yield f"{place} is missing: how this run ended is not known, and it cannot be resumed."
+        return
+    try:
+        index = read_index(place.parent)
+    except CounterpoiseError as error:
+        yield str(error)
+        return
+    kept = {CONFIG: index["run"], **index.get("records", {})}
+    for name in (CONFIG, METRICS, CLIENTS, HOLDINGS):
+        if name in kept and _digest(path / name, index["round"]) != kept[name]:
+            how = "is not what was written" if (path / name).exists() else "is missing"
+            yield f"{path / name} {how}: what is told of this run may be wrong."
+
+
+def _digest(path: Path, rounds: int) -> str:
+    """What an index would keep of a file; empty if it cannot be read."""
+    with contextlib.suppress(CounterpoiseError, OSError):
+        if path.name == CONFIG:
+            return fingerprint(parse_toml(read_text(path), str(path)))
+        return digest_of(path, rounds)
+    return ""
+
+
+@functools.cache  # a command may read a run more than once
+def _warn(sentence: str) -> None:
+    log.warning("%s", sentence)
+
+
+def _records(path: Path) -> Iterator[RoundRecord]:
+    clients = {line["round"]: line for line in _lines(path / "clients.jsonl")}
+    for line in _lines(path / "metrics.jsonl"):
+        yield record(line, clients.get(line["round"], {"round": line["round"]}), str(path))
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The rounds of a file up to the first that is torn."""
+    try:
+        for line in read_lines(path):
+            value = parse_json(line, str(path))
+            if not isinstance(value, dict):
+                return
+            schema = value.get("schema", 0)
+            if type(schema) is not int or type(value.get("round", 0)) is not int:
+                raise CounterpoiseError(f"{path} is damaged: a schema or round in it is not a whole number.")
+            if schema > SCHEMA:
+                raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
+            if "round" in value:
+                yield value
+    except (FileNotFoundError, Malformed):
+        return
+
+
+def status_of(path: Path) -> str:
+    """How a run ended, in the words of `SavedRun.status`."""
+    index = path / "checkpoint" / "checkpoint.json"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, Malformed):
+        found = parse_json(read_text(index), str(index))
+        if isinstance(found, dict) and found.get("status") in STATUSES:
+            return str(found["status"])
+    return "failed" if (path / FAILURE).exists() else "running"
+
+
+def _sentence(path: Path, status: str, records: Sequence[RoundRecord]) -> str:
+    try:
+        return read_text(path / FAILURE).partition("\n")[0]
+    except (FileNotFoundError, NotADirectoryError):
+        if status not in ("diverged", "failed"):
+            return ""
+        return (untrained(records) if status == "failed" else "") or f"It {status} after round {len(records)}."
+
+
+def _changed(path: Path) -> datetime.datetime:
+    places = (path / name for name in ("metrics.jsonl", CONFIG, FAILURE, "."))
+    return datetime.datetime.fromtimestamp(next(p for p in places if p.exists()).stat().st_mtime).astimezone()
