@@ -12,7 +12,9 @@ from torch.nn import functional as F
 import counterpoise as cp
 from counterpoise import measures
 from counterpoise.engine import Engine, Evaluation, Simulation
-from counterpoise.engine.backends import stacking
+from counterpoise.engine.acceleration import doors
+from counterpoise.engine.backends import batched, stacking
+from counterpoise.engine.backends import settings as engine_settings
 from counterpoise.engine.backends.settings import _ELEMENTS
 from counterpoise.engine.rounds.evaluation import _training_rows
 from counterpoise.errors import CounterpoiseError
@@ -159,6 +161,30 @@ def test_an_engine_is_resolved_from_what_was_asked_and_the_sizes():
     assert Engine(device="cpu", chunk=3).resolve(10, 1000).chunk == 3
     assert Engine(device="cpu").resolve(0, 1000).chunk == 1
     assert Engine(device="cpu").resolve(10, 1000, stacks=True).backend == "batched"
+
+
+@pytest.mark.parametrize(
+    ("door", "device", "without"),
+    [
+        ("use_kernels", "cuda", {"convolutions": "torch"}),
+        ("use_compiled_steps", "cuda", {"compile": False}),
+        ("use_scripted_steps", "cpu", {"record": False}),
+    ],
+)
+def test_a_closed_door_switches_off_one_accelerator(door, device, without, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(doors, "available", lambda: True)
+    asked = Engine(device=device, compile=device == "cuda")
+    opened = asked.resolve(10, 1000, scripts=True)
+    monkeypatch.setattr(engine_settings, door, lambda *_: False)
+    assert asked.resolve(10, 1000, scripts=True) == replace(opened, **without) != opened
+
+
+def test_the_door_of_cuda_graphs(monkeypatch):
+    assert not started(engine=double(backend="batched")).backend.captures
+    monkeypatch.setattr(batched, "use_cuda_graphs", lambda device: True)
+    assert started(engine=double(backend="batched")).backend.captures
 
 
 class Doubting(nn.Module):

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.convolution import Lowered
+from counterpoise.engine.acceleration.doors import use_cuda_graphs
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
 from counterpoise.engine.backends.buckets import buckets, overhead, room
 from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk, together
@@ -57,7 +58,7 @@ class Batched:
         modes = (Lowered,) if lowered else ()
         self.network = Network(module, layout, keyed, train=True, stacked=True, half=half, modes=modes)
         self._evaluate = Network(module, layout, keyed, train=False, stacked=True, half=half, modes=modes)
-        self.captures = graphs and next(module.parameters()).is_cuda
+        self.captures = graphs and use_cuda_graphs(next(module.parameters()).device)
         self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
         self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
 

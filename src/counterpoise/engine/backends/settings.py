@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from counterpoise.engine.acceleration.convolution import available
+from counterpoise.engine.acceleration.doors import use_compiled_steps, use_kernels, use_scripted_steps
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 
 __all__ = ["Engine", "chunk"]
@@ -137,13 +137,13 @@ class Engine:
         backend = self.backend
         if backend == "auto":
             backend = "batched" if stacks or self.bf16 or kind == "cuda" else "per-client"
-        kernels = kind == "cuda" and backend == "batched" and self.dtype == "float32" and available()
+        kernels = use_kernels(kind, backend, self.dtype)
         if self.convolutions == "triton" and not kernels:
             raise CounterpoiseError(
                 "engine: convolutions=triton needs a GPU, Triton, a C compiler, the batched backend and dtype float32. "
                 "Use convolutions=auto."
             )
-        compiles = kind == "cuda" and backend == "batched" and available()
+        compiles = use_compiled_steps(kind, backend)
         if self.compile and not compiles:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
         if self.record and kind != "cpu":
@@ -157,7 +157,7 @@ class Engine:
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=1 if unkeyed and backend == "per-client" else threads,
             chunk=self.chunk or chunk(kind, cohort, numbers),
-            record=kind == "cpu" and not unkeyed and (scripts if self.record is None else self.record),
+            record=use_scripted_steps(kind, unkeyed) and (scripts if self.record is None else self.record),
             onednn=self.onednn if self.onednn is not None else platform.machine() not in ("aarch64", "arm64"),
         )
 
