@@ -58,29 +58,10 @@ def client_app(
     training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
     app = ClientApp(mods=fit_mods(mods, training.method))
 
-    def trainer(message: Message, context: Context, tensors: Mapping[str, Tensor]) -> Trainer:
-        start, config = tensors["model"], message.content.config_records[CONFIG]
-        dtype = next(name for name, kind in DTYPES.items() if kind == start.dtype)
-        federation, seed = data(context), _whole(config["seed"])
-        own = replace(
-            training,
-            local=_own(training.local, context, _whole(config["client"])),
-            engine=replace(training.engine, dtype=dtype),
-        )
-        alone = Evaluation(every=0, clients_every=1)
-        here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
-        if here.layout.size != len(start):
-            raise CounterpoiseError(
-                f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "
-                "Both must be made by the same code, for the same number of classes."
-            )
-        _recall(context, here, unpack_accepted(tensors))
-        return here
-
     @app.train()  # type: ignore[untyped-decorator,unused-ignore]
     def train(message: Message, context: Context) -> Message:
         tensors = from_record(message.content.array_records[ARRAYS])
-        here, config = trainer(message, context, tensors), message.content.config_records[CONFIG]
+        here, config = _make_trainer(training, data, message, context, tensors), message.content.config_records[CONFIG]
         round, held = _whole(config["round"]), here.federation.train
         sizes = held.sizes(_ALONE)
         if not int(sizes):
@@ -101,7 +82,7 @@ def client_app(
     @app.evaluate()  # type: ignore[untyped-decorator,unused-ignore]
     def evaluate(message: Message, context: Context) -> Message:
         tensors = from_record(message.content.array_records[ARRAYS])
-        here = trainer(message, context, tensors)
+        here = _make_trainer(training, data, message, context, tensors)
         round, weights = _whole(message.content.config_records[CONFIG]["round"]), tensors["model"].to(here.start.device)
         with here.setting(round):
             _, each = here.evaluator.evaluate(weights, round, last=True)
@@ -118,6 +99,29 @@ def client_app(
         return _reply(message, {"client": int(context.node_config["partition-id"])})
 
     return app
+
+
+def _make_trainer(
+    training: Training, data: Data, message: Message, context: Context, tensors: Mapping[str, Tensor]
+) -> Trainer:
+    """What trains and evaluates this node's client, as of the message's round."""
+    start, config = tensors["model"], message.content.config_records[CONFIG]
+    dtype = next(name for name, kind in DTYPES.items() if kind == start.dtype)
+    federation, seed = data(context), _whole(config["seed"])
+    own = replace(
+        training,
+        local=_own(training.local, context, _whole(config["client"])),
+        engine=replace(training.engine, dtype=dtype),
+    )
+    alone = Evaluation(every=0, clients_every=1)
+    here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
+    if here.layout.size != len(start):
+        raise CounterpoiseError(
+            f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "
+            "Both must be made by the same code, for the same number of classes."
+        )
+    _recall(context, here, unpack_accepted(tensors))
+    return here
 
 
 def _reply(message: Message, metrics: dict[str, Any], arrays: ArrayRecord | None = None) -> Message:

@@ -54,6 +54,10 @@ class Strategy(strategy.Strategy):
     asks, later rounds for any of them.
     """
 
+    _opened: Opened | None = None
+    _closed: Closed | None = None
+    """The round that the server has decided on, until the nodes have evaluated its model."""
+
     def __init__(
         self,
         method: Method | str,
@@ -72,7 +76,6 @@ class Strategy(strategy.Strategy):
         out: str | Path | None = None,
         patience: float = 60.0,
     ) -> None:
-        asked = evaluation or Evaluation()
         made = Setup.of(
             method,
             federation.on_server(),
@@ -84,24 +87,16 @@ class Strategy(strategy.Strategy):
             metrics=metrics,
             seed=seed,
             engine=engine,
-            evaluation=replace(
-                asked,
-                every=1 if asked.every is None else asked.every,
-                clients_every=1 if asked.clients_every is None else asked.clients_every,
-            ),
+            evaluation=_each_round(evaluation or Evaluation()),
             limits=limits,
         )
         self.setup, self.loop = made, Loop.of(made)
-        self.trainer = self.loop.trainer
+        self.trainer, self.patience, self._first = self.loop.trainer, patience, True
         self.run = Run(made.training.method.name, made.seed, self.trainer.module)
         self.folder = None if out is None else self._folder(Path(out))
         self.roster = Roster(self.trainer.federation.clients)
-        self.patience, self._first = patience, True
-        self._opened: Opened | None = None
         self._like: Arrays = {}
         """A reply of the right form to this round's training."""
-        self._closed: Closed | None = None
-        """The round that the server has decided on, until the nodes have evaluated its model."""
         self._sent: dict[int, Message] = {}
         """For each client asked in this round, the message it was sent."""
 
@@ -350,6 +345,12 @@ class Strategy(strategy.Strategy):
 def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
     found = {name: float(value) for name, value in values.items() if value is not None}
     return MetricRecord(found) if found else None  # type: ignore[arg-type]
+
+
+def _each_round(asked: Evaluation) -> Evaluation:
+    """The evaluation asked for; what was left open happens in every round."""
+    every, clients_every = (1 if often is None else often for often in (asked.every, asked.clients_every))
+    return replace(asked, every=every, clients_every=clients_every)
 
 
 def _describe_round(record: RoundRecord, rounds: int) -> str:

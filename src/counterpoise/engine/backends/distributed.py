@@ -104,7 +104,7 @@ class Group:
 
 
 def _leave() -> None:
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(RuntimeError, ValueError, AssertionError):  # the others may have left before
         dist.destroy_process_group()
 
 

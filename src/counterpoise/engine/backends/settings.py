@@ -94,21 +94,7 @@ class Engine:
                 f"engine: store_gib must be a number from 0 to {_MOST_STORE}, not {brief(self.store_gib)}."
             )
         if self.device != "auto":
-            try:
-                device = torch.device(self.device)
-            except (RuntimeError, TypeError) as error:
-                raise CounterpoiseError(f"engine: there is no device {self.device!r}; use cpu or cuda.") from error
-            if device.type not in _ELEMENTS:
-                raise CounterpoiseError(f"engine: device must be cpu or cuda, not {self.device!r}.")
-            if device.type == "cuda" and not torch.cuda.is_available():
-                raise CounterpoiseError(
-                    "engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu."
-                )
-            if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-                raise CounterpoiseError(
-                    f"engine: there is no {self.device}: torch finds {torch.cuda.device_count()} GPUs here, "
-                    "from cuda:0 on."
-                )
+            _check_device(self.device)
 
     @property
     def place(self) -> str:
@@ -170,3 +156,18 @@ def chunk(kind: str, cohort: int, numbers: int) -> int:
 def _cores() -> int:
     there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, there // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+
+
+def _check_device(name: str) -> None:
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError) as error:
+        raise CounterpoiseError(f"engine: there is no device {name!r}; use cpu or cuda.") from error
+    if device.type not in _ELEMENTS:
+        raise CounterpoiseError(f"engine: device must be cpu or cuda, not {name!r}.")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise CounterpoiseError("engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu.")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise CounterpoiseError(
+            f"engine: there is no {name}: torch finds {torch.cuda.device_count()} GPUs here, from cuda:0 on."
+        )

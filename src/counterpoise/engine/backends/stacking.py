@@ -81,12 +81,8 @@ def why_unbatched(program: Program, module: nn.Module, federation: Federation, k
         warnings.simplefilter("ignore")
         try:
             _try_together(program, module, federation, keyed, batch)
-        except Exception as error:
-            try:
-                _try_alone(program, module, federation, keyed, batch)
-            except Exception:
-                return ""
-            return reason_of(error)
+        except Exception as error:  # whatever a user's model or hook raises
+            return reason_of(error) if _trains_alone(program, module, federation, keyed, batch) else ""
     return ""
 
 
@@ -138,14 +134,19 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
     backend.own_outputs(start.expand(2, -1), inputs)
 
 
-def _try_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
-    """The same, one client after the other."""
-    job = _trial(program, module, federation, batch)
-    start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
-    program = replace(_shorten(program, batch), differentiate=by_autograd)
-    backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
-    backend.train(job)
-    backend.outputs(start.expand(2, -1), inputs[0])
+def _trains_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> bool:
+    """Whether the same works one client after the other."""
+    try:
+        job = _trial(program, module, federation, batch)
+        start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
+        program = replace(_shorten(program, batch), differentiate=by_autograd)
+        backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
+        backend.train(job)
+        backend.outputs(start.expand(2, -1), inputs[0])
+    except Exception as error:  # a mistake, which training will raise again
+        log.debug("A trial of one client at a time failed: %s", error)
+        return False
+    return True
 
 
 def _shorten(program: Program, batch: int) -> Program:

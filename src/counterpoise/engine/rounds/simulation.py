@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
@@ -26,6 +26,8 @@ from counterpoise.method import Cohort, Method
 from counterpoise.models.building import Model
 
 __all__ = ["Simulation"]
+
+log = logging.getLogger(__name__)
 
 
 class Prepared(NamedTuple):
@@ -134,8 +136,10 @@ class Simulation:
         """Prepare the next round while the device still trains this one."""
         self._prepared = None
         if self.overlaps:
-            with contextlib.suppress(Exception):  # the error is raised again if that round runs
+            try:
                 self._prepared = self._prepare(round, *self.loop.draw(round))
+            except Exception as error:  # of a user's availability, say; it is raised again if that round runs
+                log.debug("Round %d could not be prepared ahead: %s", round, error)
 
     def _nobody(self) -> Cohort:
         model = self.server.model

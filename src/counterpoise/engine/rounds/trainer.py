@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from counterpoise.engine.backends.distributed import Group
 from counterpoise.engine.backends.interface import Job
-from counterpoise.engine.backends.making import choose_setting, count_work, make_backend
+from counterpoise.engine.backends.making import Work, choose_setting, count_work, make_backend
 from counterpoise.engine.clients.batches import client_keys, count_seen
 from counterpoise.engine.clients.inspection import inspect_model
 from counterpoise.engine.clients.program import (
@@ -84,16 +84,20 @@ class Trainer:
             for p in method.parts
             if p.client_state is not None
         }
+        self.evaluator = self._make_evaluator(evaluation, scores, work)
+
+    def _make_evaluator(self, evaluation: Evaluation, scores: dict[str, Metric], work: Work) -> Evaluator:
+        local, parts = self.program.local, self.program.method.parts
         mean = float(count_seen(work.sizes, work.steps, local.batch).double().mean())
-        self.evaluator = Evaluator(
+        return Evaluator(
             evaluation,
             self.backend,
             self.federation,
             scores,
             self.engine.torch_dtype,
-            trained=0.0 if evaluation.settled else cohort * local.passes * mean,
-            models=1 + sum(part.personal is not None for part in method.parts),
-            seed=seed,
+            trained=0.0 if evaluation.settled else self.cohort_size * local.passes * mean,
+            models=1 + sum(part.personal is not None for part in parts),
+            seed=self.seed,
         )
 
     @property
