@@ -95,14 +95,14 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
     long = {update: cohort.updates} | {k: v for k, v in reports.items() if v.shape == cohort.updates.shape}
     short = {what: values for what, values in reports.items() if what not in long}
     seen = (
-        cohort.examples,
+        cohort.examples.double(),
         cohort.steps,
         *(torch.linalg.vector_norm(values, dim=1) for values in long.values()),
         *(~finite(values) for values in short.values()),
         torch.linalg.vector_norm(model).expand(len(cohort)),
     )
     # One wait for a GPU.
-    claims, steps, *rows, own = torch.stack([row.double() for row in seen]).detach().cpu().numpy()
+    claims, steps, *rows, own = torch.stack(seen).detach().cpu().numpy()
     norms = {what: _lengths(row, values) for row, (what, values) in zip(rows, long.items(), strict=False)}
     faulty = {what: ~np.isfinite(lengths) for what, lengths in norms.items()}
     faulty |= dict(zip(short, (row > 0 for row in rows[len(long) :]), strict=True))

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from math import nan
+from math import inf, nan
 from typing import NamedTuple
 
 import torch
@@ -35,6 +35,9 @@ except ImportError:  # not a POSIX system
 __all__ = ["Closed", "Loop", "Opened", "Replies"]
 
 log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+"""At a GPU's memory: a look takes as long as a small model's step."""
 
 
 class Opened(NamedTuple):
@@ -93,6 +96,8 @@ class Loop:
         self.round = 0
         self._lr = (nan, trainer.start.new_empty(()))
         """The learning rate sent last, as a number and as a tensor on the device."""
+        self._memory = (-inf, 0)
+        """When the GPU's memory was looked at last, and its peak then."""
         for part in trainer.program.method.parts:
             if part.check is not None:
                 part.check(SimulatedWorld(trainer, 0, None))
@@ -176,7 +181,7 @@ class Loop:
             seconds + time.perf_counter() - begun,
             replies.bytes_up,
             replies.bytes_down,
-            self._peak_memory(),
+            self._peak_memory(last),
             tuple(sorted(replies.liars)),
             *self._state_bytes(),
         )
@@ -208,11 +213,14 @@ class Loop:
             sum(store.bytes for store in self.client_state.values()),
         )
 
-    def _peak_memory(self) -> int:
+    def _peak_memory(self, last: bool) -> int:
         device = self.trainer.engine.device
         if torch.device(device).type == "cuda":
-            # Not `max_memory_allocated`, which takes as long as a small model's step.
-            held: int = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
+            looked, held = self._memory
+            if last or time.perf_counter() - looked > _SECONDS_BETWEEN_LOOKS:
+                # Not `max_memory_allocated`: a small model's step takes no longer than that.
+                held = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
+                self._memory = (time.perf_counter(), held)
             return held
         if resource is None:
             return 0
