@@ -51,6 +51,19 @@ def test_noise_takes_no_sample_and_is_the_seeds():
     assert 0.9 < values.max() <= 1
 
 
+@pytest.mark.parametrize("probe", ["noise", "means"])
+def test_no_probe_is_made_of_tokens(probe, tmp_path):
+    tokens = np.arange(16).reshape(8, 2)
+    clients = [(tokens[:5], TARGETS[:5]), (tokens[5:], TARGETS[5:])]
+    refused = rf"A probe set of {probe} cannot be made .* \(torch.int64\), such as tokens.* instead: probe=1."
+    with pytest.raises(CounterpoiseError, match=refused):
+        cp.Federation.from_clients(clients, probe=probe)
+    np.savez(tmp_path / "tokens.npz", x=tokens, y=TARGETS)
+    with pytest.raises(CounterpoiseError, match=refused):
+        cp.load(str(tmp_path / "tokens.npz"), partition=cp.iid(clients=2), probe=probe)
+    assert cp.Federation.from_clients(clients, probe=1).probe.inputs.dtype == torch.int64
+
+
 def test_noise_keeps_to_the_range_of_the_data():
     fed = cp.load("digits", partition=cp.iid(clients=4), probe="noise")
     inputs = fed.probe.take(torch.arange(10), torch.float32)[0]

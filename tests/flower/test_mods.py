@@ -16,10 +16,11 @@ from helpers import ALL_METHODS, blobs, double, small
 from counterpoise.engine.clients.messages import template
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower import Strategy, client_app
-from counterpoise.flower.mods import _list_sent
+from counterpoise.flower.mods import _list_sent, fit_mods
 from counterpoise.flower.records import from_record
 from counterpoise.local import Local
-from counterpoise.methods import METHODS
+from counterpoise.method import Part
+from counterpoise.methods import METHODS, fedavg, feddua, krum
 
 FEDERATION = blobs((9, 6, 12, 7), heldout=0.2, proxy=20)
 LOCAL = Local(batch=4)
@@ -102,6 +103,26 @@ def test_mods_that_could_not_keep_their_promise_are_refused_when_the_app_is_made
 def test_local_privacy_is_refused_where_clients_send_more_than_updates(method):
     with pytest.raises(CounterpoiseError, match=f"clients of {method} send .* too. Take a method whose clients send"):
         app(private(), method=method)
+
+
+@pytest.mark.parametrize("prior", ["cohort", "network", "proxy"])
+def test_local_privacy_is_refused_for_a_method_that_needs_a_proxy_set(prior):
+    with pytest.raises(CounterpoiseError, match=r"clients of feddua:fedavg send .*counts/branch.* too. Take a method"):
+        fit_mods([private()], feddua(prior=prior))
+
+
+def test_local_privacy_is_refused_if_what_clients_send_cannot_be_checked():
+    def begin(client):
+        raise ValueError("Ten layers are needed.")
+
+    with pytest.raises(
+        CounterpoiseError, match=r"clients of mine send could not be checked.* Ten layers are needed. Ta"
+    ):
+        fit_mods([private()], fedavg().adding("mine", local=Part("mine", begin=begin)))
+
+
+def test_local_privacy_is_allowed_for_a_rule_that_needs_many_clients():
+    assert len(fit_mods([private()], krum(faulty=100))) == 1
 
 
 @pytest.mark.parametrize("method", ALL_METHODS)

@@ -26,6 +26,11 @@ def make_probe(kind: str, base: Samples, train: Assignment, classes: int | None,
         raise unknown("probe", kind, PROBES, "that can be made; a whole number takes that many samples per class")
     if classes is None:
         raise CounterpoiseError("A probe set has one input per class; these targets are not class numbers.")
+    if base.inputs.dtype != torch.uint8 and not base.inputs.is_floating_point():
+        raise CounterpoiseError(
+            f"A probe set of {kind} cannot be made for inputs of whole numbers ({base.inputs.dtype}), such as tokens: "
+            "neither noise nor means are tokens. Take samples of the data instead: probe=1."
+        )
     return _noise(base, classes, seed) if kind == "noise" else _means(base, train, classes)
 
 

@@ -21,8 +21,10 @@ from counterpoise.engine.clients.messages import template
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
+from counterpoise.federation.partition import iid
 from counterpoise.flower.records import from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
+from counterpoise.local import Local
 from counterpoise.method import Method
 
 __all__ = ["fit_mods"]
@@ -36,6 +38,8 @@ _REFUSED = {
     "secagg_mod": "a Counterpoise server needs each client's update in the clear",
     "secaggplus_mod": "a Counterpoise server needs each client's update in the clear",
 }
+_CLIENTS = 1000
+"""Clients of the trial that shows what a method's clients send: enough for a rule that needs many."""
 
 
 def fit_mods(mods: Iterable[Mod], method: Method) -> list[Mod]:
@@ -73,16 +77,21 @@ def _refuse_reports(sent: Iterable[str], method: Method) -> None:
 def _list_sent(method: Method) -> Iterable[str]:
     """The names of what a method's clients send, found out with a model of a few weights.
 
-    Empty if such a model is not enough for the method: what its clients send is then checked when they send it.
+    The trial has as many clients and proxy samples as any method asks for. One that fails it nevertheless is refused.
     """
-    x, y = torch.zeros(4, 1), torch.arange(4) % 2
-    tiny = Federation.from_clients([(x, y)] * 40, heldout=0, probe=1, proxy=8)
+    proxy = 2 * Local().batch
+    y = torch.arange(proxy + _CLIENTS + 2) % 2  # two classes, so that two samples are the probe
+    tiny = Federation.from_arrays(y[:, None].float(), y, partition=iid(_CLIENTS), heldout=0, probe=1, proxy=proxy)
     try:
         simulation = Simulation(method, tiny, _Tiny(), engine=Engine(device="cpu", threads=1))
-    except CounterpoiseError:
-        return ()
-    state = {name: store.initial for name, store in simulation.client_state.items()}
-    return template(simulation.program, simulation.open().shared, state)
+        state = {name: store.initial for name, store in simulation.client_state.items()}
+        return template(simulation.program, simulation.open().shared, state)
+    except Exception as error:  # hooks are the user's and may raise anything
+        raise CounterpoiseError(
+            f"LocalDpMod makes updates private and nothing else. What clients of {method.name} send could not be "
+            f"checked, because the method failed on a tiny model: {error} Take a method whose clients send updates "
+            "alone, such as fedavg."
+        ) from error
 
 
 class _Tiny(nn.Module):
