@@ -245,7 +245,7 @@ class Round:
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     """What a trust part decided about each client's claim, for the run's record."""
     by_counts: bool = True
-    """Whether any part of the method depends on the counts that clients claim: see `Part.by_counts`."""
+    """Whether any part of the method depends on the counts claimed in this round: see `Part.by_counts`."""
     norm_ratio: float = inf
     """`counterpoise.Limits.norm_ratio`."""
 
@@ -327,8 +327,11 @@ class Part:
     """What to send to every client, given the server state."""
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
-    by_counts: bool = False
-    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so."""
+    by_counts: bool | Callable[[Mapping[str, Tensors]], bool] = False
+    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so.
+
+    A rule that falls back on counts gives a function of the state of the parts it reads, asked in every round.
+    """
 
     check: Callable[[World], None] | None = None
     """Raises an error before the first round if the part cannot work."""
@@ -351,6 +354,8 @@ class Part:
         for hook, takes in _HOOKS.items():
             if getattr(self, hook) is not None:
                 check_call(getattr(self, hook), hook + takes, f"part {self.name}")
+        if not isinstance(self.by_counts, bool):
+            check_call(self.by_counts, "by_counts(shared)", f"part {self.name}")
         if type(self.trace_every) is not int or self.trace_every < 0:
             raise CounterpoiseError(
                 f"part {self.name}: trace_every must be a whole number at least 0, not {brief(self.trace_every)}."

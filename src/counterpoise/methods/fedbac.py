@@ -176,7 +176,8 @@ def consensus(gamma: float, alpha: float, window: int, score: Score, reliability
         reads=("direction",),
         client_record=client_record,
         apply=apply,
-        by_counts=score != "author",
+        # Without a momentum, as in the first round, weights are by data.
+        by_counts=score != "author" and (lambda shared: not bool(shared["direction"]["v"].any())),
         check=check,
     )
 

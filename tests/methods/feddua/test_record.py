@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from worlds import cohort, server
 
 from counterpoise.local import Local, sgd
-from counterpoise.methods import avg, feddua
+from counterpoise.methods import avg, fedbac, feddua
 from counterpoise.methods.feddua import branch
 
 # ---------------------------------------------------------------- the record and the verdict agree
@@ -198,3 +198,12 @@ def test_around_a_rule_that_ignores_counts_nothing_reads_corrected() -> None:
     }
     method = feddua(avg(), factor="direct", evidence="report")
     assert judge(lying(1e6, 5), server(method, D), **silent).verdicts[5].action == "accepted"
+
+
+@pytest.mark.parametrize(("momentum", "later"), [("weighted", "warned"), ("data", "corrected")])
+def test_around_fedbac_a_count_is_corrected_only_in_rounds_in_which_it_weighs(momentum: Any, later: str) -> None:
+    ours = server(feddua(fedbac(momentum=momentum), factor="direct"), D)
+    first, *rest = (judge(lying(), ours, round) for round in (1, 2, 3))
+    assert first.verdicts[3].action == "corrected"  # there is no momentum yet, so weights are by data
+    assert first.weights[3] / first.weights[4] == pytest.approx(44 / lying()[4])
+    assert [outcome.verdicts[3].action for outcome in rest] == [later] * 2

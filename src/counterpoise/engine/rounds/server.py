@@ -128,9 +128,14 @@ class Server:
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
         left_out |= refused
-        weighed = any(part.by_counts for part in self.method.parts)
+        weighed = any(map(self._weighs_by_counts, self.method.parts))
         round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
         return self._apply_parts(round, claims, left_out)._replace(streak=streak, lengths=lengths)
+
+    def _weighs_by_counts(self, part: Part) -> bool:
+        if isinstance(part.by_counts, bool):
+            return part.by_counts
+        return part.by_counts({name: self.state.get(name, {}) for name in part.reads})
 
     def commit(self, decision: Decision) -> None:
         """Write a decision. The state is not whole until the runtime has written its own part of the round."""
