@@ -12,6 +12,7 @@ from grids import InProcess
 from links import Link, saying, spoiled
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.flower import wire
 from counterpoise.flower.replies import CONFIG, answers
 from counterpoise.flower.wire import exchange, with_secret
 
@@ -131,6 +132,21 @@ def test_equal_messages_have_ids_of_their_own(round, monkeypatch):
     assert one.metadata.created_at == other.metadata.created_at
     assert one.object_id != other.object_id
     assert len(one.content[CONFIG]["secret"]) == 32  # 128 bits
+
+
+def test_a_reply_in_very_many_pieces_ends_with_the_round(round, monkeypatch):
+    """Each piece takes a tenth of a second to fetch, and all of them far longer than the round waits."""
+    many = ArrayRecord({str(i): Array(np.array([i])) for i in range(400)})
+    round.attack = lambda node, message: node.push(Message(content(HOSTILE, many=many), reply_to=message))
+    begun, pull = wire.time.monotonic(), round.link.grid._runtime_client.PullObject
+
+    def slow(*given, **named):
+        wire.time.sleep(0.1)
+        return pull(*given, **named)
+
+    monkeypatch.setattr(round.link.grid._runtime_client, "PullObject", slow)
+    assert round.heard(timeout=20.0, most=10**9) == HONEST
+    assert wire.time.monotonic() - begun < 20 + 2 * 10
 
 
 def test_a_reply_that_cannot_be_read_costs_nobody_elses(round, caplog):

@@ -483,6 +483,33 @@ def test_a_changed_digit_is_noticed(name: str, run: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize(("number", "status"), [(3, "finished"), (4, "finished"), (3, "running")])
+def test_rounds_that_were_added_are_told_and_left_out(cli, run: Path, number: int, status: str) -> None:
+    index = json.loads((run / "checkpoint/checkpoint.json").read_text())
+    (run / "checkpoint/checkpoint.json").write_text(json.dumps(index | {"status": status}))
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(last | {"round": number, "train_loss": 0.0}) + "\n")
+    (told,) = json.loads(cli("runs", "list", ".", "--json")[1])
+    assert told["doubts"] == ["run/metrics.jsonl holds 4 rounds, and the run has 3: the others are left out."]
+    assert re.search("3/3 .*doubtful", cli("runs", "list", ".")[1])
+
+
+def test_a_configuration_that_asks_for_fewer_rounds_than_there_are_is_told(cli, run: Path) -> None:
+    (run / "config.toml").write_text((run / "config.toml").read_text().replace("rounds = 3", "rounds = 2", 1))
+    (told,) = json.loads(cli("runs", "list", ".", "--json")[1])
+    assert told["doubts"] == ["run/config.toml asks for fewer rounds than the run's 3: it is not what was written."]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    make(tmp_path / "there")
+    with pytest.raises(cp.CounterpoiseError, match="there is not a file, so it is not replaced by one"):
+        replace_text(tmp_path / "there", "text")
+    assert not (tmp_path / "there").is_file()
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_changed_digit_is_told_wherever_the_run_is_shown(cli, run: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert cli("runs", "list", ".")[0] == 0
     assert caplog.text == ""

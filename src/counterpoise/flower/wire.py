@@ -38,6 +38,8 @@ SMALL = 2**20
 log = logging.getLogger(__name__)
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.2, 1.0
+_AT_ONCE = 100
+"""So many objects of one reply are fetched before it is the others' turn, so that a reply in many pieces delays nobody."""
 
 
 def with_secret(values: Mapping[str, Any]) -> ConfigRecord:
@@ -74,7 +76,7 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int)
             replies += [] if reply is None else [reply]
         if late:
             break
-        if awaited or coming:
+        if awaited or any(parcel.waiting for parcel in coming.values()):
             time.sleep(max(0.0, min(wait, end - time.monotonic())))
             wait = min(1.5 * wait, _LONGEST_WAIT)
     return replies
@@ -88,6 +90,8 @@ class _Parcel:
     missing: list[str]
     contents: dict[str, bytes] = field(default_factory=dict)
     size: int = 0
+    waiting: bool = False
+    """Whether the SuperLink does not have the next object yet."""
 
 
 def _find_parcels(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
@@ -111,15 +115,20 @@ def _find_parcels(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
 def _fetch_rest(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
     """Fetch what there is of a reply. Whether no more will come: it is complete, too large, or was given up."""
     fetch = make_pull_object_fn_protobuf(grid._runtime_client.PullObject, grid.node, grid.run.run_id)
+    parcel.waiting = False
     try:
-        while parcel.missing:
+        for _ in range(_AT_ONCE):
+            if not parcel.missing:
+                return True
             content = parcel.contents[parcel.missing[-1]] = fetch(parcel.missing[-1])
             parcel.size += len(content)
             if parcel.size > most:
                 log.warning("a reply is left out: it takes over %d bytes, the most allowed", most)
                 return True
             parcel.missing.pop()
+        return not parcel.missing
     except ObjectUnavailableError:
+        parcel.waiting = True
         return False
     except ObjectPullError:
         log.warning("a reply is left out: its sender did not send the whole of it")

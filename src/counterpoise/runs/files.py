@@ -125,6 +125,8 @@ def _why(error: Exception) -> str:
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Write beside the file under a name that nobody can foresee, push it to the disk, then move it into place."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    if path.exists() and not path.is_file():
+        raise Unwritten(f"{path} is not a file, so it is not replaced by one. Give another name.")
     try:
         os.close(open_plain(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         write(partial)

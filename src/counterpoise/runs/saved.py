@@ -107,8 +107,9 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
     except FileNotFoundError:
         settings = {}
     checked(Settings, dict(settings), str(config))
-    records = list(_records(path))
-    doubts = tuple(_doubts(path, bool(records)))
+    written = list(_records(path))
+    records = _believed(path, written)
+    doubts = (*_doubts(path, bool(written)), *_too_many(path, len(written), len(records), settings))
     for doubt in doubts:
         _warn(doubt)
     status = status_of(path)
@@ -122,6 +123,22 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
 def unreadable_run(path: Path, why: str) -> SavedRun:
     """Stands for a run that cannot be read."""
     return SavedRun(path, {}, (), UNREADABLE, why, _changed(path))
+
+
+def _believed(path: Path, written: Sequence[RoundRecord]) -> list[RoundRecord]:
+    """Rounds 1, 2, 3 and so on; of a run that has ended, those that its checkpoint counts."""
+    in_order = [record for place, record in enumerate(written, 1) if record.round == place]
+    with contextlib.suppress(CounterpoiseError):
+        if status_of(path) != "running":
+            return in_order[: read_index(path / "checkpoint")["round"]]
+    return in_order
+
+
+def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, Any]) -> Iterator[str]:
+    if written > believed:
+        yield f"{path / METRICS} holds {written} rounds, and the run has {believed}: the others are left out."
+    if believed > int(settings.get("rounds", believed)):
+        yield f"{path / CONFIG} asks for fewer rounds than the run's {believed}: it is not what was written."
 
 
 def _doubts(path: Path, begun: bool) -> Iterator[str]:
