@@ -170,7 +170,7 @@ MISTAKES = {
         "finish must give reports as a dictionary of tensors, not a int",
     ),
     "personal of none": (lambda: hooked(**KEPT, personal=lambda w, state: None), "personal must return a vector of"),
-    "personal too short": (lambda: hooked(**KEPT, personal=lambda w, state: w[:3]), r"not a tensor of shape \(3,\)"),
+    "personal too short": (lambda: hooked(**KEPT, personal=lambda w, state: w[:3]), r"not float32\[3\]"),
     "no curvature": (lambda: hooked(gradient=lambda client, step, g: step.curvature(g)), r"second_order=True"),
     "no such output": (
         lambda: hooked(gradient=lambda client, step, g: step.output_at(client.start, "featurs").sum() * g),

@@ -106,10 +106,14 @@ def test_hooks_may_take_more_than_they_must_or_hide_what_they_take() -> None:
         ({"loss": lambda client, step, w: None}, "its hook loss must return one number, not NoneType"),
         ({"loss": lambda client, step, w: w.sum().view(1)}, r"must return one number, not a tensor of shape \(1,\)"),
         ({"gradient": lambda client, step, g: g.sum()}, r"its hook gradient must return a vector of the model's \d+"),
+        (
+            {"gradient": lambda client, step, g: g.float()},
+            r"its hook gradient must return a vector of the model's (\d+) numbers \(float64\[\1\]\), not float32\[\1\]",
+        ),
         ({"gradient": lambda client, step, g: 0.0}, "its hook gradient must return .* not float"),
         (
             {"finish": lambda client, reply: Reply(reply.update[:2], {}, reply.state)},
-            r"its hook finish must return a vector of the model's \d+ numbers, not a tensor of shape \(2,\)",
+            r"its hook finish must return a cp.Reply whose update is a vector of the model's \d+ .*, not float64\[2\]",
         ),
     ],
 )

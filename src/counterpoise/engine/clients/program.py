@@ -294,7 +294,7 @@ class Program:
                 if not isinstance(reply, Reply):
                     found = type(reply).__name__
                     raise CounterpoiseError(f"part {part.name}: its hook finish must return a cp.Reply, not {found}.")
-                update = check_vector(part, "finish", reply.update, update)
+                update = check_vector(part, "finish", reply.update, update, "a cp.Reply whose update is ")
                 if reply.reports:
                     reports[part.name] = check_named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
@@ -349,12 +349,12 @@ def check_named(part: Part, hook: str, made: Any, how: str = "return") -> dict[s
     return dict(made)
 
 
-def check_vector(part: Part, hook: str, value: Tensor, like: Tensor) -> Tensor:
-    """What a hook returned, checked to be a vector of the model's length: a single number would be broadcast."""
-    if not isinstance(value, Tensor) or value.shape != like.shape:
-        found = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+def check_vector(part: Part, hook: str, value: Tensor, like: Tensor, what: str = "") -> Tensor:
+    """What a hook returned, checked to have the model's length and type: a single number would be broadcast."""
+    if not isinstance(value, Tensor) or value.shape != like.shape or value.dtype != like.dtype:
         raise CounterpoiseError(
-            f"part {part.name}: its hook {hook} must return a vector of the model's {len(like)} numbers, not {found}."
+            f"part {part.name}: its hook {hook} must return {what}a vector of the model's {len(like)} numbers "
+            f"({_shape(like)}), not {_shape(value)}."
         )
     return value
 

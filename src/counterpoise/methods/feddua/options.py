@@ -53,7 +53,10 @@ Embedding = Annotated[
 BranchRate = Annotated[float, Option("lambda in eq. 11, the branch's learning rate", above=0)]
 Paper = Annotated[
     bool,
-    Option("the paper's own combination: branch with the printed loss, network, report, estimate by report, no memory"),
+    Option(
+        "the paper's own combination: branch with the printed loss, network, report, estimate by report, no memory. "
+        "It replaces these options even if their defaults are given"
+    ),
 ]
 Loss = Annotated[
     Literal["relative", "printed"],
@@ -104,7 +107,10 @@ class Options:
 
 
 def follow_paper(options: Options) -> Options:
-    """Set the paper's own combination; refuse an option that contradicts it."""
+    """Set the paper's own combination; refuse an option that contradicts it.
+
+    A default that was given cannot be told from one that was not, so it is replaced like the others.
+    """
     usual = Options()
     printed = replace(
         options,
