@@ -169,6 +169,10 @@ MISTAKES = {
         lambda: hooked(finish=lambda client, reply: cp.Reply(reply.update, {"a": 3})),
         "finish must give reports as a dictionary of tensors, not a int",
     ),
+    "personal of nothing": (
+        lambda: hooked(personal=lambda w, state: w),
+        "part mine has personal but keeps nothing on clients, so it would never be asked; lay out in client_state",
+    ),
     "personal of none": (lambda: hooked(**KEPT, personal=lambda w, state: None), "personal must return a vector of"),
     "personal too short": (lambda: hooked(**KEPT, personal=lambda w, state: w[:3]), r"not float32\[3\]"),
     "no curvature": (lambda: hooked(gradient=lambda client, step, g: step.curvature(g)), r"second_order=True"),

@@ -420,6 +420,11 @@ class Method:
                 raise CounterpoiseError(
                     f"part {part.name} has survey, after_step or after_epoch, so it must lay out its memo in begin."
                 )
+            if part.personal is not None and part.client_state is None:
+                raise CounterpoiseError(
+                    f"part {part.name} has personal but keeps nothing on clients, so it would never be asked; "
+                    "lay out in client_state what a client's own model is made of."
+                )
             if part.client_state is not None and not part.when_lost:
                 raise CounterpoiseError(
                     f"part {part.name} keeps state on clients, so its when_lost must say what happens if that is lost."

@@ -477,7 +477,7 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
     [
         (lambda: Method("m", weigh=by_data()), "the slot weigh must be a tuple of parts"),
         (lambda: Method("m", weigh=(Part("a/b"),)), "must not be empty or contain a slash"),
-        (lambda: Method("m", combine=(mean(),)), "A mean needs weights"),
+        (lambda: Method("m", combine=(mean(),), update=(server_step(),)), "A mean needs weights"),
         (lambda: Method("m", weigh=(by_data(),), update=(server_step(),)), "server's step needs one update"),
         (
             lambda: fedavg().adding(trust=Part("lost", apply=lambda round: None)),
@@ -492,6 +492,15 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
 def test_a_method_put_together_wrongly_is_told_in_a_sentence(make, sentence):
     with pytest.raises(CounterpoiseError, match=sentence):
         Simulation(make(), blobs([4, 5, 6]), small(), engine=double()).advance()
+
+
+@pytest.mark.parametrize(
+    "method",
+    [Method("m"), Method("m", weigh=(by_data(),), combine=(mean(),)), fedavg().replacing("m", update=Part("a"))],
+)
+def test_a_method_that_never_makes_a_new_model_is_refused_before_the_first_round(method):
+    with pytest.raises(CounterpoiseError, match=r"method m has no part in its slot update .* never change. Add one"):
+        Simulation(method, blobs([4, 5, 6]), small(), engine=double())
 
 
 def test_a_client_that_does_not_reply_is_recorded():

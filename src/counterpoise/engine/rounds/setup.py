@@ -59,6 +59,11 @@ class Training:
                 "engine": (Engine, "cp.Engine(...)"),
             },
         )
+        if not any(part.apply is not None for part in self.method.update):
+            raise CounterpoiseError(
+                f"method {self.method.name} has no part in its slot update that makes the server's new model, so the "
+                "model would never change. Add one: cp.Method(..., update=(cp.parts.server_step(),))."
+            )
 
     @classmethod
     def of(cls, method: Method | str, model: Model, **given: Any) -> Training:
