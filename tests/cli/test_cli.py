@@ -205,7 +205,7 @@ def test_run_names_three_accuracies_and_whom_the_adversary_played(cli) -> None:
     code, out, err = cli("run", "quickstart", *words)
     assert (code, err) == (0, "")
     assert re.search(r"\naccuracy: last round [\d.]+%, mean of last 10 [\d.]+%, best [\d.]+% \(round \d\)\n", out)
-    played = [int(c) for c in re.search(r"\nplayed by the adversary: (.+)\n", out)[1].split(", ")]
+    played = [int(c) for c in re.search(r"\ncontrolled by the adversary: (.+)\n", out)[1].split(", ")]
     found = json.loads(cli("run", "quickstart", *words, "--json")[1].splitlines()[-1])
     assert found["liars"] == played
     assert set(played) <= set(range(6))
@@ -323,7 +323,7 @@ def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -
 
 def test_resuming_a_finished_run_says_that_nothing_was_run(cli) -> None:
     assert cli("run", "quickstart", "--rounds", "2", "--out", "a run")[0] == 0
-    said = "It was finished already, so nothing was run. For more rounds: counterpoise resume 'a run' --rounds 4\n"
+    said = "The run was already finished, so nothing was run. For more rounds: counterpoise resume 'a run' --rounds 4\n"
     code, out, err = cli("resume", "a run")
     assert (code, err) == (0, "")
     assert out.startswith(said)

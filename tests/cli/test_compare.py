@@ -145,7 +145,7 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
         ),
         (
             ["compare", "quickstart", "--methods", "fedavg", "--set", "method.mu=1"],
-            "None of the methods compared has an option mu",
+            "None of the compared methods has an option mu",
         ),
         (
             ["compare", "quickstart", "--methods", "fedavg", "--baseline", "x"],

@@ -176,7 +176,7 @@ def test_too_little_memory_is_told(cli, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("counterpoise.cli.app.run_setup", greedy)
     code, _, err = cli("run", "quickstart", "--rounds", "1")
     assert code == 2
-    assert err.startswith("Error: The memory of this machine is not enough for this.")
+    assert err.startswith("Error: This machine does not have enough memory for this.")
 
 
 def test_one_bad_folder_among_many_is_listed_with_its_reason_and_nothing_is_printed_raw(cli, tmp_path: Path) -> None:

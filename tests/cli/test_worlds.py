@@ -204,7 +204,7 @@ def test_partition_draws_labels_by_client_in_eighty_columns(cli):
     columns = list(zip(*(line[2:].ljust(72) for line in lines[:10]), strict=True))
     assert {sum(cell != " " for cell in column) for column in columns} == {2}
     assert "(72 shown)" in out
-    assert "2 labels a client" in out
+    assert "2 labels per client" in out
 
 
 def test_partition_writes_a_drawing_and_numbers(cli, tmp_path):

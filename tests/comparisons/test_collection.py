@@ -344,7 +344,7 @@ def test_the_verdict_says_what_few_seeds_could_not_have_shown(kept: Path, seeds:
         assert lines[1] == told
         assert lines[2:] == [
             f"with 5 seeds that vary this much, a lead below {(high - low) / 2:.2f} cannot be told from noise",
-            "this p takes differences to be normal: Wilcoxon's test does not, and needs 6 seeds",
+            "this p assumes that differences are normal; Wilcoxon's test does not, and needs 6 seeds",
         ]
 
 

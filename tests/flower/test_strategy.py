@@ -124,7 +124,7 @@ def test_a_run_is_one_processs_at_a_time(tmp_path):
     record = folder.metrics.path
     record.write_text(record.read_text() + '{"round":3}\n')  # as its owner does before a checkpoint
     held = record.read_text()
-    with folder.locked(), pytest.raises(CounterpoiseError, match="Another process is running the run"):
+    with folder.locked(), pytest.raises(CounterpoiseError, match="Another process is working on the run"):
         strategy("fedavg", 4, out=tmp_path / "run")
     assert record.read_text() == held
     late = strategy("fedavg", 4, out=tmp_path / "run")
@@ -200,7 +200,7 @@ def test_a_federation_without_any_node_fails_with_the_reason(tmp_path):
     grid.contexts.clear()
     sentence = (
         "^No round trained the model: all 2 rounds were skipped, because no client could be heard "
-        r"\(of clients left out: it is not connected\)\. The model is the one the run began with\.$"
+        r"\(clients were left out for this reason: it is not connected\)\. The model is the one the run began with\.$"
     )
     with pytest.raises(Failed, match=sentence) as caught:
         gone("fedavg", 2, grid, out=tmp_path / "run")

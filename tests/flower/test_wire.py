@@ -90,7 +90,7 @@ def test_a_grid_of_unknown_senders_is_refused():
     grid = Networked(None, 1)
     message = Message(RecordDict(), next(iter(grid.contexts)), MessageType.TRAIN)
     with pytest.raises(
-        CounterpoiseError, match=r"come through Networked may be anybody's.*Run the app there, or, if all"
+        CounterpoiseError, match=r"through Networked may come from anybody.*Run the app there, or, if all"
     ):
         exchange(grid, [message], 1.0, 1000)
 
@@ -110,7 +110,7 @@ def test_a_node_that_claims_to_answer_another_message_speaks_for_nobody(round, c
     lie = lambda message: saying(said(message, HOSTILE), content("lie"), reply_to_message_id="0" * 64)  # noqa: E731
     round.attack = lambda node, message: node.push(lie(message), reply_to_message_id=message.metadata.message_id)
     assert round.heard() == HONEST
-    assert "a reply is left out: it says that it answers another message than it does" in caplog.messages
+    assert "a reply is left out: it claims to answer a different message" in caplog.messages
 
 
 def test_nobody_is_answered_for_by_a_node_that_does_not_know_its_message(round):
@@ -173,7 +173,7 @@ def test_a_reply_that_is_too_large_is_not_read(round, caplog):
     )
     round.attack = lambda node, message: node.push(large(message))
     assert round.heard() == HONEST
-    assert "a reply is left out: it takes over 100000 bytes, the most allowed" in caplog.messages
+    assert "a reply is left out: it is larger than the 100000 bytes allowed" in caplog.messages
 
 
 def test_messages_that_a_node_sends_to_the_server_unasked_cost_nobodys_reply(round, caplog):
@@ -186,7 +186,7 @@ def test_messages_that_a_node_sends_to_the_server_unasked_cost_nobodys_reply(rou
 
     round.attack = flood
     assert round.heard() == HONEST | {"site-2": 2}
-    assert "1 messages are left out: they answer nothing that was asked" in caplog.messages
+    assert "1 messages are left out: they do not answer any message that was sent" in caplog.messages
 
 
 def test_a_node_that_answers_twice_is_heard_once(round):

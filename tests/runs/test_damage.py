@@ -108,4 +108,4 @@ def test_a_resumed_run_writes_a_changed_federation_json_again(tmp_path, caplog, 
         path.write_text(text)
     cp.resume(tmp_path / "run", rounds=2)
     assert path.read_text() == written
-    assert "federation.json was lost or is not what was written; it is written again." in caplog.text
+    assert "federation.json was lost or is not what was written; it has been written again." in caplog.text

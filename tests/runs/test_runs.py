@@ -247,7 +247,7 @@ def test_a_finished_run_can_be_given_more_rounds(tmp_path: Path) -> None:
     longer = cp.simulate("fedavgm", fed, out=tmp_path / "longer", **(SETTINGS | {"rounds": 9}))
     cp.simulate("fedavgm", fed, out=tmp_path / "run", **SETTINGS)
     assert torch.equal(weights(cp.resume(tmp_path / "run", rounds=9)), weights(longer))
-    with pytest.raises(cp.CounterpoiseError, match="has already gone 9 rounds; it cannot end at 3"):
+    with pytest.raises(cp.CounterpoiseError, match="has already run 9 rounds; it cannot end at round 3"):
         cp.resume(tmp_path / "run", rounds=3)
 
 
@@ -339,7 +339,7 @@ def test_a_run_that_trained_nothing_has_failed_and_can_be_given_more_rounds(tmp_
 
     path = tmp_path / "run"
     settings = {**SETTINGS, "rounds": 2, "adversary": silent}
-    sentence = r"^No round trained the model: all 2 rounds were skipped, because no client could be heard \(of clients left out: it did not reply\)\."
+    sentence = r"^No round trained the model: all 2 rounds were skipped, because no client could be heard \(clients were left out for this reason: it did not reply\)\."
     with pytest.raises(cp.Failed, match=sentence + r" .* counterpoise resume \S+ --rounds 4$") as caught:
         cp.simulate("fedavg", federation(), out=path, **settings)
     run = caught.value.run
@@ -458,7 +458,7 @@ def test_every_adversary_can_be_named_on_the_command_line(name: str) -> None:
         (["rounds=many"], "x: rounds should be a valid integer, not 'many'"),
         (["method=3"], "x: method give a name, or a table with a name"),
         (["nothing"], "--set takes key=value"),
-        (["schema=2"], "schema 2, and this version of counterpoise knows 1"),
+        (["schema=2"], "schema 2, but this version of counterpoise knows only 1"),
     ],
 )
 def test_a_wrong_setting_is_told_in_one_sentence(settings: list[str], sentence: str) -> None:

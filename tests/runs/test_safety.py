@@ -99,7 +99,10 @@ def damaged(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
             lambda v: v.update(seeds=[-1]),
             r"its field seeds\.0 is -1: input should be greater than or equal to 0\. Correct",
         ),
-        (lambda v: v.update(seeds=[0, 0]), r"its field seeds is \[0, 0\]: one is there twice\. Correct it there, or c"),
+        (
+            lambda v: v.update(seeds=[0, 0]),
+            r"its field seeds is \[0, 0\]: a value occurs twice\. Correct it there, or s",
+        ),
         (lambda v: v.update(seeds=[]), "seeds"),
         (lambda v: v.update(seeds="01"), "seeds"),
         (lambda v: v.update(kind="purge"), "kind"),
@@ -120,7 +123,7 @@ def damaged(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
         (lambda v: v["arms"][0].update(slug="compare.toml"), "the slug 'compare.toml' is the name of a file"),
         (lambda v: v["arms"][0].update(label="a\nb"), "label"),
         (lambda v: v["arms"][0].update(settings=3), "settings"),
-        (lambda v: v["arms"][0].update(settings={"seed": 7}), "seed cannot be a setting"),
+        (lambda v: v["arms"][0].update(settings={"seed": 7}), "an arm cannot set the seed"),
         (lambda v: v["arms"][0].update(settings={"local.epoch": 7}), "There is no setting 'local.epoch'"),
         (lambda v: v.pop("config"), "its field config is missing"),
     ],
@@ -328,7 +331,7 @@ def test_a_run_in_use_is_neither_removed_nor_begun_again(cli, run: Path) -> None
         for words in (["runs", "rm", "run", "--yes"], ["run", "quickstart", "--rounds", "1", "--out", "run"]):
             code, _, err = cli(*words)
             assert (code, err.count("\n")) == (2, 1)
-            assert "Another process is running the run in run: the folder is in use" in err
+            assert "Another process is working on the run in run: the folder is in use" in err
     assert (run / "config.toml").exists()
     assert cli("runs", "rm", "run", "--yes")[1] == "removed: 1 run\n"
     assert not run.exists()
@@ -405,7 +408,7 @@ def test_only_what_counterpoise_wrote_is_removed(cli, tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoint" / "mine.safetensors").write_text(PRECIOUS)
     code, out, _ = cli("runs", "rm", "run", "--yes")
     assert (code, out.splitlines()[0]) == (0, "removed: 1 run")
-    assert "left, because they are no part of what was removed: run/checkpoint/mine.safetensors, run/notes.txt" in out
+    assert "left, because they do not belong to what was removed: run/checkpoint/mine.safetensors, run/notes.txt" in out
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["checkpoint", "notes.txt"]
 
 
@@ -519,7 +522,7 @@ def test_a_changed_digit_is_told_wherever_the_run_is_shown(cli, run: Path, caplo
     (run / "metrics.jsonl").write_text(text.replace('"bytes_up":', '"bytes_up":1', 1))
     assert "3/3 doubtful" in cli("runs", "list", ".")[1]
     (doubt,) = json.loads(cli("runs", "list", ".", "--json")[1])[0]["doubts"]
-    assert doubt == "run/metrics.jsonl is not what was written: what is told of this run may be wrong."
+    assert doubt == "run/metrics.jsonl is not what was written: this run's numbers may be wrong."
     assert cli("runs", "show", "run")[0] == 0
     assert "run/metrics.jsonl is not what was written" in caplog.text
 
@@ -532,12 +535,12 @@ def test_a_changed_digit_is_told_wherever_the_run_is_shown(cli, run: Path, caplo
         (
             "checkpoint/checkpoint.json",
             lambda text: text.replace('"round": 3', '"round": -3'),
-            "its field round is -3: input should be greater than or equal to 0. Put back a copy",
+            "its field round is -3: input should be greater than or equal to 0. Replace it with an intact",
         ),
         ("config.toml", lambda text: text.replace("linear", "mlp"), "is not what was written"),
         ("federation.json", lambda text: text.replace('"sizes":[', '"sizes":[1'), "is not what was written"),
-        ("federation.json", None, "is missing: what is told of this run may be wrong"),
-        ("metrics.jsonl", None, "is missing: what is told of this run may be wrong"),
+        ("federation.json", None, "is missing: this run's numbers may be wrong"),
+        ("metrics.jsonl", None, "is missing: this run's numbers may be wrong"),
     ],
 )
 def test_damage_is_told_in_a_sentence(name, change, told, run: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -596,7 +599,7 @@ def test_a_lost_checkpoint_is_noticed_and_the_history_stays(lost: str, run: Path
     shutil.rmtree(run / lost) if (run / lost).is_dir() else (run / lost).unlink()
     before = (run / "metrics.jsonl").read_bytes()
     with pytest.raises(
-        cp.CounterpoiseError, match=r"lost its checkpoint: its record goes to round 3.*in another folder"
+        cp.CounterpoiseError, match=r"lost its checkpoint: its record ends with round 3.*in another folder"
     ):
         cp.resume(run)
     assert (run / "metrics.jsonl").read_bytes() == before

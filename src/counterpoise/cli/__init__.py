@@ -1,4 +1,4 @@
-"""The command line: `counterpoise methods | presets | data | partition | run | resume | compare | sweep | runs`."""
+"""The command line: `counterpoise methods`, `presets`, `run`, `compare`, `report` and so on."""
 
 from counterpoise.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Commands, and how a mistake is told: one sentence on standard error, no traceback."""
+"""The commands. A mistake is reported as one sentence on standard error, without a traceback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from counterpoise.runs.simulate import run_setup
 __all__ = ["app", "main"]
 
 _LONGEST = 300
-"""Characters of a sentence about the command line, which quotes what was typed."""
+"""The longest error about the command line, in characters; it quotes what was typed."""
 
 
 class _Commands(TyperGroup):
@@ -79,12 +79,12 @@ app.command()(sweep)
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
 Log = Annotated[
-    list[str] | None, typer.Option("--log", metavar="NAME", help="Also tell tensorboard or mlflow; may be given again.")
+    list[str] | None, typer.Option("--log", metavar="NAME", help="Also log to tensorboard or mlflow; may be repeated.")
 ]
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Show the version and leave.")] = False) -> None:
+def _version(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     if version:
         echo(__version__)
         raise typer.Exit
@@ -97,7 +97,7 @@ def methods(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """List every method with its paper, its options and their defaults; or tell all about one.
+    """List every method with its paper, its options and their defaults; or show one in full.
 
     Example: `counterpoise methods scaffold`
     """
@@ -111,7 +111,7 @@ def methods(
 
 @app.command()
 def presets(
-    part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only those with this in their name.")] = "",
+    part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only presets with this in their name.")] = "",
     as_json: Json = False,
 ) -> None:
     """List the ready-made experiments: what they compare, and what was published.
@@ -133,10 +133,10 @@ def presets(
 def run(
     source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given again.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,
     rounds: Rounds = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
     ] = None,
@@ -160,7 +160,7 @@ def run(
     except CounterpoiseError:
         if out is None and not rank():
             with contextlib.suppress(OSError):
-                folder.rmdir()  # it is empty where the run was refused before its first round
+                folder.rmdir()  # it is empty if the run was refused before its first round
         raise
     _show(done, as_json, target)
 
@@ -172,13 +172,13 @@ def resume(
     log: Log = None,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped, or give a finished one more rounds.
+    """Continue a run, a comparison or a sweep that was stopped, or give a finished run more rounds.
 
     Example: `counterpoise resume runs/quickstart-fedavg-0`
     """
     if (folder / COMPARISON).exists():
         if rounds is not None:
-            raise CounterpoiseError("A comparison's rounds are fixed; compare anew with --rounds.")
+            raise CounterpoiseError("The rounds of a comparison are fixed; start a new one with --rounds.")
         carry_on(folder, as_json)
         return
     config = Folder.open(folder).config
@@ -193,15 +193,15 @@ def resume(
         done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
     if not ran and not rank():
         more = f"counterpoise resume {shlex.quote(str(folder))} --rounds {2 * len(done.rounds)}"
-        echo(f"It was finished already, so nothing was run. For more rounds: {more}", err=as_json)
+        echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
     _show(done, as_json)
 
 
 @contextlib.contextmanager
 def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
-    """Tell how a run ended that did not finish: the sentence, and with --json its summary.
+    """Report how a run ended that did not finish: the reason, and with --json its summary.
 
-    Ctrl-C is told here, before click makes a bare abort of it.
+    Ctrl-C is handled here, because click would only print "Aborted".
     """
     try:
         yield
@@ -214,7 +214,7 @@ def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
 
 
 def _claimed(path: Path) -> Path:
-    """A new folder of this name, or with the first number at its end that is not taken."""
+    """Make a new folder of this name, with a number at the end if the name is taken."""
     for number in itertools.count(1):
         free = path if number == 1 else path.with_name(f"{path.name}-{number}")
         try:
@@ -253,7 +253,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
-        *([f"played by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
+        *([f"controlled by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
@@ -261,7 +261,7 @@ def _show(run: Run, as_json: bool, target: float | None = None) -> None:
 
 
 def _curve(run: Run) -> list[str]:
-    """The accuracies that papers report, each by its name."""
+    """The accuracies that papers report, each with its name."""
     curve = measures.curve(run.rounds)
     if not curve:
         return []
@@ -276,7 +276,8 @@ def _reached(run: Run, target: float) -> str:
     sent = measures.bytes_to(run.rounds, target)
     if sent is None:
         return f"accuracy {target:g}: never reached"
-    return f"accuracy {target:g}: in round {measures.rounds_to(measures.curve(run.rounds), target)}, after {size(sent)} both ways"
+    reached = measures.rounds_to(measures.curve(run.rounds), target)
+    return f"accuracy {target:g}: in round {reached}, after {size(sent)} both ways"
 
 
 def _verdicts(judged: list[dict[str, Any]]) -> str:
@@ -305,4 +306,4 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not out_of_memory(error):
             raise
-        leave("Error: The memory of this machine is not enough for this. Use a smaller model, cohort or batch.", 2)
+        leave("Error: This machine does not have enough memory for this. Use a smaller model, cohort or batch.", 2)

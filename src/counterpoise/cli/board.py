@@ -26,20 +26,20 @@ __all__ = ["Board", "shown"]
 
 @dataclass
 class _Run:
-    """What is known of one piece."""
+    """What is known about one piece."""
 
     rounds: int
     done: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
-    """Each as it was measured last."""
+    """The latest value of each."""
     seconds: float = 0.0
-    """Of the rounds seen here."""
+    """Time taken by the rounds counted in `seen`."""
     seen: int = 0
     end: str = ""
 
 
 class Board:
-    """Fills in as news come; `render` draws it."""
+    """The table's content. `hear` updates it, and `render` draws it."""
 
     def __init__(self, plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "accuracy") -> None:
         self.plan, self.metric, self.at_once = plan, metric, at_once
@@ -58,7 +58,7 @@ class Board:
                 run.end = kept.status if kept.status in ("finished", "diverged") else ""
 
     def hear(self, news: News | None) -> None:
-        """Take in what a worker told."""
+        """Take in a worker's news."""
         if news is None:
             return
         run = self.runs[news.piece.label, news.piece.seed]
@@ -69,7 +69,7 @@ class Board:
         run.metrics |= news.metrics or {}
 
     def left(self, label: str | None = None) -> float:
-        """Seconds until an arm, or everything, is done; NaN while nothing tells."""
+        """Estimated seconds until an arm, or everything, is done; NaN while there is nothing to estimate from."""
         total = 0.0
         for (its, _), run in self.runs.items():
             if run.end or (label is not None and its != label):
@@ -84,7 +84,7 @@ class Board:
         return sum(run.seconds for run in runs) / seen if seen else math.nan
 
     def render(self) -> RenderableType:
-        """As it stands."""
+        """Draw the table as it is now."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
         table.add_column("method" if self.plan.kind == "compare" else "setting", overflow="fold", ratio=2)
         table.add_column("runs", justify="right")
@@ -117,9 +117,9 @@ class Board:
 
 
 def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
-    """Mean and spread of the seeds that are done, which those in the middle of their rounds would only blur.
+    """Mean and spread over the finished seeds only: unfinished ones would distort them.
 
-    Of several metrics a run's first counts.
+    Of several metrics, the first that a run has counts.
     """
     found = [(run, [run.metrics[metric] for metric in metrics if metric in run.metrics]) for run in runs]
     done = [values[0] for run, values in found if values and run.end == "finished"]
@@ -128,7 +128,7 @@ def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def shown(board: Board) -> Iterator[Callable[[News | None], None]]:
-    """A listener that keeps the board on the screen; one that only listens where standard error is no terminal."""
+    """Show the board on a terminal, and yield the function that takes news. If there is no terminal, only take news."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield board.hear

@@ -1,4 +1,4 @@
-"""`counterpoise compare` and `counterpoise sweep`: several methods or settings over several seeds, and what came of it."""
+"""`counterpoise compare` and `counterpoise sweep`: run several methods or settings over several seeds, and compare."""
 
 from __future__ import annotations
 
@@ -36,16 +36,21 @@ __all__ = ["carry_on", "compare", "sweep"]
 
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be given again.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be repeated.")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="How many seeds, from the experiment's own on.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from the experiment's own.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
 Out = Annotated[
-    Path | None, typer.Option("--out", metavar="DIR", help="Folder for it all [default: one in runs/, by name].")
+    Path | None,
+    typer.Option(
+        "--out", metavar="DIR", help="Folder for all runs [default: one in runs/, named after the experiment]."
+    ),
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Runs at once [default: as cores and memory allow]. No number depends on it."),
+    typer.Option(
+        "--jobs", min=1, help="Runs at once [default: as cores and memory allow]. Results do not depend on it."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -67,9 +72,9 @@ def compare(
     target: Target = None,
     as_json: Json = False,
 ) -> None:
-    """Compare methods over the same seeds: same data, cohorts, batches and initial weights for all.
+    """Compare methods over the same seeds: each seed gives all of them the same data, cohorts, batches and weights.
 
-    Stopped, it goes on with the same command; with `--out` methods and seeds can be added.
+    The same command continues a comparison that was stopped. With `--out`, you can add methods and seeds to one.
 
     Example: `counterpoise compare quickstart --methods "fedavg,fedprox(mu=0.1),feddua:fedavg" --seeds 5`
     """
@@ -82,10 +87,10 @@ def sweep(
     source: Source,
     over: Annotated[
         list[str] | None,
-        typer.Option("--over", metavar="KEY=V,V,...", help="Values of a setting. Given twice: every combination."),
+        typer.Option("--over", metavar="KEY=V,V,...", help="Values of a setting. If repeated: every combination."),
     ] = None,
     at: Annotated[
-        list[str] | None, typer.Option("--at", metavar="KEY=V,KEY=V", help="One point; may be given again.")
+        list[str] | None, typer.Option("--at", metavar="KEY=V,KEY=V", help="One combination; may be repeated.")
     ] = None,
     seeds: Seeds = 3,
     rounds: Rounds = None,
@@ -95,7 +100,7 @@ def sweep(
     target: Target = None,
     as_json: Json = False,
 ) -> None:
-    """Try settings over the same seeds and name the best, with a warning where that is noise.
+    """Try settings over the same seeds and name the best, with a warning if its lead may be noise.
 
     Example: `counterpoise sweep quickstart --set method=fedprox --over method.mu=0,0.01,0.1 --over local.epochs=1,2`
     """
@@ -104,8 +109,8 @@ def sweep(
 
 
 def carry_on(folder: Path, as_json: bool) -> None:
-    """Go on with what a folder's plan says."""
-    read_plan(folder)  # before a lock is left in a folder that holds none
+    """Continue the comparison or sweep in a folder."""
+    read_plan(folder)  # fails before a lock file is made in a folder without a plan
     check_plain(folder)
     with held(folder) as lock:
         _finish(folder, read_plan(folder), lock, None, None, as_json)
@@ -123,7 +128,7 @@ def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as
         raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
     _check_free(folder)
     with held(folder) as lock:
-        _check_free(folder)  # it may have been taken meanwhile
+        _check_free(folder)  # another process may have taken it in the meantime
         if (folder / COMPARISON).exists():
             plan = read_plan(folder).extended(plan)
         write_plan(folder, plan)
@@ -131,7 +136,7 @@ def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as
 
 
 def _check_free(folder: Path) -> None:
-    """Refuse a folder that holds anything but a comparison, or that holds one with links."""
+    """Refuse a folder that is neither empty nor a comparison, or that is a comparison with links in it."""
     if (folder / COMPARISON).exists():
         check_plain(folder)
     elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
@@ -139,7 +144,7 @@ def _check_free(folder: Path) -> None:
 
 
 def _place(plan: Plan) -> Path:
-    """The folder in runs/ that holds this very plan, or else the first one free."""
+    """The folder in runs/ that holds exactly this plan, otherwise the first free one."""
     name = re.sub(r"[^\w.-]+", "-", Path(plan.source).stem if plan.source.endswith(".toml") else plan.source)
     for number in itertools.count(1):
         folder = Path("runs") / (f"{plan.kind}-{name}" + (f"-{number}" if number > 1 else ""))
@@ -162,7 +167,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target
         _stopped(folder, plan, target, as_json)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
-        echo("All its runs had ended already, so nothing was run.", err=as_json)
+        echo("All its runs had already ended, so nothing was run.", err=as_json)
     if as_json:
         echo(json.dumps(_document(folder, plan, found, target, report)))
     else:
@@ -172,7 +177,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target
 
 
 def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: dict[str, str]) -> tuple[Stand, Path]:
-    """Do what is open; `told` takes up why arms failed, also where nothing could be kept of it."""
+    """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
     pieces = open_pieces(folder, plan)
     at_once = jobs or workers_at_once(pieces)
     with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
@@ -183,13 +188,13 @@ def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: di
             hear(news)
 
         conduct(folder, pieces, at_once, listen, lock)
-    from counterpoise.report import write  # plotly, which takes its time
+    from counterpoise.report import write  # imports plotly, which is slow
 
     return _stand(folder, plan), write(folder)
 
 
 def _stand(folder: Path, plan: Plan) -> Stand:
-    """Arms against the baseline, or where there is none against the best."""
+    """Compare the arms with the baseline or, if there is none, with the best arm."""
     groups = of_plan(folder, plan)
     found = stand(groups, plan.baseline)
     two = best_two(found.rows, found.lower)

@@ -1,4 +1,4 @@
-"""`counterpoise data`: which data sets there are, where they lie, what they look like."""
+"""`counterpoise data`: which data sets exist, where their files are, and what they look like."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _row(dataset: DataSet) -> dict[str, Any]:
 
 @data.command("list")
 def list_(as_json: Json = False) -> None:
-    """List every data set: what it is, its licence, where it comes from, whether it is here.
+    """List every data set: what it is, its licence, where it comes from, and whether it is on this machine.
 
     Example: `counterpoise data list`
     """
@@ -63,14 +63,14 @@ def list_(as_json: Json = False) -> None:
         console.print(Padding(Text(row["summary"]), (0, 0, 0, 2)))
         source = f"licence: {row['licence']}" + (f"; from {row['home']}" if row["home"] else "")
         console.print(Padding(Text(source, style="dim"), (0, 0, 1, 2)))
-    console.print(Text(f"Local data folder: {data_folder()} (COUNTERPOISE_DATA says where)"), soft_wrap=True)
+    console.print(Text(f"Local data folder: {data_folder()} (set COUNTERPOISE_DATA to change it)"), soft_wrap=True)
 
 
 @data.command()
 def get(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, or `all`.")],
 ) -> None:
-    """Fetch data sets into the local data folder; those that are there stay as they are.
+    """Download data sets into the local data folder; those already there are left unchanged.
 
     Example: `counterpoise data get mnist fashion-mnist`
     """
@@ -89,7 +89,7 @@ def get(
 
 @data.command()
 def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.")] = None) -> None:
-    """Say where the local data folder is, or where in it a data set lies or belongs.
+    """Print the path of the local data folder, or of a data set in it.
 
     Example: `counterpoise data where cifar10`
     """
@@ -102,7 +102,7 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
     if found is not None or not dataset.files:
         echo(found or "It needs no files.")
         if said := dataset.provenance():
-            echo(said, err=True)  # beside the place, which scripts take
+            echo(said, err=True)  # scripts read the path from standard output
         return
     lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there"]
     lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)", "or, as published,"]
@@ -114,7 +114,8 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
 def show(
     name: Annotated[str, typer.Argument(metavar="NAME|FILE.npz|DIR", help="A data set, a file or a folder of arrays.")],
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.png", help="Write a picture, ten of each of ten labels.")
+        Path | None,
+        typer.Option("--out", metavar="FILE.png", help="Write a picture with ten samples of each of ten labels."),
     ] = None,
 ) -> None:
     """Show what a data set holds: sizes, labels, and a few samples in the terminal or as a PNG file.
@@ -147,7 +148,7 @@ def show(
 
 
 def _no_picture(out: Path | None, why: str) -> None:
-    """Say why; where a file was asked for, that is an error."""
+    """Say why there is no picture; that is an error if a file was asked for."""
     if out is not None:
         leave(f"Error: {out} is not written: {why}.", 1)
     echo(f"Nothing is drawn: {why}.")

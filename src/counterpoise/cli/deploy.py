@@ -1,4 +1,4 @@
-"""`counterpoise deploy`: a Flower app to start from, and a whole deployment of it on this machine."""
+"""`counterpoise deploy`: write a Flower app to start from, and deploy it completely on this machine."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def new(folder: Folder) -> None:
 @deploy.command()
 def local(
     folder: Folder,
-    nodes: Annotated[int, typer.Option("--nodes", min=1, help="SuperNodes, each a client.")] = 4,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="Number of SuperNodes; each is one client.")] = 4,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="Number of rounds.")] = 5,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="RUN", help="Folder of the run [default: DIR/runs/local].")
@@ -47,7 +47,7 @@ def local(
 ) -> None:
     """Deploy an app on this machine, with TLS and node keys, run it, and take everything down again.
 
-    A run that its folder holds already goes on from its last round.
+    If the folder already holds a run, it continues from its last round.
 
     Example: `counterpoise deploy local site --nodes 4`
     """
@@ -67,8 +67,8 @@ def local(
                 echo(_line(record, rounds))
             say.update("taking everything down ...")
             say.start()
-    except KeyboardInterrupt:  # told here, before click makes a bare abort of it
-        echo("Stopped, and everything taken down. The same command goes on from the last round.", err=True)
+    except KeyboardInterrupt:  # handled here, because click would only print "Aborted"
+        echo("Stopped, and everything taken down. The same command continues from the last round.", err=True)
         raise typer.Exit(130) from None
     echo(f"kept in: {kept}")
     echo(f"report: {_report(kept)}")
@@ -89,14 +89,14 @@ def _line(record: RoundRecord, rounds: int) -> str:
 
 
 def _report(run: Path) -> Path:
-    from counterpoise.report import write  # plotly, which takes its time
+    from counterpoise.report import write  # imports plotly, which is slow
 
     return write(run)
 
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """A polite kill and a terminal that is closed unwind as Ctrl-C does, so that no process is left behind."""
+    """Treat SIGTERM and a closed terminal like Ctrl-C, so that no process is left behind."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

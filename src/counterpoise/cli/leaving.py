@@ -1,4 +1,4 @@
-"""How the program ends when it does not just end: one sentence on standard error."""
+"""End the program early, with one sentence on standard error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["leave"]
 
 
 def leave(message: str, code: int) -> NoReturn:
-    """Say why and go; of several ranks, one says it."""
+    """Print why, and exit. If there are several ranks, only one prints."""
     if first_to_say():
         Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
     raise SystemExit(code)

@@ -1,4 +1,4 @@
-"""The registered methods and the presets, for people and for machines."""
+"""List the registered methods and the presets, as text or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from counterpoise.runs.costs import Costs, costs
 __all__ = ["method_blocks", "method_facts", "method_list", "method_page", "preset_blocks", "preset_list"]
 
 GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimisers")
-"""What methods do, in the order in which they are shown."""
+"""Groups of methods, in the order in which they are listed."""
 
 
 def method_list() -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def method_list() -> list[dict[str, Any]]:
 
 
 def method_facts(name: str) -> dict[str, Any]:
-    """One method as plain values, with what it costs."""
+    """One method and its costs as plain values."""
     found = _costs(METHODS[name])
     return {**_plain(METHODS[name]), "costs": None if found is None else found._asdict()}
 
@@ -60,7 +60,7 @@ def _costs(entry: Entry[Method]) -> Costs | None:
 
 
 def method_page(name: str) -> Iterator[RenderableType]:
-    """One method for a terminal: what it does, where it comes from, its options, and what it costs."""
+    """One method for a terminal: what it does, its paper, its options and its costs."""
     entry = METHODS[name]
     yield _block(entry, whole=True)
     found = _costs(entry)
@@ -75,14 +75,14 @@ def method_page(name: str) -> Iterator[RenderableType]:
         ("kept on each client", found.client),
     ):
         table.add_row(Text(what), Text(_models(models), justify="right"))
-    yield Text("\ncosts with these defaults, in models", style="bold")
+    yield Text("\ncosts with these defaults, in sizes of the model", style="bold")
     yield Padding(table, (0, 0, 0, 2))
     if found.when_lost:
-        yield Text(f"\nWhen a client loses what it keeps: {'; '.join(found.when_lost)}.")
+        yield Text(f"\nIf a client loses what it keeps: {'; '.join(found.when_lost)}.")
 
 
 def _models(count: float) -> str:
-    """Whole where next to nothing is beside them; a handful of numbers is no model."""
+    """A cost in sizes of the model; below a hundredth it is just ``numbers``."""
     return (
         "nothing" if count == 0 else "numbers" if count < 0.01 else f"{count:.2f}".removesuffix("0").removesuffix(".0")
     )
@@ -100,7 +100,7 @@ def method_blocks() -> Iterator[RenderableType]:
 
 
 def _place(group: str) -> int:
-    """Where a group stands in the listing; one that is new comes last."""
+    """A group's place in the listing; unknown groups come last."""
     return GROUPS.index(group) if group in GROUPS else len(GROUPS)
 
 
@@ -114,7 +114,7 @@ def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     rest = inspect.cleandoc(entry.factory.__doc__ or "").partition("\n")[2].strip() if whole else ""
-    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest)  # the terminal breaks lines
+    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest)  # the terminal wraps lines itself
     return Group(head, *paper, *([Text(f"\n{rest}\n")] if rest else []), Padding(options, (0, 0, 0, 2)))
 
 
@@ -124,7 +124,7 @@ def preset_list(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def preset_blocks(names: Sequence[str]) -> Iterator[RenderableType]:
-    """Presets for a terminal; a small form stands below the one it is made from."""
+    """Presets for a terminal; a small variant is listed with the preset it is made from."""
     for name in names:
         if name.removesuffix("-small") in names and name.endswith("-small"):
             continue
@@ -147,13 +147,13 @@ def _paper(name: str) -> PaperConfig:
 
 
 def _label(method: Mapping[str, Any]) -> str:
-    """A method and the options that set it apart: ``fedbac (strength 0.0)``."""
+    """A method and its options: ``fedbac (strength 0.0)``."""
     options = ", ".join(f"{key} {value}" for key, value in method.items() if key != "name")
     return f"{method['name']} ({options})" if options else str(method["name"])
 
 
 def _numbers(paper: PaperConfig) -> RenderableType:
-    """The published numbers, with whatever there is less of across: methods or settings."""
+    """The published numbers; methods or settings, whichever are fewer, become the columns."""
     values = list(itertools.product(*paper.vary.values()))
     settings = [
         ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in zip(paper.vary, row, strict=True)) for row in values
@@ -161,7 +161,9 @@ def _numbers(paper: PaperConfig) -> RenderableType:
     rows, columns, cells = [_label(m) for m in paper.methods], settings, paper.numbers
     if len(columns) > len(rows):
         rows, columns, cells = columns, rows, [list(column) for column in zip(*cells, strict=True)]
-    places = max(len(f"{number:g}".partition(".")[2]) for row in cells for number in row)  # as printed: 81.10, not 81.1
+    places = max(
+        len(f"{number:g}".partition(".")[2]) for row in cells for number in row
+    )  # as in print: 81.10, not 81.1
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(f"published: {paper.measure}"), *(Text(column, style="dim") for column in columns))
     for row, numbers in zip(rows, cells, strict=True):

@@ -1,4 +1,4 @@
-"""`counterpoise partition`: who holds what, as a picture of labels by client."""
+"""`counterpoise partition`: a picture of which labels each client holds."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from counterpoise.runs.config import override, parse, read
 __all__ = ["partition"]
 
 _COLUMNS, _ROWS, _DRAWN = 72, 20, 1000
-"""Clients and labels a terminal shows, and clients that a drawing does."""
+"""How many clients and labels a terminal shows, and how many clients a drawing shows."""
 
 
 def partition(
     source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given again.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of everything random.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Write the picture to a file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
 ) -> None:
-    """Draw how an experiment deals its data: labels by client, and the clients' sizes.
+    """Draw how an experiment divides its data: each client's labels and size.
 
     Example: `counterpoise partition quickstart --set data.partition.alpha=0.1 --out who.svg`
     """
@@ -64,7 +64,7 @@ def _shares(counts: np.ndarray) -> np.ndarray:
 
 def _lines(counts: np.ndarray, facts: Overview) -> list[str]:
     labels = counts.shape[1]
-    together = -(-labels // _ROWS)  # many labels share a line
+    together = -(-labels // _ROWS)  # several labels share a line if there are many
     starts = range(0, labels, together)
     shares = np.stack([_shares(counts)[:, s : s + together].sum(1) for s in starts], axis=1)
     names = [str(s) if together == 1 else f"{s}-{min(s + together, labels) - 1}" for s in starts]
@@ -75,7 +75,7 @@ def _lines(counts: np.ndarray, facts: Overview) -> list[str]:
         *heat_text(shares / (shares.max() or 1), names),
         f"{'':>{wide}} {'─' * len(counts)}",
         f"{'n':>{wide}} {shades(sizes)}",
-        f"Labels down, clients across{chosen}; darker: more of the client; n: its size.",
+        f"Labels down, clients across{chosen}; darker: a larger share of the client's samples; n: its size.",
         *_sentence(facts).split("; "),
     ]
 
@@ -85,5 +85,5 @@ def _sentence(facts: Overview) -> str:
     return (
         f"{facts.clients} clients hold {facts.samples} samples{unused}; "
         f"{facts.smallest} to {facts.largest} each, median {facts.median:g}; "
-        f"{facts.labels:.3g} labels a client, distance from all labels {facts.skew:.3f}"
+        f"{facts.labels:.3g} labels per client, distance from all labels {facts.skew:.3f}"
     )

@@ -1,4 +1,4 @@
-"""Pictures without a plotting library: PNG and SVG files, and shades in a terminal."""
+"""Pictures without a plotting library: PNG and SVG files, and text for a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BLOCKS = " ░▒▓█"
 
 
 def png(pixels: np.ndarray) -> bytes:
-    """Bytes ``[height, width, 3]`` as a PNG file."""
+    """Encode bytes ``[height, width, 3]`` as a PNG file."""
     height, width, _ = pixels.shape
 
     def chunk(kind: bytes, body: bytes) -> bytes:
@@ -29,7 +29,7 @@ def png(pixels: np.ndarray) -> bytes:
 
 
 def grid(pictures: np.ndarray, columns: int, gap: int = 2) -> np.ndarray:
-    """Pictures ``[N, C, H, W]`` of bytes, grey or colour, side by side in rows: ``[height, width, 3]``."""
+    """Arrange pictures ``[N, C, H, W]`` of bytes, grey or colour, in rows: ``[height, width, 3]``."""
     count, channels, height, width = pictures.shape
     rows = -(-count // columns)
     sheet = np.full((rows * (height + gap) - gap, columns * (width + gap) - gap, 3), 255, np.uint8)
@@ -50,13 +50,13 @@ def ascii_picture(picture: np.ndarray, width: int) -> list[str]:
 
 
 def shades(values: np.ndarray) -> str:
-    """Numbers from 0 to 1 as blocks; anything above 0 is seen."""
+    """Numbers from 0 to 1 as shaded blocks; every number above 0 is visible."""
     levels = np.where(values > 0, np.clip(np.ceil(values * 4), 1, 4), 0).astype(int)
     return "".join(_BLOCKS[level] for level in levels)
 
 
 def heat_text(shares: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Shares ``[clients, labels]`` as one line a label and one column a client."""
+    """Shares ``[clients, labels]`` as text, with one line per label and one column per client."""
     wide = max(map(len, names))
     return [f"{name:>{wide}} {shades(shares[:, label])}" for label, name in enumerate(names)]
 

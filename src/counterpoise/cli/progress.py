@@ -1,4 +1,4 @@
-"""The progress bar: rounds, accuracy, time left. Nothing where no person watches."""
+"""The progress bar: rounds, accuracy, time left. It is shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["watched"]
 
 @contextlib.contextmanager
 def watched(title: str, rounds: int) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A callback for each round that moves the bar; None when standard error is not a terminal, or another rank has it."""
+    """A callback that moves the bar each round; None if standard error is no terminal, or on ranks other than 0."""
     console = Console(stderr=True)
     if not console.is_terminal or rank():
         yield None

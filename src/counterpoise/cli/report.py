@@ -1,4 +1,4 @@
-"""`counterpoise report`: runs as one page, and its figures as files."""
+"""`counterpoise report`: one HTML page about runs, and its figures as files."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ def report(
     ] = "png,svg",
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
 ) -> None:
-    """Write a report: one HTML file with every chart and table, which opens offline, in light and dark, on a phone and on paper.
+    """Write a report: one HTML file with every chart and table.
 
-    Several folders are held side by side in one report. Figures for papers need Chromium or Chrome.
+    It works offline, in light and dark mode, on a phone and on paper. Several folders are compared in one report.
+    Exporting figures needs Chromium or Chrome.
 
     Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
     """
-    from counterpoise.report import export, write  # plotly, which nothing else needs
+    from counterpoise.report import export, write  # imports plotly, which no other command needs
 
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:

@@ -1,4 +1,4 @@
-"""`counterpoise runs`: what is on disk, found again by method, data and date."""
+"""`counterpoise runs`: find runs on disk by method, data and date; show, compare and remove them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_(
     before: Before = "",
     as_json: Json = False,
 ) -> None:
-    """List the runs in folders, however deep they lie: method, data, seed, rounds, accuracy, date.
+    """List the runs in folders, at any depth: method, data, seed, rounds, accuracy, date.
 
     Example: `counterpoise runs list --method fedprox --since 2026-01-31`
     """
@@ -72,7 +72,7 @@ def list_(
 
 
 def _listed(run: SavedRun) -> list[Text]:
-    """A run's cells in the listing."""
+    """A run's row in the listing."""
     same = run.changed.year == datetime.date.today().year
     ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
     return [
@@ -87,7 +87,7 @@ def _listed(run: SavedRun) -> list[Text]:
 
 
 def _cell(value: object) -> Text:
-    """A text that somebody else may have written, as wide as it is printed and on one line."""
+    """Text that somebody else may have written, on one line and as wide as it is printed."""
     return Text(clean(str(value)).replace("\n", r"\n").replace("\t", r"\t"))
 
 
@@ -109,7 +109,7 @@ def show(
         return
     table = Table.grid(padding=(0, 2))
     for key, value in measures.items():
-        name = key.replace("own model's", "personal")  # the key stays as it is in JSON
+        name = key.replace("own model's", "personal")  # in JSON the key stays as it is
         table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
     console = output()
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
@@ -136,14 +136,14 @@ def compare(
     target: Target = None,
     as_json: Json = False,
 ) -> None:
-    """Hold runs on disk against each other, seed by seed, as `counterpoise compare` does.
+    """Compare runs on disk, seed by seed, as `counterpoise compare` does.
 
     Example: `counterpoise runs compare runs/compare-quickstart --format latex`
     """
     if form not in ("text", *FORMATS):
         raise unknown("format", form, ("text", *FORMATS))
     if target is not None and form != "text":
-        raise CounterpoiseError(f"--target is told in text and with --json; a table in {form} has no column for it.")
+        raise CounterpoiseError(f"--target works with text and --json; a table in {form} has no column for it.")
     places = _places(folders)
     whole = len(places) == 1 and (places[0] / COMPARISON).exists() and not (method or data or since or before)
     found = stand(collect(places) if whole else groups(_chosen(folders, method, data, since, before)), baseline)
@@ -173,7 +173,9 @@ def rm(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons or sweeps.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs, comparisons or sweeps from the disk. A file that counterpoise did not write is left, and any other folder too.
+    """Remove runs, comparisons or sweeps from the disk.
+
+    Files that counterpoise did not write stay, and so do folders that hold none of these.
 
     Example: `counterpoise runs rm runs/quickstart-fedavg-0`
     """
@@ -190,7 +192,7 @@ def rm(
     echo(f"removed: {_counted(count - stay)}")
     if left:
         more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        echo(f"left, because they are no part of what was removed: {', '.join(map(str, left[:5]))}{more}")
+        echo(f"left, because they do not belong to what was removed: {', '.join(map(str, left[:5]))}{more}")
 
 
 def _counted(runs: int) -> str:
@@ -219,7 +221,7 @@ def _chosen(
     before: str,
     read: Callable[[Path], SavedRun] = read_run,
 ) -> list[SavedRun]:
-    """Runs of these folders that have all that was asked for, the latest last."""
+    """The runs in these folders that match all filters, the latest last."""
     first, end = _day(since, "--since"), _day(before, "--before")
     found = (
         run

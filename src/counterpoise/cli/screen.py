@@ -1,7 +1,7 @@
-"""The one way to the terminal: whatever is printed is cleaned of control characters here, wherever it came from.
+"""Print to the terminal. All output goes through this module, which removes control characters from it.
 
-Kept files, labels, paths and reasons may hold text that somebody else wrote, and an escape sequence in it would be obeyed by
-the terminal. Commands print with `echo` and `Console` of this module only.
+Kept files, labels, paths and reasons may contain text that somebody else wrote, and a terminal would obey an escape
+sequence in it. So commands print only with this module's `echo` and `Console`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["CleanFormatter", "Console", "echo"]
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
-    """`typer.echo` of clean text."""
+    """`typer.echo`, without control characters."""
     typer.echo(clean(str(message)), nl=nl, err=err)
 
 
 class Console(rich.console.Console):
-    """Rich's console. Its own escape sequences are made from styles and controls; text has none."""
+    """Rich's console. Styles and controls still become escape sequences; text cannot contain any."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -33,7 +33,7 @@ class Console(rich.console.Console):
 
 
 class CleanFormatter(logging.Formatter):
-    """Log lines are printed too."""
+    """Removes control characters from log lines, which are printed too."""
 
     def format(self, record: logging.LogRecord) -> str:
         return clean(super().format(record))

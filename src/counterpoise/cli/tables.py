@@ -18,26 +18,26 @@ from counterpoise.measures import COLUMNS
 __all__ = ["clock", "lines", "number", "output", "stand_table"]
 
 _PIPE = 10_000
-"""Columns of an output that has no width, so that nothing is broken in it."""
+"""The width of output that goes to a pipe, so that no line is wrapped."""
 
 _SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
 
 
 def number(value: float, metric: str) -> str:
-    """A metric for a narrow column; nothing where it is not known."""
+    """A metric for a narrow column; empty if it is not known."""
     if math.isnan(value):
         return ""
     return f"{value:.4g}" if metric == "loss" else f"{value:.1%}"
 
 
 def output() -> Console:
-    """Standard output for tables: as wide as the terminal (or as COLUMNS says); a pipe gets every line whole."""
+    """Standard output for tables, as wide as the terminal or as COLUMNS says. In a pipe, no line is wrapped."""
     console = Console()
     return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_PIPE)
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[str], width: int) -> Iterator[Text]:
-    """Aligned rows, one a line. If one is too wide, the last cell of each, a path, has a line of its own: none is broken."""
+    """Aligned rows, one per line. If one is too wide, all last cells, which are paths, get a line of their own."""
     table = [[Text(head, style="bold") for head in heads], *rows]
     wide = [max(row[place].cell_len for row in table) for place in range(len(heads) - 1)]
     fits = sum(wide) + len(wide) + max(row[-1].cell_len for row in table) <= width
@@ -50,7 +50,7 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
 
 
 def clock(seconds: float) -> str:
-    """A time left; nothing where it is not known.
+    """A remaining time; empty if it is not known.
 
     >>> clock(71), clock(3700)
     ('1:11', '1:01:40')
@@ -63,13 +63,13 @@ def clock(seconds: float) -> str:
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:
-    """How groups stand to each other, and below it by personal models if there are any."""
+    """The table that compares groups, and below it the one for personal models if there are any."""
     whole = _table(*columns(found), first)
     return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first)) if found.own else whole
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str) -> Table:
-    spread = list(heads).index("p")  # what stands before it may be broken
+    spread = list(heads).index("p")  # columns before it may be wrapped
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", collapse_padding=True)
     for place, head in enumerate([first, *heads[1:]]):
         table.add_column(

@@ -1,4 +1,4 @@
-"""`--target`: an accuracy to tell the rounds and bytes to. It is asked of records; no run keeps it."""
+"""`--target`: report the rounds and bytes to this accuracy. It only reads records; no run stores it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Comparisons: a plan of arms and seeds, the workers that run it, and how the runs on disk stand to each other."""
+"""Comparisons: a plan of arms and seeds, the workers that run it, and tables that compare runs on disk."""

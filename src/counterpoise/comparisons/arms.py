@@ -1,4 +1,4 @@
-"""From a user's words to a plan: which methods, which settings, which seeds."""
+"""Turn what a user typed into a plan: which methods, which settings, which seeds."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def compared(
     command: str,
     baseline: str = "",
 ) -> Plan:
-    """The plan of a comparison. Without methods it takes those that the preset's paper compares.
+    """Plan a comparison. Without `methods`, it compares those of the preset's paper.
 
-    ``method.x=...`` among the settings goes to every method that has the option x. What the preset says of its own
-    method holds for that one alone.
+    A setting ``method.x=...`` goes to every method that has the option x. Options that the preset sets for its own method
+    apply to that method alone.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = _base(source, common, rounds)
     choices = [parse_method(text) for text in methods] or config.paper.methods
     if not choices:
         raise CounterpoiseError(
-            f"Say which methods to compare: --methods fedavg,fedprox,scaffold ({source} names none)."
+            f"Say which methods to compare, such as --methods fedavg,fedprox,scaffold: {source} names none."
         )
     own = dict(config.method)
     choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
@@ -65,7 +65,7 @@ def swept(
     rounds: int | None,
     command: str,
 ) -> Plan:
-    """The plan of a sweep: every value of each `over` with every value of the next, and single `points`."""
+    """Plan a sweep: every combination of the values in `over`, and the single `points`."""
     config, values = _base(source, settings, rounds)
     axes = [_axis(text) for text in over]
     chosen = [dict(zip([key for key, _ in axes], row, strict=True)) for row in itertools.product(*(v for _, v in axes))]
@@ -78,7 +78,7 @@ def swept(
     labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in chosen]
     _no_twins(labels)
     if any(key == "seed" for one in chosen for key in one):
-        raise CounterpoiseError("Seeds are no setting to choose between; every setting runs with each of --seeds.")
+        raise CounterpoiseError("The seed cannot be swept: every setting runs with each of --seeds.")
     arms = tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), chosen, strict=True))
     plan = Plan("sweep", source, command, _seeds(config, seeds), arms, "", values)
     for arm in arms:
@@ -88,7 +88,7 @@ def swept(
 
 
 def parse_method(text: str) -> dict[str, Any]:
-    """A method and its options from words.
+    """Parse a method and its options.
 
     >>> parse_method("feddua:fedprox(mu=0.1)")
     {'name': 'feddua:fedprox', 'mu': 0.1}
@@ -100,7 +100,7 @@ def parse_method(text: str) -> dict[str, Any]:
 
 
 def _base(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Config, dict[str, Any]]:
-    """What all arms share: checked, and whole but for the seed."""
+    """The configuration that all arms share, checked and complete except for the seed."""
     values = override(read(source)[0], settings)
     values |= {} if rounds is None else {"rounds": rounds}
     config = parse(values, source)
@@ -133,19 +133,19 @@ def _with_option(choices: Sequence[dict[str, Any]], setting: str) -> list[dict[s
         raise CounterpoiseError("A comparison takes its methods from --methods, not from --set method=...")
     having = [name in METHODS[choice["name"]].parameters for choice in choices]
     if not any(having):
-        raise CounterpoiseError(f"None of the methods compared has an option {name}: --set {setting}")
+        raise CounterpoiseError(f"None of the compared methods has an option {name}: --set {setting}")
     return [{**choice, name: given} if has else choice for choice, has in zip(choices, having, strict=True)]
 
 
 def _checked(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's choice with names and options checked, and options as they were given."""
+    """Check a method's name and options, and keep only the options that were given."""
     options = {key: given for key, given in choice.items() if key != "name"}
     whole = METHODS[choice["name"]].check(f"method {choice['name']}", options)
     return {"name": choice["name"]} | {key: whole[key] for key in options}
 
 
 def _short(keys: Sequence[str]) -> dict[str, str]:
-    """For each key its last part, or all of it where another one ends alike."""
+    """The last part of each key, or the whole key if another one has the same ending."""
     ends = {key: key.rpartition(".")[2] for key in keys}
     return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}
 

@@ -1,8 +1,8 @@
-"""Runs on disk: found, read however they ended, and named apart.
+"""Find saved runs, load them whatever their status, and label them distinctly.
 
-A run's folder is any that holds a ``config.toml`` of a run. A comparison's folder holds ``compare.toml`` (its plan, see
-`counterpoise.comparisons.plan`) and a run's folder for each of its arms and seeds, ``<arm>/seed-<n>``; a run that failed has
-its sentence there in ``failure.txt``.
+A run's folder is any folder with a run's ``config.toml``. A comparison's folder holds its plan, ``compare.toml`` (see
+`counterpoise.comparisons.plan`), and a run's folder for each arm and seed, ``<arm>/seed-<n>``. A run that failed says
+why in ``failure.txt``.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ __all__ = ["Group", "collect", "groups", "labels", "of_plan", "read_or_tell", "r
 
 @dataclass(frozen=True)
 class Group:
-    """The runs of one thing, one for each seed."""
+    """The runs of one experiment, one for each seed."""
 
     label: str
     runs: tuple[SavedRun, ...]
 
     @property
     def done(self) -> dict[int, SavedRun]:
-        """By seed, those that went all their rounds."""
+        """The finished runs, by seed."""
         return {run.seed: run for run in self.runs if run.status == "finished"}
 
     @property
     def sentence(self) -> str:
-        """Why its first run that failed did; empty where none did."""
+        """Why the first failed run failed; empty if none did."""
         return next((run.sentence for run in self.runs if run.failed), "")
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
-    """Every run's folder in these, themselves included, at any depth; in order of their names."""
+    """Every run's folder in these folders, at any depth and including themselves, in order of their names."""
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
@@ -53,17 +53,17 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def _natural(text: str) -> list[tuple[int, str]]:
-    """A key that puts seed-10 behind seed-9."""
+    """A sort key that puts seed-10 after seed-9."""
     return [(int(part or 0), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", text)]
 
 
 def read_run(path: Path) -> SavedRun:
-    """A run from its folder; of one that failed before it wrote its settings, with those that its comparison meant for it."""
+    """Load a run. If it failed before it wrote a configuration, its comparison's plan gives the settings."""
     return load_run(path, None if (path / CONFIG).exists() else _planned(path))
 
 
 def read_or_tell(path: Path) -> SavedRun:
-    """A run from its folder; of one that cannot be read, where it is and why."""
+    """Load a run; if that fails, return a stand-in that says why."""
     try:
         return read_run(path)
     except CounterpoiseError as error:
@@ -74,7 +74,7 @@ def read_or_tell(path: Path) -> SavedRun:
 
 
 def _planned(path: Path) -> Mapping[str, Any]:
-    """What a comparison meant for a run that failed before it wrote its configuration."""
+    """The settings that a comparison planned for this folder; empty if there are none."""
     folder = path.parent.parent
     if not (folder / COMPARISON).exists():
         return {}
@@ -87,9 +87,10 @@ _NAMES = ("method.called", "method.name", "method")
 
 
 def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A name for each: its method, and where that is not enough the settings in which it differs.
+    """A label for each: its method and, if several share that, the settings in which they differ.
 
-    >>> labels([{"method.name": "fedavg"}, {"method.name": "fedprox", "method.mu": 1}, {"method.name": "fedprox", "method.mu": 2}])
+    >>> one, two = ({"method.name": "fedprox", "method.mu": mu} for mu in (1, 2))
+    >>> labels([{"method.name": "fedavg"}, one, two])
     ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
     """
     names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
@@ -105,9 +106,9 @@ def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def groups(runs: Iterable[SavedRun]) -> list[Group]:
-    """Runs by what they are of, with a label each: fedavg first, then by name.
+    """Group runs that differ only in the seed, and label the groups: fedavg first, then by name.
 
-    Of two runs of one thing with one seed the later counts.
+    If two runs of one group have the same seed, the later one counts.
     """
     things: dict[str, dict[int, SavedRun]] = {}
     for run in sorted(runs, key=lambda run: run.changed):
@@ -118,7 +119,7 @@ def groups(runs: Iterable[SavedRun]) -> list[Group]:
 
 
 def collect(folders: Iterable[str | Path]) -> list[Group]:
-    """The groups of all runs in these folders; those of one comparison as its plan orders and names them."""
+    """Group all runs in these folders. A single comparison's groups follow the order and labels of its plan."""
     places = [Path(folder) for folder in folders]
     if len(places) == 1 and (places[0] / COMPARISON).exists():
         return of_plan(places[0], read_plan(places[0]))
@@ -126,7 +127,7 @@ def collect(folders: Iterable[str | Path]) -> list[Group]:
 
 
 def of_plan(folder: Path, plan: Plan) -> list[Group]:
-    """The groups of a comparison, those that have not begun without a run."""
+    """The groups of a comparison; an arm that has not begun has no runs."""
     return [
         Group(
             arm.label,

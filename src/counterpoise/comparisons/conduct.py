@@ -1,7 +1,7 @@
-"""Doing a plan: its pieces in worker processes, as many at once as cores and memory allow.
+"""Run the pieces of a plan in worker processes, as many at once as cores and memory allow.
 
-How many there are changes no number: a run's backend, chunk and threads come from its configuration. Whatever ends the
-work, each piece is a run's folder that goes on where it stopped.
+The number of workers changes no result: a run's backend, chunk and threads come from its configuration. However the work
+ends, each piece is an ordinary run's folder that can be resumed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from counterpoise.runs.saved import status_of
 __all__ = ["News", "conduct", "conducting", "held", "open_pieces", "workers_at_once"]
 
 _LEAST = 2**30
-"""Bytes that a worker is taken to need before one has told."""
+"""Bytes that a worker is assumed to need until one has reported."""
 _PATIENCE = 30.0
-"""Seconds for the workers of a comparison that was killed to keep what they have."""
+"""Seconds that the workers of a killed comparison get to write their checkpoints."""
 
 
 @dataclass(frozen=True)
 class News:
-    """What a worker tells: a round of a piece, or its end."""
+    """What a worker reports: a round of a piece, or its end."""
 
     piece: Piece
     round: int = 0
@@ -49,16 +49,19 @@ class News:
 
 
 def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
-    """What is still to be done, seed by seed, so that every arm fills in alike. A run that diverged would do so again."""
+    """The pieces still to run, seed by seed, so that all arms advance together.
+
+    A run that diverged is left out, because it would diverge again.
+    """
     by_arm = [list(plan.pieces(arm)) for arm in plan.arms]
     pieces = [piece for row in zip(*by_arm, strict=True) for piece in row]
     return [piece for piece in pieces if status_of(folder / piece.place) not in ("finished", "diverged")]
 
 
 def workers_at_once(pieces: Sequence[Piece]) -> int:
-    """How many processes at once: on a GPU one, on a CPU as many as come to two threads for each core.
+    """How many workers to run at once: one on a GPU; on a CPU, as many as give two threads per core.
 
-    That factor is a choice, not a measured optimum; no number depends on it.
+    This factor is a choice, not a measured optimum. No result depends on it.
     """
     most = 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -74,15 +77,15 @@ def workers_at_once(pieces: Sequence[Piece]) -> int:
 
 
 def held(folder: Path) -> contextlib.AbstractContextManager[int | None]:
-    """Hold a comparison's folder. Workers hold it with their parent, so those of a killed parent are waited for.
+    """Lock a comparison's folder. Workers inherit this lock, so if their parent was killed, wait until they end.
 
-    A parent that lives holds the plan too, and is not waited for.
+    A parent that is alive also locks the plan; then raise an error at once.
     """
     return hold(folder, _busy(folder), _PATIENCE, lambda: in_use(folder, COMPARISON))
 
 
 def conducting(folder: Path) -> contextlib.AbstractContextManager[int | None]:
-    """Hold a comparison's plan, which no worker does. Others take it for a moment when they look whether it is held."""
+    """Lock a comparison's plan, which workers do not. Waiting helps if another process is just checking this lock."""
     return hold(folder, _busy(folder), _PATIENCE, name=COMPARISON)
 
 
@@ -93,10 +96,10 @@ def _busy(folder: Path) -> str:
 def conduct(
     folder: Path, pieces: Sequence[Piece], at_once: int, tell: Callable[[News | None], object], lock: int | None
 ) -> None:
-    """Do pieces; `tell` hears every round and end, and None now and then so that a clock can move.
+    """Run pieces. `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
 
-    `lock` is that of the folder, which the workers hold too. An interruption lets them keep checkpoints before it goes
-    on to the caller.
+    `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
+    the exception reaches the caller.
     """
     check_plain(folder)
     waiting = list(reversed(pieces))
@@ -138,21 +141,21 @@ def conduct(
 
 
 class _Worker:
-    """A process, and the piece it is at."""
+    """A worker process, and the piece it is running."""
 
     def __init__(
         self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]], log: IO[bytes], lock: int | None
     ) -> None:
         self.piece: Piece | None = None
         self.young = True
-        """It has not finished a round, so that memory it will need is still free."""
+        """It has not finished a round, so it will need memory that is still free."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "counterpoise.comparisons.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            start_new_session=True,  # Ctrl-C is the parent's to hear
+            start_new_session=True,  # only the parent gets Ctrl-C
             pass_fds=() if lock is None else (lock,),
         )
         threading.Thread(target=self._hear, args=(heard,), daemon=True).start()
@@ -167,7 +170,7 @@ class _Worker:
     def give(self, folder: Path, piece: Piece) -> None:
         assert self._process.stdin is not None
         self.piece = piece
-        with contextlib.suppress(BrokenPipeError):  # it died, and that will be heard
+        with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
             self._process.stdin.write(json.dumps({"folder": str(folder / piece.place), "values": piece.values}) + "\n")
             self._process.stdin.flush()
 
@@ -177,12 +180,12 @@ class _Worker:
             self._process.stdin.close()
 
     def wait(self) -> int:
-        """Its exit status; an impatient second Ctrl-C leaves it to itself."""
+        """Wait for its exit status. A second Ctrl-C stops waiting and leaves the process running."""
         return self._process.wait()
 
 
 def _room(crew: Sequence[_Worker], peak: int) -> bool:
-    """Whether memory has room for one more beside those that still grow. The first always begins."""
+    """Whether there is memory for one more worker beside those still growing. The first may always start."""
     free = _free_memory()
     growing = sum(worker.young for worker in crew)
     return not crew or free is None or free > 1.25 * peak * (growing + 1)
@@ -199,7 +202,7 @@ def _free_memory() -> int | None:
 
 def _died(folder: Path, piece: Piece, worker: _Worker) -> News:
     sentence = (
-        f"Its process ended with status {worker.wait()} in the middle of the run, perhaps for want of memory; "
+        f"Its process ended with status {worker.wait()} in the middle of the run, perhaps for lack of memory; "
         f"see {folder / LOG}. The same command tries again."
     )
     check_plain(folder)

@@ -1,4 +1,4 @@
-"""What a comparison's folder holds beside its runs, by name: only these files are ever cleaned up or removed."""
+"""The names of the files in a comparison's folder, beside its runs. No other file is ever cleaned up or removed."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ _KNOWN = any_of(COMPARISON, LOG, REPORT)
 
 
 def of_comparison(name: str) -> bool:
-    """Whether a file of this name lies in a comparison's folder."""
+    """Whether a comparison's folder may hold a file of this name."""
     return or_partial(name, _KNOWN)

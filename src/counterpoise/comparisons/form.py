@@ -1,4 +1,4 @@
-"""What ``compare.toml`` may hold, checked whenever one is read."""
+"""What ``compare.toml`` may hold, checked whenever it is read."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["Planned"]
 
 def _distinct(values: list[Any]) -> list[Any]:
     if len({*values}) < len(values):
-        raise ValueError("one is there twice")
+        raise ValueError("a value occurs twice")
     return values
 
 
 def _printable(text: str) -> str:
     if not text.isprintable():
-        raise ValueError("it holds a control character")
+        raise ValueError("it contains a control character")
     return text
 
 
 class _Arm(Form):
     label: Annotated[str, Field(min_length=1), AfterValidator(_printable)]
     slug: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)]
-    """A plain folder's name: it can lead nowhere else."""
+    """A plain folder name, so that it cannot lead out of the comparison's folder."""
     settings: Annotated[dict[str, Any], Field(min_length=1)]
 
 
 class Planned(Form):
-    """``compare.toml``. Folders are made by its slugs and seeds."""
+    """``compare.toml``. Its slugs and seeds become the names of folders."""
 
     kind: Literal["compare", "sweep"]
     source: str
@@ -44,7 +44,7 @@ class Planned(Form):
 
     @model_validator(mode="after")
     def _told_apart(self) -> Self:
-        """No two arms share a label or a folder, no folder has the name of a file, and the baseline is one of them."""
+        """No two arms share a label or a slug, no slug is the name of a kept file, and the baseline is an arm."""
         labels, slugs = [arm.label for arm in self.arms], [arm.slug for arm in self.arms]
         for what, names in (("label", labels), ("slug", slugs)):
             if twice := [name for name in names if names.count(name) > 1]:

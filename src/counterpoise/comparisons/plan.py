@@ -1,7 +1,7 @@
-"""What a comparison or a sweep is to do: arms, each a few settings of its own, under the same seeds.
+"""The plan of a comparison or a sweep: several arms, each with settings of its own, all run with the same seeds.
 
-``DIR/compare.toml`` holds the plan, and ``DIR/<arm>/seed-<n>`` the ordinary run's folder of each piece. A seed means
-the same deal of data, cohorts, batches and initial weights in every arm.
+``DIR/compare.toml`` holds the plan. Each piece, one arm with one seed, has an ordinary run's folder,
+``DIR/<arm>/seed-<n>``. One seed gives the same partition, cohorts, batches and initial weights in every arm.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Arm:
-    """One of the things compared."""
+    """One of the methods or settings compared."""
 
     label: str
     slug: str
-    """Its folder."""
+    """The name of its folder."""
     settings: Mapping[str, Any]
-    """What it sets, with dots into tables: ``{"method": {"name": "fedprox", "mu": 0.1}}``."""
+    """The settings it changes, with dotted keys for tables: ``{"method": {"name": "fedprox", "mu": 0.1}}``."""
 
     @property
     def whole(self) -> str:
-        """A label that tells all of its settings."""
+        """A label that names all of its settings."""
         return ", ".join(worded(value) if key == "method" else f"{key}={value}" for key, value in self.settings.items())
 
 
@@ -52,9 +52,9 @@ class Piece:
     label: str
     seed: int
     place: str
-    """Its folder within the plan's."""
+    """Its folder, relative to the plan's."""
     values: Mapping[str, Any]
-    """Its whole configuration."""
+    """Its complete configuration."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +64,15 @@ class Plan:
     kind: str
     """compare or sweep"""
     source: str
-    """The preset or file that it was made from."""
+    """The preset or file it was made from."""
     command: str
-    """What repeats it."""
+    """The command that repeats it."""
     seeds: tuple[int, ...]
     arms: tuple[Arm, ...]
     baseline: str
-    """The label of the arm that others are held against; empty for a sweep, which asks for the best."""
+    """The label of the arm that the others are compared with; empty for a sweep, which looks for the best."""
     values: Mapping[str, Any]
-    """The configuration that all share."""
+    """The configuration that all arms share."""
 
     def pieces(self, arm: Arm) -> Iterator[Piece]:
         """The runs of one arm."""
@@ -83,13 +83,13 @@ class Plan:
             yield Piece(arm.label, seed, f"{arm.slug}/seed-{seed}", values)
 
     def extended(self, other: Plan) -> Plan:
-        """This plan with the arms and seeds of another one of the same settings."""
+        """Add the arms and seeds of another plan, which must have the same settings."""
         mine, theirs = flatten(self.values), flatten(other.values)
         for key in sorted(mine.keys() | theirs.keys()):
             if mine.get(key) != theirs.get(key):
                 raise CounterpoiseError(
-                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: {key} was {mine.get(key)!r} and is "
-                    f"{theirs.get(key)!r}. Choose another folder with --out."
+                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
+                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder with --out."
                 )
         arms = list(self.arms)
         for arm in other.arms:
@@ -101,7 +101,7 @@ class Plan:
 
 
 def worded(method: Any) -> str:
-    """A method with the options it was given.
+    """A method and the options it was given, as text.
 
     >>> worded({"name": "fedprox", "mu": 0.1})
     'fedprox(mu=0.1)'
@@ -113,7 +113,7 @@ def worded(method: Any) -> str:
 
 
 def slugs(labels: Sequence[str]) -> list[str]:
-    """A folder's name for each label, no two alike.
+    """A folder name for each label; no two are the same.
 
     >>> slugs(["feddua:fedavg", "fedprox(mu=0.1)", "fedprox(mu=0,1)"])
     ['feddua-fedavg', 'fedprox-mu-0.1', 'fedprox-mu-0-1']
@@ -127,7 +127,7 @@ def slugs(labels: Sequence[str]) -> list[str]:
 
 
 def write_plan(folder: Path, plan: Plan) -> None:
-    """Keep a plan in its folder."""
+    """Write a plan into its folder."""
     values = {
         "schema": SCHEMA,
         "kind": plan.kind,
@@ -142,7 +142,7 @@ def write_plan(folder: Path, plan: Plan) -> None:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan that a folder keeps, checked whole: nobody knows who wrote it, and folders are made and filled by it."""
+    """Read a folder's plan and check all of it: anybody may have written it, and folders are made from it."""
     path = folder / COMPARISON
     try:
         values = parse_toml(read_text(path), str(path))
@@ -151,7 +151,9 @@ def read_plan(folder: Path) -> Plan:
     schema = values.get("schema")
     if type(schema) is int and schema > SCHEMA:
         raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
-    found = checked(Planned, values, str(path), "Correct it there, or compare anew in another folder with --out.")
+    found = checked(
+        Planned, values, str(path), "Correct it there, or start a new comparison in another folder with --out."
+    )
     plan = Plan(
         found.kind,
         found.source,
@@ -169,8 +171,8 @@ def read_plan(folder: Path) -> Plan:
 
 def _check_piece(piece: Piece, where: str) -> None:
     if parse(piece.values, where).seed != piece.seed:
-        raise CounterpoiseError(f"{where}: seed cannot be a setting of an arm.")
+        raise CounterpoiseError(f"{where}: an arm cannot set the seed.")
     try:
-        json.dumps(piece.values)  # as it goes to a worker
+        json.dumps(piece.values)  # which is how a worker gets them
     except TypeError:
         raise CounterpoiseError(f"{where}: a setting cannot be a date or a time.") from None

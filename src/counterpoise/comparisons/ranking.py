@@ -1,4 +1,4 @@
-"""Which group is best, by how much, and whether that is more than noise: sentences for people."""
+"""Sentences that say which group is best, by how much, and whether that is more than noise."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["reached", "verdict"]
 
 
 def verdict(found: Stand) -> list[str]:
-    """Which is best over the seeds that all have, with its interval, and whether that is more than noise.
+    """Say which group is best over the seeds that all have, with its interval, and whether that is more than noise.
 
-    Where a method makes personal models, which its paper is about, it says so of those too.
+    If a method makes personal models, which are what its paper is about, also say which group is best by those.
     """
     if best_two(found.rows, found.lower) is None:
         return ["No run finished, so there is no best one."]
@@ -57,7 +57,7 @@ def _counted(seeds: int) -> str:
 
 
 def _uneven(found: Stand) -> list[str]:
-    """If a seed failed or was lost: who lacks which, what the ranking is over, and how to finish it."""
+    """If a seed failed or was lost: which groups lack it, which seeds the ranking uses, and how to finish."""
     lacking = lacking_seeds(found.rows)
     if not lacking:
         return []
@@ -75,7 +75,7 @@ def _uneven(found: Stand) -> list[str]:
 
 
 def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[str]:
-    """The commands that finish a comparison's missing seeds. A run that diverged would do so again."""
+    """The command that runs a comparison's missing seeds, unless all of them diverged and would do so again."""
     folders = {run.path.parent.parent for group in groups for run in group.runs}
     begun = {(group.label, run.seed): run for group in groups for run in group.runs}
     missing = [begun.get((label, seed)) for label, seeds in lacking.items() for seed in seeds]
@@ -88,7 +88,7 @@ def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[s
 
 
 def _unmeasured(found: Stand) -> list[str]:
-    """A warning for methods whose personal models nothing measured: their server's model is not what they are for."""
+    """Warn of methods whose personal models were not measured: their purpose is not the server's model."""
     named = [group.label for group in found.groups if group.done and any(map(_makes_models, group.done.values()))]
     why = "no client's data was held out, or evaluation.clients_every is 0"
     return [f"warning: the personal models of {', '.join(named)} were not measured: {why}"] if named else []
@@ -99,14 +99,14 @@ def _makes_models(run: SavedRun) -> bool:
     try:
         options = {key: value for key, value in dict(choice or {}).items() if key != "name"}
         return any(part.personal for part in METHODS.make(dict(choice or {})["name"], **options).parts)
-    except (CounterpoiseError, KeyError, TypeError, ValueError):  # of its author's own, or of another version
+    except (CounterpoiseError, KeyError, TypeError, ValueError):  # a user's own method, or one of another version
         return False
 
 
 def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: bool) -> list[str]:
-    """By how much the best leads, what the test says of that, and what so few seeds could not have shown.
+    """By how much the best leads, what the test says about it, and which leads this few seeds cannot show.
 
-    If no seed is shared by all, the best mean may be behind over the seeds that both have.
+    If no seed is shared by all, the group with the best mean may be behind over the seeds that both have.
     """
     if beside.difference == 0:
         alike = beside.seeds == 1 or beside.low == beside.high
@@ -127,13 +127,13 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: boo
     if beside.seeds < WILCOXON_FROM:
         lines += [
             f"with {beside.seeds} seeds that vary this much, a lead below {show(beside.least)} cannot be told from noise",
-            f"this p takes differences to be normal: Wilcoxon's test does not, and needs {WILCOXON_FROM} seeds",
+            f"this p assumes that differences are normal; Wilcoxon's test does not, and needs {WILCOXON_FROM} seeds",
         ]
     return lines
 
 
 def reached(found: Stand, target: float | None) -> list[str]:
-    """For each group the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
+    """For each group, the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
     if target is None:
         return []
     if found.metric != "accuracy":

@@ -1,4 +1,4 @@
-"""Removing runs and comparisons: only what counterpoise writes, and never what another process is writing."""
+"""Remove runs and comparisons: only files that counterpoise writes, and none that a process is using."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["check_removable", "remove"]
 
 
 def check_removable(folder: Path) -> None:
-    """Refuse a folder that is not a run's or a comparison's, that holds links, or that a process is writing to."""
+    """Refuse a folder that is not a run's or a comparison's, that holds links, or that a process is using."""
     if not folder.is_dir():
         raise CounterpoiseError(f"There is no folder {folder}.")
     if folder.is_symlink():
@@ -32,7 +32,7 @@ def check_removable(folder: Path) -> None:
 
 
 def remove(folder: Path) -> list[Path]:
-    """Remove a run, a comparison or a sweep. Returns what is left: files that counterpoise did not write."""
+    """Remove a run, a comparison or a sweep. Return the files left, which counterpoise did not write."""
     check_removable(folder)
     try:
         with hold(folder, busy(folder)):
@@ -51,7 +51,7 @@ def remove(folder: Path) -> list[Path]:
 
 
 def _pieces(folder: Path) -> Iterator[Path]:
-    """The runs of a comparison that are there: begun, or failed before that."""
+    """The folders of a comparison's runs that exist, including those of runs that failed before they began."""
     plan = read_plan(folder)
     places = (folder / piece.place for arm in plan.arms for piece in plan.pieces(arm))
     return (place for place in places if place.is_dir() and is_ours(place))

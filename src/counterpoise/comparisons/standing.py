@@ -1,4 +1,4 @@
-"""How the runs of a collection stand to each other."""
+"""Compare groups of runs with a baseline."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["Stand", "lacking_seeds", "seeds_of", "stand"]
 
 @dataclass(frozen=True)
 class Stand:
-    """Several groups of runs side by side."""
+    """Several groups of runs, compared."""
 
     groups: Sequence[Group]
     rows: Sequence[Standing]
     baseline: str
     metric: str
-    """accuracy, or loss where no accuracy was measured"""
+    """accuracy, or loss if no accuracy was measured"""
     against: str = ""
-    """What the baseline is called in a heading, where not by its label."""
+    """What a heading calls the baseline, if not by its label."""
     own: Sequence[Standing] = ()
-    """The same groups by the model that each client would use; empty unless a method's personal models were measured."""
+    """The same groups, measured by the model that each client would use; empty unless personal models were measured."""
 
     @property
     def lower(self) -> bool:
-        """Whether less of the metric is better."""
+        """Whether a lower metric is better."""
         return self.metric == "loss"
 
 
 def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "") -> Stand:
-    """Hold groups against a baseline: the one named, or else fedavg, or else the first; '' for none."""
+    """Compare groups with a baseline: the one named, otherwise fedavg, otherwise the first; '' for none."""
     labels = [group.label for group in groups]
     if baseline is None:
         fedavg = (group.label for group in groups if group.runs and group.runs[0].method == "fedavg")
@@ -53,11 +53,11 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
 
 
 def seeds_of(row: Standing) -> set[int]:
-    """The seeds that have a finite value."""
+    """The seeds with a finite value."""
     return {seed for seed, value in row.values.items() if math.isfinite(value)}
 
 
 def lacking_seeds(rows: Sequence[Standing]) -> dict[str, list[int]]:
-    """By label, the seeds that others have a value of and this one has not; of labels without any value, nothing."""
+    """By label, the seeds that other rows have and this one lacks. Rows without any value are left out."""
     every = set[int]().union(*map(seeds_of, rows))
     return {row.label: sorted(every - seeds_of(row)) for row in rows if seeds_of(row) and every - seeds_of(row)}

@@ -1,4 +1,4 @@
-"""How groups of runs stand to each other, as a table for a terminal, a paper or a page."""
+"""Tables that compare groups of runs: for a terminal, a paper or a page."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ OWN_MODELS = (
     "Personal models: mean over clients on their held-out data, by each client's personal model if the method makes "
     "one, otherwise by the server's."
 )
-"""What the second table is of, for a reader."""
+"""What the second table shows, for its reader."""
 
 
 def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells: metric with spread, difference to the baseline with interval and p, stability, fairness, cost.
+    """Headings and cells: metric with spread, difference from the baseline with interval and p, then `COLUMNS`.
 
-    The number of seeds has a column if rows differ in their seeds, Wilcoxon's p if there are seeds enough for it.
+    The number of seeds has a column if rows differ in their seeds, Wilcoxon's p if there are enough seeds for it.
     """
     heads, cells = _compared(found, found.rows, found.against)
     more = [column for column in COLUMNS if column.server]
@@ -33,7 +33,7 @@ def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
 
 
 def own_columns(found: Stand) -> tuple[list[str], list[list[str]]]:
-    """As `columns`, by the model that each client would use; without rows if no personal model was measured."""
+    """As `columns`, for the model that each client would use; no rows if no personal model was measured."""
     (first, *heads), cells = _compared(found, found.own)
     more = [column for column in COLUMNS if column.personal]
     rows = []
@@ -64,7 +64,7 @@ def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tupl
 
 
 def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
-    """A difference with its interval, its p, and Wilcoxon's."""
+    """A difference with its interval, its p, and Wilcoxon's p."""
     if beside is None:
         return "", "", ""
     interval = "" if math.isnan(beside.low) else f" {interval_of(beside, show)}"
@@ -73,7 +73,7 @@ def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, s
 
 
 def as_markdown(found: Stand) -> str:
-    """A table in GitHub's Markdown, and a second one of personal models if there are any."""
+    """A table in GitHub's Markdown, and a second one for personal models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -91,7 +91,7 @@ _LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasci
 
 
 def as_latex(found: Stand) -> str:
-    """A table for LaTeX with the package booktabs, and a second one of personal models if there are any."""
+    """A table for LaTeX with the package booktabs, and a second one for personal models if there are any."""
 
     def line(cells: Sequence[str]) -> str:
         escaped = ["".join(_LATEX.get(character, character) for character in cell) for cell in cells]
@@ -110,8 +110,8 @@ FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_
 
 
 def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
-    """Every group as plain values for JSON: what the table says, and every measure of each of its runs."""
-    target = None if found.lower else target  # it is an accuracy
+    """Every group as plain values for JSON: the content of the tables, and every measure of each run."""
+    target = None if found.lower else target  # the target is an accuracy
     ranked, own_ranked = map(on_shared_seeds, (found.rows, found.own))
     return [
         {
@@ -135,7 +135,7 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
 
 
 def _stood(row: Standing, shared: Standing) -> dict[str, Any]:
-    """`shared` is the same standing over the seeds that all share, by which it is ranked."""
+    """A row as plain values; `shared` is the same row over the seeds that all have, which the ranking uses."""
     of_model = {name: value for name, value in row.measures.items() if name not in _OF_RUN}
     return {
         "seeds": {str(seed): _plain(value) for seed, value in row.values.items()},
@@ -152,5 +152,5 @@ _OF_RUN = ("bytes", "seconds")
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN."""
+    """None for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as text for people."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["dashed", "interval_of", "signed", "unit_of"]
 
 
 def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
-    """The unit of a metric, and what writes a value of it: accuracies are percentages."""
+    """The unit of a metric and a function that formats its values: accuracies become percentages."""
     return ("", lambda x: f"{x:.4f}") if metric == "loss" else (" %", lambda x: f"{100 * x:.2f}")
 
 
@@ -21,11 +21,11 @@ def interval_of(beside: Paired, show: Callable[[float], str]) -> str:
 
 
 def signed(value: float, show: Callable[[float], str]) -> str:
-    """A value with its sign, also if that is a plus."""
+    """A value with its sign, a plus included."""
     text = show(value)
     return text if text.startswith("-") else f"+{text}"
 
 
 def dashed(value: float, show: Callable[[float], str], otherwise: str = "-") -> str:
-    """A value, or a dash for NaN."""
+    """A value as text, or `otherwise` for NaN."""
     return otherwise if math.isnan(value) else show(value)

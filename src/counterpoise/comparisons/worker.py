@@ -1,7 +1,8 @@
-"""A process that does one run after another for `counterpoise.comparisons.conduct`: ``python -m counterpoise.comparisons.worker``.
+"""A process that does one run after another for `counterpoise.comparisons.conduct`.
 
-Pieces come on standard input, news of them go to standard output, each a line of JSON. When the input ends, the worker does:
-at once, and keeping a checkpoint, if it is in the middle of a run. So it outlives no parent, however that ended.
+It is started with ``python -m counterpoise.comparisons.worker``. It reads pieces from standard input and writes news of
+them to standard output, each as one line of JSON. It ends when its input ends, that is, when its parent has ended in
+whatever way. If it is in the middle of a run then, it first writes a checkpoint.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ __all__ = ["do", "main", "told"]
 
 
 def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord], object] | None = None) -> str:
-    """Begin or go on with a run; returns why it failed, in one sentence that is also kept, or nothing.
+    """Begin or resume a run. Return one sentence that says why it failed, or an empty text.
 
-    Nothing is kept in a folder that another process has or that holds links: it is not ours to write to.
+    The sentence is also written into the folder, unless another process uses the folder or it holds links.
     """
     try:
         check_plain(folder)
@@ -46,7 +47,7 @@ def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord]
             raise Busy(busy(folder))
         config = parse(values, str(folder))
         if folder.is_dir() and is_ours(folder):
-            (folder / FAILURE).unlink(missing_ok=True)  # of the last try; anything else of that name is not ours
+            (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
         if (folder / CONFIG).exists():
             resume(folder, on_round=on_round)
         else:
@@ -55,7 +56,7 @@ def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord]
         return str(error)
     except CounterpoiseError as error:
         return _failed(folder, str(error))
-    except Exception as error:  # whatever it is, the others go on
+    except Exception as error:  # whatever it is, the other runs continue
         return _failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
     return ""
 
@@ -67,10 +68,10 @@ def _failed(folder: Path, sentence: str, more: str = "") -> str:
 
 
 def main() -> None:
-    """Do what comes until nothing more can."""
+    """Run pieces until the input ends."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as news:
-        os.dup2(2, 1)  # what a library prints is no news
+        os.dup2(2, 1)  # what libraries print goes to standard error
         orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         busy = threading.Event()
         threading.Thread(target=_listen, args=(orders, busy), daemon=True).start()
@@ -89,7 +90,7 @@ def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -
         orders.put(json.loads(line))
     orders.put(None)
     if busy.is_set():
-        os.kill(os.getpid(), signal.SIGTERM)  # which a run takes as a request to stop
+        os.kill(os.getpid(), signal.SIGTERM)  # a run then stops with a checkpoint
 
 
 def _shown(record: RoundRecord) -> dict[str, Any]:
@@ -97,9 +98,9 @@ def _shown(record: RoundRecord) -> dict[str, Any]:
 
 
 def told(record: RoundRecord) -> dict[str, float]:
-    """A round's metrics for a board: on the test set, and the mean over clients by the model that each would use.
+    """A round's metrics for display: those on the test set, and means over clients of the model that each would use.
 
-    The latter is ``personal_...`` if the method makes personal models, ``own_...`` if it is the server's.
+    The means are named ``personal_...`` if the method makes personal models, ``own_...`` if they use the server's model.
     """
     means: dict[str, float] = {}
     for metric in {name.removeprefix("personal_") for name in record.clients}:
@@ -109,7 +110,7 @@ def told(record: RoundRecord) -> dict[str, float]:
 
 
 def _tell(news: TextIO, **what: Any) -> None:
-    with contextlib.suppress(BrokenPipeError):  # nobody listens any more, and the input has ended too
+    with contextlib.suppress(BrokenPipeError):  # the parent has ended, so the input ends too
         news.write(json.dumps(what) + "\n")
         news.flush()
 

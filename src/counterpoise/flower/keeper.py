@@ -1,11 +1,12 @@
-"""Runs a program, and ends it and all that it started when its owner does, however that ends.
+"""Run a program, and end it and all processes it started as soon as its owner ends, in whatever way.
 
-A script that needs the standard library alone: ``python keeper.py PROGRAM ARGUMENT ...``. Its standard input is a pipe
-that the owner holds open and never writes to; the system closes it when the owner is gone, even if it was killed. Flower's
-programs start others in sessions of their own, and those outlive a killed parent: the keeper has such orphans handed to it.
+This is a script that needs only the standard library: ``python keeper.py PROGRAM ARGUMENT ...``. Its standard input is a
+pipe that the owner holds open and never writes to. The system closes the pipe when the owner ends, even if it was
+killed. Flower's programs start others in sessions of their own, which outlive a killed parent; the keeper adopts such
+orphans.
 
-The keeper may be killed itself, so there are two: the first runs the second as its program, and holds its standard input.
-Whichever is killed, the other ends what is left.
+The keeper may be killed too, so there are two: the first runs the second as its program and holds its standard input
+open. If one is killed, the other ends all that is left.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ __all__ = ["descendants", "end_descendants"]
 _SECONDS_TO_END = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.2
 _SECOND = "--second"
-_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux's prctl: orphans below become this process's children
+_SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER of Linux's prctl: this process becomes the parent of orphaned descendants
 
 
 def main(command: list[str]) -> int:
-    """Run a program until it ends or the owner does; then end what is left, and say how the program ended."""
+    """Run a program until it or the owner ends. Then end all that is left, and return the program's exit status."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
@@ -44,11 +45,11 @@ def main(command: list[str]) -> int:
         _bid_end(program)
     end_descendants(os.getpid())
     status = program.wait()
-    return status if status >= 0 else 128 - status  # as a shell tells of a signal
+    return status if status >= 0 else 128 - status  # as a shell reports a signal
 
 
 def _bid_end(program: subprocess.Popen[bytes]) -> None:
-    """Have a program end; a second keeper has its own program end before, which takes as long again."""
+    """Ask a program to end and wait. A second keeper first ends its own program, so it gets twice the time."""
     if program.stdin is None:
         program.terminate()
     else:
@@ -58,7 +59,7 @@ def _bid_end(program: subprocess.Popen[bytes]) -> None:
 
 
 def end_descendants(pid: int) -> None:
-    """Kill all that a process started, and what they start meanwhile."""
+    """Kill all descendants of a process, and those that they start in the meantime."""
     deadline = time.monotonic() + _SECONDS_TO_END
     while (found := descendants(pid)) and time.monotonic() < deadline:
         for process in found:
@@ -68,7 +69,7 @@ def end_descendants(pid: int) -> None:
 
 
 def descendants(pid: int) -> list[int]:
-    """All that a process started and that still runs, and these in turn."""
+    """The running children of a process, their children, and so on."""
     pairs = _parents()
     found, todo = [], [pid]
     while todo:
@@ -80,15 +81,15 @@ def descendants(pid: int) -> list[int]:
 
 
 def _parents() -> list[tuple[int, int]]:
-    """Every process that has not ended, and its parent. Small images have no `ps`, other systems no `/proc`."""
+    """Every running process and its parent. Read from `/proc`, as small images have no `ps`; elsewhere from `ps`."""
     if not Path("/proc/self/stat").exists():
         listed = subprocess.run(["ps", "-eo", "pid=,ppid=,stat="], capture_output=True, text=True, check=True).stdout
         rows = [line.split() for line in listed.splitlines()]
         return [(int(pid), int(parent)) for pid, parent, state in rows if not state.startswith("Z")]
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # gone meanwhile
-            # "12 (a name) S 1 ...": the name may hold anything
+        with contextlib.suppress(OSError):  # it has just ended
+            # "12 (a name) S 1 ...": the name may contain anything
             state, parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
             if state != "Z":
                 found.append((int(path.parent.name), int(parent)))

@@ -1,9 +1,9 @@
-"""Messages to nodes, and each reply matched with the message it answers, whatever its sender wrote.
+"""Send messages to nodes, and match each reply with the message it answers, whatever the reply says about itself.
 
-A SuperLink checks the key of the node that calls it, and nothing of what the node's reply says about itself: the source,
-the message replied to and the contents are the sender's words. So a reply counts for the client whose message it
-answers, by the id of that message. An id is a digest of the message, and every message carries a fresh secret, so only
-the node that was sent a message can answer it.
+A SuperLink checks the key of the node that calls it. It does not check what a reply says about its source, the message
+it answers or its contents. So the server attributes a reply to the client whose message it answers, by that message's
+id. An id is a digest of the message, and every message contains a new secret. So only the node that received a message
+can answer it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from counterpoise.errors import CounterpoiseError
 __all__ = ["SMALL", "exchange", "with_secret"]
 
 SMALL = 2**20
-"""Bytes allowed for a reply without arrays, and for what surrounds the arrays of any other."""
+"""Bytes allowed for a reply without arrays, and for everything but the arrays in other replies."""
 
 log = logging.getLogger(__name__)
 
@@ -43,23 +43,24 @@ _AT_ONCE = 100
 
 
 def with_secret(values: Mapping[str, Any]) -> ConfigRecord:
-    """Values for a message, and beside them a secret that makes the message's id impossible to guess."""
+    """A message's values, with a secret that makes the message's id impossible to guess."""
     return ConfigRecord({**values, "secret": secrets.token_hex(16)})
 
 
 def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int) -> list[Message]:
-    """Send messages; the replies that came within so many seconds, each no larger than `most` bytes.
+    """Send messages and return the replies that arrive within `timeout` seconds, each of at most `most` bytes.
 
-    A reply that cannot be read, or that never comes whole, costs nobody else's. Of a grid that is unknown here nobody can
-    say who its senders are: it is refused, unless it says by `in_process = True` that no stranger is among them.
+    A reply that cannot be read, or that arrives incomplete, does not affect the others. With other grids than Flower's
+    own, nobody knows who sent a reply. They are refused unless they have `in_process = True`, which says that all nodes
+    run in this process.
     """
     sent = list(messages)
     if not isinstance(grid, HttpGrid):
         if not isinstance(grid, InMemoryGrid) and getattr(grid, "in_process", False) is not True:
             raise CounterpoiseError(
-                f"Replies that come through {type(grid).__name__} may be anybody's: counterpoise can only tell who sent a "
-                "reply through Flower's HttpGrid, which a ServerApp has on a SuperLink. Run the app there, or, if all "
-                "nodes of this grid are in this process, set in_process = True on its class."
+                f"Replies through {type(grid).__name__} may come from anybody: counterpoise can tell who sent a reply only "
+                "with Flower's HttpGrid, which a ServerApp on a SuperLink uses. Run the app there, or, if all nodes of "
+                "this grid are in this process, set in_process = True on its class."
             )
         return list(grid.send_and_receive(sent, timeout=timeout)) if sent else []
     awaited = {id for id in grid.push_messages(sent) if id} if sent else set()
@@ -67,7 +68,7 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int)
     replies: list[Message] = []
     end, wait = time.monotonic() + timeout, _SHORTEST_WAIT
     while awaited or coming:
-        late = time.monotonic() >= end  # and one last look
+        late = time.monotonic() >= end  # then look one last time
         for id, parcel in _find_parcels(grid, awaited).items():
             awaited.remove(id)
             coming[id] = parcel
@@ -84,7 +85,7 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int)
 
 @dataclass
 class _Parcel:
-    """A reply that a SuperLink has announced, as its objects come in."""
+    """A reply that a SuperLink has announced, and those of its objects that have arrived."""
 
     root: str
     missing: list[str]
@@ -95,10 +96,10 @@ class _Parcel:
 
 
 def _find_parcels(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
-    """The replies that are there for these messages, by the message's id."""
+    """The replies to these messages that a SuperLink has, by the id of the message."""
     if not awaited:
         return {}
-    # Not grid.pull_messages: when it cannot read one reply, it loses everybody's.
+    # Not grid.pull_messages: if it cannot read one reply, it loses all of them.
     answer = grid._runtime_client.PullMessages(PullAppMessagesRequest(message_ids=sorted(awaited)))
     found = {
         one.metadata.reply_to_message_id: _Parcel(
@@ -108,12 +109,12 @@ def _find_parcels(grid: HttpGrid, awaited: set[str]) -> dict[str, _Parcel]:
         if one.metadata.reply_to_message_id in awaited
     }
     if unasked := len(answer.messages_list) - len(found):
-        log.warning("%d messages are left out: they answer nothing that was asked", unasked)
+        log.warning("%d messages are left out: they do not answer any message that was sent", unasked)
     return found
 
 
 def _fetch_rest(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
-    """Fetch what there is of a reply. Whether no more will come: it is complete, too large, or was given up."""
+    """Fetch what is available of a reply. Returns whether this was all: it is complete, too large or abandoned."""
     fetch = make_pull_object_fn_protobuf(grid._runtime_client.PullObject, grid.node, grid.run.run_id)
     parcel.waiting = False
     try:
@@ -123,7 +124,7 @@ def _fetch_rest(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
             content = parcel.contents[parcel.missing[-1]] = fetch(parcel.missing[-1])
             parcel.size += len(content)
             if parcel.size > most:
-                log.warning("a reply is left out: it takes over %d bytes, the most allowed", most)
+                log.warning("a reply is left out: it is larger than the %d bytes allowed", most)
                 return True
             parcel.missing.pop()
         return not parcel.missing
@@ -131,12 +132,12 @@ def _fetch_rest(grid: HttpGrid, parcel: _Parcel, most: int) -> bool:
         parcel.waiting = True
         return False
     except ObjectPullError:
-        log.warning("a reply is left out: its sender did not send the whole of it")
+        log.warning("a reply is left out: its sender did not send all of it")
     return True
 
 
 def _open_parcel(grid: HttpGrid, parcel: _Parcel, id: str) -> Message | None:
-    """The reply to the message of this id, if the parcel holds one."""
+    """The reply to the message with this id, if the parcel holds one."""
     grid._runtime_client.ConfirmMessageReceived(
         ConfirmMessageReceivedRequest(node=grid.node, run_id=grid.run.run_id, message_object_id=parcel.root)
     )
@@ -144,10 +145,10 @@ def _open_parcel(grid: HttpGrid, parcel: _Parcel, id: str) -> Message | None:
         return None
     try:
         reply = inflate_object_from_contents(parcel.root, parcel.contents)
-    except Exception as error:  # whatever a stranger's bytes make Flower raise
+    except Exception as error:  # anything that Flower may raise on a stranger's bytes
         log.warning("a reply is left out: it cannot be read (%s)", type(error).__name__)
         return None
     if not isinstance(reply, Message) or reply.metadata.reply_to_message_id != id:
-        log.warning("a reply is left out: it says that it answers another message than it does")
+        log.warning("a reply is left out: it claims to answer a different message")
         return None
     return reply

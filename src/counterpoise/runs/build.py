@@ -1,4 +1,4 @@
-"""From a configuration to the objects it names, and from objects to a configuration."""
+"""Make the objects that a configuration names, and describe objects as a configuration."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = ["check_same", "describe", "setup", "whole"]
 
 
 _INNER: dict[type, Registry[Any]] = {Availability: AVAILABILITIES, Partition: PARTITIONS}
-"""What an option may itself be a choice of, such as the two recipes of a mixed partition."""
+"""Types of options that are choices themselves, such as the two recipes of a mixed partition."""
 
 
 def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice's options, checked, with defaults filled in."""
+    """The options of a choice, checked and with defaults filled in."""
     name = choice["name"]
     entry, options = registry[name], {k: v for k, v in choice.items() if k != "name"}
     for key, value in options.items():
@@ -52,7 +52,7 @@ def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, An
 
 
 def _listed(given: Any) -> Any:
-    """One value, or one per client as a list."""
+    """One value, or a list with one per client."""
     return list(given) if isinstance(given, Sequence) else given
 
 
@@ -61,7 +61,7 @@ def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
 
 
 def setup(config: Config, **own: Any) -> Setup:
-    """The run that a configuration describes. A user's own objects are given as arguments."""
+    """Make the run that a configuration describes. The user's own objects come as arguments."""
     given = {name: value for name, value in own.items() if value is not None}
     named = {"federation": config.data.name, "method": config.method["name"], "model": config.model["name"]}
     for name in (*(name for name, called in named.items() if called == OWN), *config.own):
@@ -94,7 +94,7 @@ def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
         federation: Federation = given["federation"]
     else:
         if data.partition is None:
-            raise CounterpoiseError("The setting data.partition is missing: say how the samples are dealt to clients.")
+            raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
         federation = load(
             data.name,
             partition=_make(PARTITIONS, data.partition),
@@ -138,7 +138,8 @@ def _cohort(config: Config) -> int | float | Availability | None:
 
 def _give(name: str) -> CounterpoiseError:
     return CounterpoiseError(
-        f"This run was made with {'an' if name[0] in 'aeiou' else 'a'} {name} of your own. Give it again: cp.resume(folder, {name}=...)."
+        f"This run was made with {'an' if name[0] in 'aeiou' else 'a'} {name} of your own. "
+        f"Give it again: cp.resume(folder, {name}=...)."
     )
 
 
@@ -146,13 +147,13 @@ def _give(name: str) -> CounterpoiseError:
 
 
 _BEFORE: dict[str, dict[str, Any]] = {"rfa": {"weights": "data"}}
-"""What a method did before it had an option, where that is not the option's default."""
+"""What a method did before it had an option, if that differs from the option's default."""
 
 
 def whole(kept: Config) -> Config:
-    """A kept configuration with the options that its method has got since the run was made.
+    """A kept configuration, completed with options that its method gained after the run was made.
 
-    The folder itself keeps the one it has, which its checkpoint is bound to.
+    The folder keeps its configuration unchanged, because the checkpoint belongs to that one.
     """
     name = kept.method["name"]
     if name == OWN:
@@ -163,19 +164,20 @@ def whole(kept: Config) -> Config:
 
 
 def check_same(kept: Config, made: Config) -> None:
-    """Refuse to go on with objects that are not those the run was made with."""
+    """Refuse to resume with objects that differ from those the run was made with."""
     before, now = flatten(whole(kept).plain()), flatten(made.plain())
-    # The engine's last: much of it follows from the rest.
+    # The engine comes last: much of it follows from the rest.
     for key in sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key)):
         if key != "rounds" and before.get(key) != now.get(key):
             what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
             raise CounterpoiseError(
-                f"The {what} given is not the one this run was made with: {key} was {before.get(key)!r} and is {now.get(key)!r}."
+                f"The {what} given is not the one this run was made with: "
+                f"{key} was {before.get(key)!r} and is {now.get(key)!r}."
             )
 
 
 def describe(made: Setup, trainer: Trainer) -> Config:
-    """The complete configuration of a run, with what its trainer resolved."""
+    """The complete configuration of a run, with the settings that its trainer resolved."""
     training = made.training
     own = {} if training.loss is None else {"loss": _called(training.loss)}
     metrics = None if training.metrics is None else _describe_metrics(training.metrics)
@@ -216,7 +218,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
 
 
 def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
-    """The table of local settings, and those that are a user's own, with what they are called."""
+    """The table of local settings, and the names of those that are the user's own objects."""
     told: dict[str, Any] = {
         "epochs": local.epochs,
         "batch": local.batch,
@@ -249,12 +251,12 @@ def _describe_metrics(given: Metrics) -> list[dict[str, Any]] | None:
 
 
 def _called(value: object) -> str:
-    """What a user's own object is called."""
+    """The name of a user's own object."""
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def _parts(method: Method) -> str:
-    """Which parts stand where: all that can be written down of a method of a user's own."""
+    """The parts in each slot, which is all that can be written down of a user's own method."""
     return "; ".join(f"{slot}: {', '.join(p.name for p in getattr(method, slot))}" for slot in SLOTS)
 
 

@@ -1,10 +1,13 @@
 """A run's state on disk: safetensors for tensors, JSON for the rest, no pickle.
 
-A checkpoint folder holds ``checkpoint.json``, the ``state-R.safetensors`` it names, and files
-``rows-R.safetensors`` of per-client rows, ``rows-R-1.safetensors`` and so on where there are many:
-a piece at a time is in memory. A save writes only the rows touched since the last one; of two rows of a client the later counts, and a file none of whose rows counts any more is removed.
-Every file's digest is in the index, so a torn or foreign one is seen; so are those of the run's records up to that round.
-Replacing ``checkpoint.json`` is what makes a save happen: before it, the old checkpoint is whole.
+A checkpoint folder holds the index ``checkpoint.json``, the server's state of round R in ``state-R.safetensors``, and
+the rows of clients in ``rows-R.safetensors``. Many rows are split into ``rows-R.safetensors``, ``rows-R-1.safetensors``
+and so on, so that only one piece at a time is in memory. A save writes only the rows that changed since the last save.
+If two files hold a row of the same client, the later one counts; a file is removed once none of its rows counts.
+
+The index holds the digest of every file, so that a damaged or foreign file is noticed, and the digests of the run's
+records up to that round. A save takes effect when ``checkpoint.json`` is replaced; until then the old checkpoint is
+intact.
 """
 
 from __future__ import annotations
@@ -34,21 +37,21 @@ __all__ = ["SCHEMA", "Checkpoint", "read_index"]
 
 SCHEMA = 1
 _PIECE = 2**28
-"""Bytes of rows in one file: a save or a load holds a few times that."""
+"""Bytes of rows in one file. A save or a load needs a few times that in memory."""
 
 
 class Checkpoint:
-    """The checkpoint folder of one run, whose configuration has the given fingerprint."""
+    """The checkpoint folder of one run; `fingerprint` is that of the run's configuration."""
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self.folder, self.fingerprint = folder, fingerprint
         self._newest: dict[tuple[str, int], str] = {}
         """For each store and client, the rows file that holds its row: ``R`` or ``R-k``."""
         self._digests: dict[str, str] = {}
-        """For each rows file in use, what it must contain."""
+        """For each rows file in use, its digest."""
 
     def save(self, loop: Loop, status: str, records: Mapping[str, str] | None = None) -> None:
-        """Write the state as of the loop's last round, with the digests of the `records` kept beside it."""
+        """Write the state after the loop's last round; `records` are the digests of the run's other files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         round = loop.round
         stores = _stores(loop)
@@ -85,7 +88,7 @@ class Checkpoint:
         self._clean(round)
 
     def load(self, loop: Loop) -> dict[str, Any]:
-        """Bring a fresh loop to the state saved; returns the index."""
+        """Bring a new loop to the saved state, and return the index."""
         index = read_index(self.folder)
         if index["run"] != self.fingerprint:
             raise CounterpoiseError(
@@ -95,7 +98,8 @@ class Checkpoint:
         state = self._read(self._state(int(index["round"])), index["state"], device)
         server = loop.server
         fresh = {"model": server.model} | {f"{p}/{n}": t for p, named in server.state.items() for n, t in named.items()}
-        # An earlier version's method may have kept more than today's does, or less of what is infinite until it is known.
+        # A method of an earlier version may have kept more than it does today. It may also lack state that starts as
+        # infinity, meaning unknown: that keeps its initial value.
         state = {name: own for name, own in fresh.items() if not bool(own.isfinite().any())} | state
         if any(k not in state or (t.shape, t.dtype) != (state[k].shape, state[k].dtype) for k, t in fresh.items()):
             raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
@@ -119,7 +123,7 @@ class Checkpoint:
         return index
 
     def _clean(self, round: int) -> None:
-        """Remove what the checkpoint does not need: other states, and rows that are all superseded."""
+        """Remove files that the checkpoint does not need: older states, and rows files whose rows are all outdated."""
         self._digests = {saved: self._digests[saved] for saved in set(self._newest.values())}
         needed = {self._state(round), *map(self._rows, self._digests)}
         for path in self.folder.iterdir():
@@ -133,7 +137,7 @@ class Checkpoint:
         except (SafetensorError, OSError):
             pass
         raise CounterpoiseError(
-            f"The checkpoint is damaged: {path} is missing or is not what was written. Start the run anew."
+            f"The checkpoint is damaged: {path} is missing or is not what was written. Start the run again."
         )
 
     def _state(self, round: int) -> Path:
@@ -144,13 +148,13 @@ class Checkpoint:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """The checkpoint's own description, checked."""
+    """Read and check a checkpoint's index."""
     path = folder / INDEX
     try:
         index = parse_json(read_text(path), str(path))
     except FileNotFoundError:
         raise CounterpoiseError(
-            f"There is no checkpoint in {folder}: the run was stopped before its first round, or is not one."
+            f"There is no checkpoint in {folder}: the run stopped before its first round, or this is not a run."
         ) from None
     schema = index.get("schema") if isinstance(index, dict) else None
     if schema != SCHEMA and type(schema) is int:
@@ -166,7 +170,7 @@ def _stores(loop: Loop) -> dict[str, Store]:
 
 
 def _pieces(stores: Mapping[str, Store]) -> Iterator[dict[str, list[int]]]:
-    """The clients touched in each store, cut into pieces whose rows fit into memory together."""
+    """The clients whose rows changed, by store, in pieces whose rows fit into memory together."""
     piece: dict[str, list[int]] = {}
     held = 0
     for name, store in stores.items():

@@ -1,8 +1,7 @@
-"""What a run is made of, as a file: read, checked, overridden, written.
+"""A run's configuration as a file: read it, check it, override settings, write it.
 
-A configuration is complete: with the seed in it, it says everything that decides a run's numbers.
-A user's own objects (a module, arrays, a loss) cannot be written down; they stand in it as
-``name = "own"`` with a fingerprint, and must be given again to go on.
+A configuration is complete: with its seed, it determines every number of a run. A user's own objects (a module, arrays, a
+loss) cannot be written down. They appear as ``name = "own"`` with a fingerprint, and must be given again to resume.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class DataConfig(_Table):
     probe: Annotated[int, Field(ge=0)] | Literal["noise", "means"] = 0
     proxy: int = Field(0, ge=0)
     seed: int | None = Field(None, ge=0)
-    """Of the partition; by default the run's."""
+    """The seed of the partition; by default the run's seed."""
     scaling: str | None = None
     features: Choice | None = None
     samples: int | None = Field(None, ge=1)
@@ -75,7 +74,10 @@ class LocalConfig(_Table):
 
 
 def _table_of(kind: type) -> type[_Table]:
-    """A table with the fields and defaults of a dataclass, which is not made: it may ask for a GPU that is not there."""
+    """A table with the fields and defaults of a dataclass.
+
+    The dataclass itself is not constructed, because it may ask for a GPU that this machine does not have.
+    """
     hints = get_type_hints(kind)
     columns: dict[str, Any] = {f.name: (hints[f.name], f.default) for f in fields(kind)}
     table: type[_Table] = create_model(kind.__name__, __base__=_Table, **columns)
@@ -86,24 +88,24 @@ EngineConfig, EvaluationConfig, LimitsConfig = map(_table_of, (Engine, Evaluatio
 
 
 class PaperConfig(_Table):
-    """Where an experiment comes from and what was published. It decides nothing, and a run does not keep it."""
+    """Where an experiment comes from and what was published. It has no effect on a run, and runs do not keep it."""
 
     about: str = ""
     source: str = ""
     """The paper, and its table or figure."""
     methods: list[Choice] = []
-    """Which are compared."""
+    """The methods compared."""
     vary: dict[str, list[int | float | str]] = {}
-    """Settings that the experiment goes through, each with every value of the next."""
+    """Settings that the experiment varies, in every combination of their values."""
     measure: str = ""
-    """What the numbers are."""
+    """What the numbers measure."""
     numbers: list[list[float]] = []
-    """A row for every method, a column for every setting gone through."""
+    """One row per method, one column per combination of settings."""
     note: str = ""
 
 
 class Config(_Table):
-    """The whole of a run."""
+    """The complete configuration of a run."""
 
     schema_: int = Field(SCHEMA, alias="schema")
     rounds: int = Field(ge=1)
@@ -119,26 +121,27 @@ class Config(_Table):
     evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[valid-type]
     limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
     own: dict[str, str] = {}
-    """Arguments of a user's own that must be given again to resume, and what they were called."""
+    """The user's own objects that must be given again to resume: the argument, and the object's name."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)
 
     def plain(self) -> dict[str, Any]:
-        """As plain values for TOML; what is None is left out."""
+        """As plain values for TOML, without those that are None."""
         empty = {name for name in ("own", "adversary") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
-        # Simple values before tables, as TOML wants them.
+        # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))
 
 
 def parse(values: Mapping[str, Any], where: str) -> Config:
-    """Check a configuration; the first mistake is told in one sentence that names the place."""
+    """Check a configuration. The error is one sentence that names the first wrong setting."""
     try:
         config = Config.model_validate(dict(values))
     except ValidationError as error:
         raise _sentence(error, where) from None
     if config.schema_ > SCHEMA:
         raise CounterpoiseError(
-            f"{where} has schema {config.schema_}, and this version of counterpoise knows {SCHEMA}. Upgrade counterpoise."
+            f"{where} has schema {config.schema_}, but this version of counterpoise knows only {SCHEMA}. "
+            "Upgrade counterpoise."
         )
     return config
 
@@ -161,7 +164,7 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
 
 
 def _known(location: tuple[int | str, ...]) -> list[str]:
-    """The part of an error's location that a user wrote; pydantic's own branches are left out."""
+    """The part of an error's location that the user wrote, without pydantic's own branches."""
     path: list[str] = []
     table: Any = Config
     for part in map(str, location):
@@ -175,7 +178,7 @@ def _known(location: tuple[int | str, ...]) -> list[str]:
 
 
 def preset_names() -> list[str]:
-    """The presets that come with the package, with the folders they are in: ``fedbac/figure-3``."""
+    """The names of the presets that come with the package, with their folders: ``fedbac/figure-3``."""
     return sorted(_names(resources.files("counterpoise.presets")))
 
 
@@ -188,9 +191,9 @@ def _names(folder: Traversable, prefix: str = "") -> Iterator[str]:
 
 
 def read(source: str) -> tuple[dict[str, Any], str]:
-    """The values of a preset or a TOML file, and a name for it.
+    """Read a preset or a TOML file: its values and its name.
 
-    ``like = "fedbac/figure-3"`` in it takes over what that one says, but for what it says itself.
+    ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself.
     """
     values, name = _read(source)
     seen = [source]
@@ -204,7 +207,7 @@ def read(source: str) -> tuple[dict[str, Any], str]:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables laid over one another; another name in a choice takes none of the first one's options."""
+    """Merge two tables. A choice with another name takes none of the options of the one below."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -232,9 +235,9 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """Values with ``key=value`` settings applied; dots reach into tables.
+    """Apply ``key=value`` settings to values; dots reach into tables.
 
-    A named choice given by its name alone loses the options of the one it replaces.
+    A choice that is replaced by a name alone loses its options.
 
     >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavg", "local.epochs=3"])
     {'method': {'name': 'fedavg'}, 'local': {'epochs': 3}}
@@ -249,7 +252,7 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
 
 
 def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Values with one setting changed; what was given stays as it was."""
+    """A copy of the values with one setting changed."""
     result: dict[str, Any] = {k: dict(v) if isinstance(v, Mapping) else v for k, v in values.items()}
     path = [part.strip() for part in key.split(".")]
     table = result
@@ -267,7 +270,10 @@ def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """A TOML value, or else the text itself; ``nan`` is a name (of clients that send it), as no setting is not a number."""
+    """Parse a TOML value; text that is not one stays text.
+
+    So does ``nan``: it is the name of an adversary, and no setting may be NaN.
+    """
     try:
         found = parse_toml(f"value = {text}", f"The value {brief(text)}")["value"]
     except Malformed:
@@ -276,7 +282,7 @@ def value(text: str) -> Any:
 
 
 def split(text: str) -> list[str]:
-    """The parts between commas that stand outside brackets and quotes.
+    """Split at commas that are outside brackets and quotes.
 
     >>> split("fedavg, fedprox(mu=0.1, lr=1), feddua:scaffold")
     ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']

@@ -1,4 +1,4 @@
-"""What a run's folder holds, by name: only these files are ever cleaned up or removed."""
+"""The names of the files in a run's folder. No other file is ever cleaned up or removed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ INDEX = "checkpoint.json"
 
 
 def or_partial(name: str, known: re.Pattern[str]) -> bool:
-    """Whether a name is a known one, or what a kill leaves of a file of a known name."""
+    """Whether a name is known, or is the temporary name of a known file that was being written."""
     return bool(known.fullmatch(name)) or is_partial(name, lambda of: bool(known.fullmatch(of)))
 
 
 def any_of(*names: str) -> re.Pattern[str]:
-    """Matches these names and no other."""
+    """A pattern that matches exactly these names."""
     return re.compile("|".join(map(re.escape, names)))
 
 
@@ -45,7 +45,7 @@ _CHECKPOINT = re.compile(rf"{re.escape(INDEX)}|state-\d+\.safetensors|rows-\d+(-
 
 
 def of_run(name: str) -> bool:
-    """Whether a file of this name lies in a run's folder.
+    """Whether a run's folder may hold a file of this name.
 
     >>> of_run("config.toml"), of_run("config.toml.0123456789abcdef.partial"), of_run("notes.txt")
     (True, True, False)
@@ -54,10 +54,10 @@ def of_run(name: str) -> bool:
 
 
 def of_checkpoint(name: str) -> bool:
-    """Whether a file of this name lies in a checkpoint's folder."""
+    """Whether a checkpoint's folder may hold a file of this name."""
     return or_partial(name, _CHECKPOINT)
 
 
 def of_tensorboard(name: str) -> bool:
-    """Whether a file of this name lies in the folder of a run's events."""
+    """Whether a run's folder of TensorBoard events may hold a file of this name."""
     return name.startswith("events.out.tfevents.")

@@ -1,4 +1,4 @@
-"""What a method costs in traffic and memory, found by letting it go a round."""
+"""What a method costs in traffic and memory, measured over one round."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLIENTS = 8
 
 
 class Costs(NamedTuple):
-    """In models: 1 is as much as the model itself takes."""
+    """All numbers are in units of the model's own size."""
 
     up: float
     """Sent by each client in a round."""
@@ -32,11 +32,11 @@ class Costs(NamedTuple):
     client: float
     """Kept on each client."""
     when_lost: tuple[str, ...]
-    """What happens when a client loses what it keeps."""
+    """What happens if a client loses what it keeps."""
 
 
 def costs(method: Method) -> Costs | None:
-    """Measured on a small federation; None for a method that cannot go a round there."""
+    """Run one round on a small federation; None if the method cannot do that."""
     federation = load("synthetic", partition=iid(clients=_CLIENTS), probe=1, proxy=100, samples=400, heldout=0.0)
     model = mlp(federation.shape, federation.classes or 2, hidden=512)
     local = Local(batch=32, optimizer=sgd(0.01))

@@ -1,4 +1,4 @@
-"""How a run ended that trained nothing, and what is to be said of one that did."""
+"""Why a run trained nothing, and what to doubt in the model of a run that did."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from counterpoise.measures import curve
 __all__ = ["doubts", "untrained"]
 
 _SKIPPED = 3
-"""From how many skipped rounds at the end on a run is doubted."""
+"""This many skipped rounds at the end make a run doubtful."""
 _WORSE = 100
-"""How many times the loss of the untrained model the last one must be for a run to be doubted."""
+"""A run is doubtful if its last loss is over this many times that of the untrained model."""
 _NAMED = 10
-"""How many clients a sentence names."""
+"""A sentence names at most this many clients."""
 
 
 def untrained(records: Sequence[RoundRecord]) -> str:
-    """Why no round of a run changed the model, in a sentence; empty if one did, or if there was no round.
+    """One sentence that says why no round changed the model; empty if a round did, or if there was none.
 
-    The reason is the most frequent one, and so is what was said of the clients that were left out.
+    It gives the most frequent reason for skipping a round, and the most frequent one for leaving out a client.
     """
     if not records or not all(record.outcome.skipped for record in records):
         return ""
@@ -34,12 +34,12 @@ def untrained(records: Sequence[RoundRecord]) -> str:
     rounds = "its only round was skipped" if count == 1 else f"all {count} rounds were skipped"
     often = "" if times == count else f" in {times} of them"
     reason = said.most_common(1)[0][0] if said else ""
-    clients = "" if reason in why else f" (of clients left out: {reason})"
+    clients = "" if reason in why else f" (clients were left out for this reason: {reason})"
     return f"No round trained the model: {rounds},{often} because {why}{clients}."
 
 
 def doubts(records: Sequence[RoundRecord], norm_ratio: float) -> list[str]:
-    """What whoever uses the model of a finished run should know, each in a sentence."""
+    """What a user of a finished run's model should know, one sentence each."""
     return [sentence for sentence in (_stalled(records), _lost(records), _long(records, norm_ratio)) if sentence]
 
 
@@ -56,7 +56,7 @@ def _stalled(records: Sequence[RoundRecord]) -> str:
 def _lost(records: Sequence[RoundRecord]) -> str:
     """Compare the last loss with the clients' training loss in the first round, which began with the untrained model.
 
-    The last loss is the one on the test set; if that was never measured, the one in training.
+    The last loss is the one on the test set, or the training loss if the test set was never measured.
     """
     trained, tested = curve(records, "train_loss"), curve(records, "loss")
     if not (found := tested or trained):

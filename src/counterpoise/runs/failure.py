@@ -1,4 +1,4 @@
-"""Why a run failed, kept beside it as ``failure.txt``."""
+"""Why a run failed, kept in its folder as ``failure.txt``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["keep_failure"]
 
 
 def keep_failure(folder: Path, text: str) -> None:
-    """Keep why a run failed beside it, if the folder is ours and can be written; the sentence is told in any case."""
+    """Write why a run failed into its folder, if the folder is ours and writable. Callers report the reason in any case."""
     with contextlib.suppress(OSError, Unwritten):
         folder.mkdir(parents=True, exist_ok=True)
         if is_ours(folder):

@@ -1,7 +1,7 @@
-"""Reading and writing what a run keeps, so that it survives a kill, a full disk and a folder made by somebody else.
+"""Read and write a run's files so that they survive a kill, a full disk and a folder that somebody else made.
 
-A file that is replaced is either the old one or the new one. Nothing is read or written through a symbolic link, and
-nothing waits for a pipe: a kept file is an ordinary file, or an error names it.
+A file that is being replaced is at any time either the old one or the new one. Nothing is read or written through a
+symbolic link, and nothing waits for a pipe: if a file is not an ordinary one, an error names it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ __all__ = [
 
 
 class Unwritten(CounterpoiseError):
-    """The disk is full or forbidden. What was kept before is whole."""
+    """The disk is full or not writable. What was kept before is intact."""
 
 
 class Unsafe(CounterpoiseError):
-    """A link, a pipe or a device lies where a run keeps its files. Nothing was touched."""
+    """There is a link, a pipe or a device among a run's files. Nothing was changed."""
 
 
 _PARTIAL = re.compile(r"(.+?)(\.[0-9a-f]{16})?\.partial")
-"""A file that was being written when its process was killed; earlier versions added no number."""
+"""The name of a file while it is being written; earlier versions added no number."""
 
 
 def is_partial(name: str, of: Callable[[str], bool]) -> bool:
-    """Whether a file's name is what a kill leaves of a file whose name fulfils `of`."""
+    """Whether a name is the temporary name of a file whose own name satisfies `of`."""
     found = _PARTIAL.fullmatch(name)
     return found is not None and of(found[1])
 
 
 def check_plain(folder: Path) -> None:
-    """Refuse a folder that holds anything but ordinary files and folders. The folder itself may be a link."""
+    """Refuse a folder that holds anything other than ordinary files and folders. The folder itself may be a link."""
     waiting = [folder]
     while waiting:
         try:
@@ -64,32 +64,32 @@ def check_plain(folder: Path) -> None:
                     elif not entry.is_file(follow_symlinks=False):
                         raise _unsafe(Path(entry.path), entry.stat(follow_symlinks=False).st_mode, folder)
         except (FileNotFoundError, NotADirectoryError):
-            continue  # never there, or gone meanwhile
+            continue  # it never existed, or has just been removed
         except OSError as error:
-            raise CounterpoiseError(f"{folder} cannot be looked through: {_why(error)}.") from None
+            raise CounterpoiseError(f"{folder} cannot be searched: {_why(error)}.") from None
 
 
 def check_no_link(*paths: Path) -> None:
-    """Refuse any of these that is a symbolic link."""
+    """Refuse these paths if any is a symbolic link."""
     for path in paths:
         if path.is_symlink():
             raise _unsafe(path, stat.S_IFLNK)
 
 
 def _unsafe(path: Path, mode: int, folder: Path | None = None) -> Unsafe:
-    kind = "a symbolic link" if stat.S_ISLNK(mode) else "no ordinary file"
+    kind = "a symbolic link" if stat.S_ISLNK(mode) else "not an ordinary file"
     inside = f"{folder} is left alone: " if folder else ""
     shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(path))
     return Unsafe(
-        f"{inside}{shown} is {kind}, and counterpoise makes none there. Remove it, or put the file or folder itself in "
-        "its place."
+        f"{inside}{shown} is {kind}, and counterpoise creates only ordinary files and folders. Remove it, or put the "
+        "file or folder itself in its place."
     )
 
 
 def open_plain(path: Path, flags: int) -> int:
-    """A file descriptor of an ordinary file: never through a link, and without waiting for the other end of a pipe.
+    """Open an ordinary file and return its descriptor, never through a link and never waiting at a pipe.
 
-    A file to be written may have no second name (a hard link), as what it shares its content with would change too.
+    A file that is appended to must not have a second name (a hard link), because the other file would change too.
     """
     try:
         file = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
@@ -107,7 +107,7 @@ def open_plain(path: Path, flags: int) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise _unsafe(path, found.st_mode)
     raise Unsafe(
-        f"{path} has a second name (a hard link), and what is added to it would change both. Make it a copy of its own."
+        f"{path} has a second name (a hard link), so appending to it would change both. Replace it with a copy."
     )
 
 
@@ -123,7 +123,7 @@ def _why(error: Exception) -> str:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Write beside the file under a name that nobody can foresee, push it to the disk, then move it into place."""
+    """Write under an unpredictable name beside the file, flush to the disk, then move the new file into place."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     if path.exists() and not path.is_file():
         raise Unwritten(f"{path} is not a file, so it is not replaced by one. Give another name.")
@@ -135,11 +135,11 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     except (OSError, SafetensorError) as error:
         with contextlib.suppress(OSError):
             partial.unlink()
-        raise Unwritten(f"{path} could not be written: {_why(error)}. What was there before is untouched.") from error
+        raise Unwritten(f"{path} could not be written: {_why(error)}. What was there before is unchanged.") from error
 
 
 def replace_bytes(path: Path, content: bytes) -> None:
-    """Replace a file."""
+    """Replace a file with these bytes."""
 
     def write(partial: Path) -> None:
         with os.fdopen(open_plain(partial, os.O_WRONLY), "wb") as file:
@@ -149,12 +149,12 @@ def replace_bytes(path: Path, content: bytes) -> None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a text file."""
+    """Replace a file with this text."""
     replace_bytes(path, text.encode())
 
 
 def append_bytes(path: Path, content: bytes) -> None:
-    """Add to the end of a file that is there."""
+    """Append to an existing file."""
     try:
         with os.fdopen(open_plain(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
             file.write(content)
@@ -163,6 +163,6 @@ def append_bytes(path: Path, content: bytes) -> None:
 
 
 def push(path: Path) -> None:
-    """Push what was written to the disk."""
+    """Flush what was written to the disk."""
     with os.fdopen(open_plain(path, os.O_RDWR), "rb") as file:
         os.fsync(file.fileno())

@@ -1,6 +1,6 @@
 """A run's folder: ``config.toml``, ``metrics.jsonl``, ``clients.jsonl``, ``federation.json`` and the checkpoint.
 
-Both ``.jsonl`` files are ledgers: a line that holds their schema, then one line a round.
+Both ``.jsonl`` files are ledgers: a line that holds their schema, then one line per round.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["SCHEMA", "Folder", "busy", "fingerprint", "never_begun"]
 
 
 def busy(path: Path) -> str:
-    """What is told to whoever wants a folder that another process holds."""
-    return f"Another process is running the run in {path}: the folder is in use. Wait until it ends, or stop it."
+    """The error for a folder that another process has locked."""
+    return f"Another process is working on the run in {path}: the folder is in use. Wait until it ends, or stop it."
 
 
 class Folder:
@@ -46,14 +46,14 @@ class Folder:
         self.checkpoint = Checkpoint(path / "checkpoint", fingerprint(config.plain()))
         self.metrics, self.clients = Ledger(path / METRICS), Ledger(path / CLIENTS)
         self.written = 0
-        """The last round that both files hold."""
+        """The last round that both ledgers hold."""
         self._holdings: dict[str, str] = {}
-        """The digest of federation.json, by its name; empty if this run wrote none."""
+        """The digest of federation.json under its name; empty if this run wrote none."""
 
     @classmethod
     @contextlib.contextmanager
     def begun(cls, path: Path, config: Config) -> Iterator[Folder]:
-        """A new folder for a run, held while the block runs; one that already holds something is left alone."""
+        """Make a new folder for a run and lock it while the block runs. A folder that already holds something is refused."""
         if in_use(path):
             raise Busy(busy(path))
         _check_free(path)
@@ -62,7 +62,7 @@ class Folder:
         except OSError as error:
             raise CounterpoiseError(f"The folder {path} cannot be made: {error.strerror or error}.") from error
         with hold(path, busy(path)):
-            _check_free(path)  # it may have been taken meanwhile
+            _check_free(path)  # another process may have taken it in the meantime
             folder = cls(path, config)
             folder._clean()
             for ledger in (folder.metrics, folder.clients):
@@ -72,13 +72,13 @@ class Folder:
 
     @classmethod
     def create(cls, path: Path, config: Config) -> Folder:
-        """As `begun`, for a caller that does not go on to run it."""
+        """As `begun`, for a caller that does not go on to run rounds."""
         with cls.begun(path, config) as folder:
             return folder
 
     @classmethod
     def open(cls, path: Path) -> Folder:
-        """The folder of an earlier run. One that holds a link, a pipe or a device is refused."""
+        """Open the folder of an earlier run. A folder that holds a link, a pipe or a device is refused."""
         check_plain(path)
         try:
             values = parse_toml(read_text(path / CONFIG), str(path / CONFIG))
@@ -91,7 +91,7 @@ class Folder:
         return {METRICS: self.metrics, CLIENTS: self.clients}
 
     def _clean(self) -> None:
-        """Remove what a kill left of files that were being written."""
+        """Remove temporary files that a killed process left."""
         for path in self.path.iterdir():
             if is_partial(path.name, of_run):
                 path.unlink(missing_ok=True)
@@ -100,21 +100,21 @@ class Folder:
         replace_text(self.path / CONFIG, tomli_w.dumps(self.config.plain()))
 
     def write_holdings(self, found: Mapping[str, Any]) -> None:
-        """Keep who holds what, as `counterpoise.federation.overview.holdings` has it."""
+        """Write what `counterpoise.federation.overview.holdings` returned."""
         text = json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n"
         replace_text(self.path / HOLDINGS, text)
         self._holdings = {HOLDINGS: _sha256(text)}
 
     @property
     def holdings_changed(self) -> bool:
-        """Whether federation.json is lost, or is not what this run wrote."""
+        """Whether federation.json is missing or differs from what this run wrote."""
         text = ""
         with contextlib.suppress(CounterpoiseError, OSError):
             text = read_text(self.path / HOLDINGS)
         return any(_sha256(text) != digest for digest in self._holdings.values())
 
     def extend(self, rounds: int) -> None:
-        """Ask for another number of rounds; everything else stays what it was."""
+        """Change the number of rounds in the configuration, and nothing else."""
         self.config = self.config.model_copy(update={"rounds": rounds})
         self.write_config()
 
@@ -124,20 +124,20 @@ class Folder:
         self.written = record.round
 
     def save(self, loop: Loop, status: str) -> None:
-        """Write a checkpoint, after pushing the lines it counts on to the disk."""
+        """Write a checkpoint, after the lines it relies on have been flushed to the disk."""
         for ledger in self._ledgers.values():
             ledger.push()
         digests = {name: ledger.digest for name, ledger in self._ledgers.items()}
         self.checkpoint.save(loop, status, digests | self._holdings)
 
     def locked(self) -> contextlib.AbstractContextManager[int | None]:
-        """Hold the folder for one process at a time, where the system can."""
+        """Lock the folder for this process, on systems that have file locks."""
         return hold(self.path, busy(self.path))
 
     def restore(self, loop: Loop, writes: bool = True) -> tuple[list[RoundRecord], str]:
-        """Bring a loop, and if this process `writes` both files, back to the checkpoint; later lines are dropped.
+        """Bring a loop back to the checkpoint. If this process `writes`, also drop the ledgers' later lines.
 
-        A run that was killed before its first checkpoint goes back to its beginning.
+        A run that was killed before its first checkpoint starts from the beginning.
         """
         records = list(self.records())
         status, index = "running", self.checked_index()
@@ -148,7 +148,7 @@ class Folder:
         records = [record for record in records if record.round <= loop.round]
         if [record.round for record in records] != list(range(1, loop.round + 1)):
             raise CounterpoiseError(
-                f"{self.path} has lost rounds that its checkpoint counts; its metrics.jsonl or clients.jsonl is not whole."
+                f"{self.path} has lost rounds that its checkpoint relies on: its metrics.jsonl or clients.jsonl is incomplete."
             )
         loop.recall(records)
         self.written = loop.round
@@ -161,7 +161,7 @@ class Folder:
         return records, status
 
     def checked_index(self) -> dict[str, Any] | None:
-        """The checkpoint's index, after a look whether the record is the one it counts on; None before the first."""
+        """The checkpoint's index, once the ledgers are found to match it; None if there is no checkpoint yet."""
         if not (self.checkpoint.folder / INDEX).exists():
             self._check_never_saved()
             return None
@@ -172,30 +172,30 @@ class Folder:
         return index
 
     def _check_never_saved(self) -> None:
-        """Refuse a run with rounds but no checkpoint: going on would begin it again and drop them."""
+        """Refuse a run with rounds but no checkpoint: resuming would start it again and drop them."""
         rounds = max(sum(1 for _ in ledger.rounds()) for ledger in self._ledgers.values())
         left = {path.name for path in self.checkpoint.folder.glob("*.safetensors") if of_checkpoint(path.name)}
         if rounds or left - {"state-0.safetensors"}:
             raise CounterpoiseError(
-                f"{self.path} has lost its checkpoint: its record goes to round {rounds}, and "
-                f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run anew in another "
+                f"{self.path} has lost its checkpoint: its record ends with round {rounds}, and "
+                f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run again in another "
                 "folder."
             )
 
     def records(self) -> Iterator[RoundRecord]:
-        """Every round that both files hold whole."""
+        """Every round that both ledgers hold completely."""
         for metrics, clients in zip(self.metrics.rounds(), self.clients.rounds(), strict=False):
             yield record(metrics, clients, str(self.path))
 
 
 def fingerprint(settings: Mapping[str, Any]) -> str:
-    """What a checkpoint must share with its configuration: everything but the number of rounds."""
+    """A hash of the configuration without the number of rounds; a checkpoint stores that of its own run."""
     identity = {key: value for key, value in settings.items() if key != "rounds"}
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _check_free(path: Path) -> None:
-    """Refuse a folder with anything in it but what a kill leaves of a run whose folder was being made."""
+    """Refuse a folder that is not empty, unless it only holds what a run leaves that was killed while it began."""
     if os.path.lexists(path / CONFIG):
         raise CounterpoiseError(f"{path} already holds a run. {_how_to_go_on(path)}")
     if path.is_dir() and not all(map(never_begun, path.iterdir())):
@@ -203,12 +203,12 @@ def _check_free(path: Path) -> None:
 
 
 def _how_to_go_on(path: Path) -> str:
-    """What continues a run that was begun, or why nothing does."""
+    """How to continue a run that has begun, or why it cannot be continued."""
     try:
         folder = Folder.open(path)
         folder.checked_index()
     except CounterpoiseError as error:
-        return f"It cannot be continued as it is: {error} For a new run choose another folder."
+        return f"It cannot be continued as it is: {error} For a new run, choose another folder."
     config = folder.config
     named = {"federation": config.data.name, "model": config.model["name"], "method": config.method["name"]}
     own = [*(what for what, name in named.items() if name == OWN), *config.own]
@@ -218,7 +218,7 @@ def _how_to_go_on(path: Path) -> str:
 
 
 def never_begun(path: Path) -> bool:
-    """Whether a file is one that a kill leaves of a run whose folder was being made."""
+    """Whether a file is one that a run leaves behind if it is killed while its folder is being made."""
     if path.is_symlink() or not path.is_file():
         return False
     if path.name in (METRICS, CLIENTS):
@@ -257,7 +257,7 @@ def _clients_line(record: RoundRecord) -> dict[str, Any]:
 
 
 def _finite(named: Mapping[str, Mapping[int, float]]) -> dict[str, dict[int, float | None]]:
-    """JSON has no NaN: what is not finite is null there."""
+    """JSON has no NaN or infinity: they become null."""
     return {n: {c: v if math.isfinite(v) else None for c, v in values.items()} for n, values in named.items()}
 
 

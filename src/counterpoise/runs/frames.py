@@ -1,4 +1,4 @@
-"""A run's records as tidy pandas frames: one observation a row, one variable a column."""
+"""A run's records as tidy pandas frames: one row per observation, one column per variable."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["frame"]
 def frame(records: Sequence[RoundRecord], of: str = "rounds", **same: Any) -> pd.DataFrame:
     """A row for each round, for each client in each round (``of="clients"``) or for each verdict (``of="verdicts"``).
 
-    `same` are columns that have one value all through, such as the method and the seed, so that frames of several runs
-    can be put below each other. What was not measured is missing.
+    `same` gives columns with one value in every row, such as the method and the seed, so that the frames of several
+    runs can be concatenated. A value that was not measured is missing.
     """
     if of not in _ROWS:
         raise unknown("frame", of, _ROWS, "of a run")
@@ -48,7 +48,7 @@ def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:
 
 
 def _clients(record: RoundRecord) -> Iterator[dict[str, Any]]:
-    """Everyone of the cohort, and everyone who was measured."""
+    """Every client of the cohort, and every client that was measured."""
     outcome = record.outcome
     heard = set(record.cohort)
     columns: dict[str, Mapping[int, Any]] = {
@@ -77,4 +77,4 @@ _ALWAYS = {
     "clients": ("client", "heard", "liar", "claimed", "weight", "excluded"),
     "verdicts": ("client", "liar", *(field.name for field in fields(Verdict))),
 }
-"""Columns that a frame without a row has too, so that a question to it has the answer of none."""
+"""Columns of a frame without rows, so that selecting from it gives an empty result, not an error."""

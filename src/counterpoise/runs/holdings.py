@@ -1,4 +1,4 @@
-"""Who holds what, as a run's folder keeps it in ``federation.json``."""
+"""Which client holds which data, as a run's folder records it in ``federation.json``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["HOLDINGS", "holdings", "true_counts"]
 
 
 def holdings(folder: Path) -> Mapping[str, Any] | None:
-    """What `counterpoise.federation.overview.holdings` had to say; None where the folder does not hold it whole."""
+    """What `counterpoise.federation.overview.holdings` returned; None if the file is missing or damaged."""
     with contextlib.suppress(CounterpoiseError, FileNotFoundError, NotADirectoryError):
         path = folder / HOLDINGS
         return checked(Holdings, parse_json(read_text(path), str(path)), str(path)).model_dump(exclude_none=True)
@@ -24,6 +24,6 @@ def holdings(folder: Path) -> Mapping[str, Any] | None:
 
 
 def true_counts(folder: Path | None) -> dict[int, float] | None:
-    """What each client truly trains on, where it is on record."""
+    """How many samples each client truly trains on; None if that is not recorded."""
     sizes = None if folder is None else (holdings(folder) or {}).get("sizes")
     return dict(enumerate(sizes)) if isinstance(sizes, list) else None

@@ -1,7 +1,7 @@
-"""What the files of a run's folder may hold: the form of each, checked whenever one is read.
+"""What the files of a run's folder may hold: one model for each, checked whenever a file is read.
 
-Everything that reads a kept file goes through these models, so that what somebody else wrote, or a disk damaged, is told in one
-sentence and never reaches a computation.
+All code that reads a kept file uses these models. So a file that somebody else wrote, or that a disk damaged, leads to
+one clear error and never reaches a computation.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ STATUSES = ("running", "stopped", "finished", "diverged", "failed")
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Number = Annotated[int, Field(ge=-(10**308), le=10**308)] | Finite
-"""A finite number that a float can hold; a claim may be that large."""
+"""A finite number within the range of a float; a claimed data count may be that large."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 Numbered = Annotated[int, Field(ge=0, lt=10**9)]
-"""A client."""
+"""A client's number."""
 Client = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,8})$")]
-"""A client as a key, which in JSON is a text."""
+"""A client's number as a key: keys in JSON are strings."""
 ByClient = dict[Client, Number | None]
 
 
 class Form(BaseModel):
-    """What a kept file may hold: types are taken strictly."""
+    """Base of all models: types are not converted, and values cannot be changed."""
 
     model_config = ConfigDict(strict=True, frozen=True)
 
 
 class _Metrics(Form):
-    """A line of ``metrics.jsonl``; whatever it holds beside these is a metric."""
+    """A line of ``metrics.jsonl``; every field not listed here is a metric."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
     __pydantic_extra__: dict[str, Number | None]
@@ -93,9 +93,9 @@ class Index(Form):
     state: str
     rows: dict[Annotated[str, Field(pattern=r"^[0-9]{1,16}(-[0-9]{1,16})?$")], str]
     records: dict[str, str] = {}
-    """Digests of the ledgers up to this round, and of federation.json; earlier versions kept none."""
+    """Digests of the ledgers up to this round, and of federation.json; earlier versions wrote none."""
     lengths: dict[str, list[Annotated[tuple[Numbered, Positive, Positive], Field(strict=False)]]] = {}
-    """What `Lengths` remembers; earlier versions kept none."""
+    """What `Lengths` remembers; earlier versions wrote none."""
 
 
 class Holdings(Form):
@@ -108,16 +108,16 @@ class Holdings(Form):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Every client has its size, and every client shown its count of each label."""
+        """Every client has a size, and every client in `shown` has a count of each label."""
         if self.sizes is not None and len(self.sizes) != self.clients:
-            raise ValueError(f"it has {self.clients} clients and {len(self.sizes)} sizes")
+            raise ValueError(f"it lists {len(self.sizes)} sizes for {self.clients} clients")
         if self.labels is not None and (len(self.labels) != len(self.shown) or len({*map(len, self.labels)}) > 1):
-            raise ValueError("its labels do not fit the clients shown")
+            raise ValueError("its label counts do not match the clients in shown")
         return self
 
 
 class Settings(Form):
-    """What every reader of a ``config.toml`` counts on, in a configuration of whatever age."""
+    """What every reader of a ``config.toml`` relies on, whatever version wrote it."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     rounds: Annotated[int, Field(ge=0, le=MOST_ROUNDS)] = 0
@@ -125,11 +125,11 @@ class Settings(Form):
 
 Checked = TypeVar("Checked", bound=BaseModel)
 _BRANCHES = ("constrained-int", "float", "int", "[key]")
-"""What pydantic adds to the place of a mistake."""
+"""Words that pydantic adds to the location of a mistake."""
 
 
-def checked(form: type[Checked], value: Any, where: str, remedy: str = "Put back a copy that is whole.") -> Checked:
-    """The value in its form, or which field of it is wrong, what it holds and should hold, and a remedy."""
+def checked(form: type[Checked], value: Any, where: str, remedy: str = "Replace it with an intact copy.") -> Checked:
+    """Validate a value. The error names the wrong field, what it holds, what it should hold, and the remedy."""
     try:
         return form.model_validate(value)
     except ValidationError as error:
@@ -144,15 +144,15 @@ def checked(form: type[Checked], value: Any, where: str, remedy: str = "Put back
 
 
 def shown(value: Any) -> str:
-    """A value that somebody else wrote, cut short."""
+    """A value that somebody else wrote, shortened."""
     try:
         return reprlib.repr(value)
     except ValueError:
-        return "a number of thousands of digits"
+        return "a number with thousands of digits"
 
 
 def record(metrics: Mapping[str, Any], clients: Mapping[str, Any], where: str) -> RoundRecord:
-    """A round from its lines in the two files."""
+    """Make a round's record from its lines in the two files."""
     m, c = checked(_Metrics, metrics, f"{where}/metrics.jsonl"), checked(_Clients, clients, f"{where}/clients.jsonl")
     if m.round != c.round:
         raise CounterpoiseError(
@@ -184,5 +184,5 @@ def record(metrics: Mapping[str, Any], clients: Mapping[str, Any], where: str) -
 
 
 def _numbers(values: Mapping[str, int | float | None]) -> dict[int, Any]:
-    """JSON has no NaN: it is null there."""
+    """JSON has no NaN: null stands for it."""
     return {int(client): math.nan if value is None else value for client, value in values.items()}

@@ -1,6 +1,6 @@
-"""A file of one JSON line a round, after a first line with its schema, and the digest of all that was written to it.
+"""A file with a header line that holds its schema, then one line of JSON per round; and the digest of its content.
 
-A checkpoint keeps the digest of the lines it counts on, so that a changed digit is noticed.
+A checkpoint keeps the digest of the lines it relies on, so that even one changed digit is noticed.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ def _encoded(value: Any) -> bytes:
 
 
 _HEADER = _encoded({"schema": SCHEMA})
-_EMPTY = (b"", _HEADER, _encoded({"schema": SCHEMA, "checkpoint": 0}))  # an earlier version wrote the last
+_EMPTY = (b"", _HEADER, _encoded({"schema": SCHEMA, "checkpoint": 0}))  # earlier versions wrote the last form
 
 
 def is_empty(path: Path) -> bool:
-    """Whether there is no round in a file that a run began, so that nothing is lost with it."""
+    """Whether a run began this file and wrote no round, so that nothing is lost if it is replaced."""
     with _opened(path) as file:
         return file.read(100) in _EMPTY
 
 
 class Ledger:
-    """One such file. Its digest is kept up to date line by line, so that a save need not read it again."""
+    """One such file. The digest is updated with each line, so that a save need not read the file again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,11 +45,11 @@ class Ledger:
 
     @property
     def digest(self) -> str:
-        """Of all that this process has read from and added to the file."""
+        """The digest of all lines that this process has read from the file or added to it."""
         return self._digest.hexdigest()
 
     def begin(self) -> None:
-        """Make the file, without a round."""
+        """Write the file with its header alone."""
         replace_bytes(self.path, _HEADER)
         self._digest = hashlib.sha256(_HEADER)
 
@@ -60,18 +60,20 @@ class Ledger:
         self._digest.update(content)
 
     def push(self) -> None:
-        """Push what was added to the disk."""
+        """Flush the added lines to the disk."""
         push(self.path)
 
     def cut(self, rounds: int) -> None:
-        """Drop what comes after the first `rounds` rounds; a file with nothing after them is left as it is, date and all."""
+        """Drop all lines after the first `rounds` rounds. A file without such lines is not touched, so it keeps its date."""
         digest, whole = hashlib.sha256(), 0
         for line in _first(self.path, rounds):
             digest.update(line)
             whole += len(line)
         self._digest = digest
         there = self.path.stat()
-        if whole == there.st_size and there.st_nlink == 1:  # a file with a second name is replaced, never added to
+        if (
+            whole == there.st_size and there.st_nlink == 1
+        ):  # a file with a second hard link is replaced, never appended to
             return
 
         def write(partial: Path) -> None:
@@ -81,15 +83,15 @@ class Ledger:
         replace_file(self.path, write)
 
     def check(self, rounds: int, digest: str) -> None:
-        """Refuse a file whose first `rounds` rounds are not those that were written."""
+        """Refuse a file if its first `rounds` rounds are not the ones that were written."""
         if digest_of(self.path, rounds) != digest:
             raise CounterpoiseError(
                 f"{self.path} is not what was written: something in its rounds 1 to {rounds} was changed or is missing. "
-                "Put back a copy of it, or start the run anew in another folder."
+                "Put back a copy of it, or start the run again in another folder."
             )
 
     def rounds(self) -> Iterator[Any]:
-        """Every round; a torn one at the end is passed over."""
+        """Every round. An incomplete last line is skipped."""
         lines = self._lines()
         header = next(lines, None)
         if not isinstance(header, dict) or header.get("schema") != SCHEMA:

@@ -1,7 +1,7 @@
-"""One process at a time in a folder, where the system can see to it.
+"""One process at a time in a folder, on systems that have file locks.
 
-The lock is the system's, on the file ``.lock``, which is never written to: it ends with the process that holds it and
-with those that inherited it.
+The operating system locks the file ``.lock``, which stays empty. The lock ends when the process that holds it and all
+processes that inherited it have ended.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def hold(
     hopeless: Callable[[], bool] = lambda: False,
     name: str = LOCK,
 ) -> Iterator[int | None]:
-    """Hold a folder, by its lock or by another of its files; yields the file descriptor.
+    """Lock a folder through ``.lock`` or the file `name` in it, and yield the file descriptor.
 
-    After `patience` seconds in vain, or as soon as waiting is `hopeless`, `sentence` says why not.
+    Raise `Busy` with `sentence` after `patience` seconds without success, or as soon as waiting is `hopeless`.
     """
     if fcntl is None:
         yield None
@@ -57,7 +57,7 @@ def hold(
 
 
 def in_use(folder: Path, name: str = LOCK) -> bool:
-    """Whether another process holds a folder, as `hold` does. Nothing is left in one that never was held."""
+    """Whether another process has locked a folder with `hold`. This creates no file."""
     if fcntl is None:
         return False
     try:
@@ -70,7 +70,7 @@ def in_use(folder: Path, name: str = LOCK) -> bool:
 
 
 def _taken(path: Path, flags: int = 0) -> int | None:
-    """The lock on a file, or None if another process has it."""
+    """Lock a file and return its descriptor, or None if another process holds it."""
     while True:
         try:
             file = open_plain(path, os.O_RDWR | flags)
@@ -90,4 +90,4 @@ def _taken(path: Path, flags: int = 0) -> int | None:
         except OSError as error:
             os.close(file)
             raise CounterpoiseError(f"{path} cannot be locked: {error.strerror or error}.") from None
-        os.close(file)  # another process removed the folder meanwhile, and its lock with it
+        os.close(file)  # another process removed the folder and its lock in the meantime

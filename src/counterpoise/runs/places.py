@@ -1,4 +1,4 @@
-"""Where each setting has its place, to tell one who put it elsewhere."""
+"""Where each setting belongs, for the error message if a user put it elsewhere."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _CHOICES: dict[str, Registry[Any]] = {
 
 
 def meant(path: Sequence[str], table: Any) -> list[str]:
-    """The settings of a configuration, `table`, that are called like the last part of a path: those nearest to it.
+    """The settings in `table` that have the name at the end of a path.
 
-    A setting below the table that was written into comes before others: ``local.lr`` is ``local.optimizer.lr``.
+    Settings below the table that the user wrote into hide the others: ``local.lr`` means ``local.optimizer.lr``.
     """
     alike = dict.fromkeys(place for place in _places(table) if place.rpartition(".")[2] == path[-1])
-    found = sorted(alike, key=lambda place: not place.startswith("local."))  # how clients train is meant most often
+    found = sorted(alike, key=lambda place: not place.startswith("local."))  # users most often mean how clients train
     inside = [place for place in found if place.startswith("".join(f"{part}." for part in path[:-1]))]
     return inside or found
 

@@ -1,4 +1,4 @@
-"""Which folders are runs', and removing one: file by file, and only what counterpoise writes."""
+"""Tell whether a folder is a run's, and remove a run: file by file, and only files that counterpoise writes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["is_ours", "is_run", "leave", "remove_files", "remove_run"]
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a run was begun here: its configuration lies beside a record with a schema, or beside a valid checkpoint.
+    """Whether a run began here: there is a configuration, and beside it a record with a schema or a valid checkpoint.
 
-    The checkpoint tells for a run whose configuration or record is damaged.
+    The checkpoint identifies a run whose configuration or record is damaged.
     """
     with contextlib.suppress(CounterpoiseError, OSError):
         if (folder / CONFIG).exists() and read_index(folder / "checkpoint"):
@@ -33,12 +33,12 @@ def is_run(folder: Path) -> bool:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether a folder holds a run, or nothing but what one leaves that failed before it was begun."""
+    """Whether a folder holds a run, or only what a run leaves behind that failed before it began."""
     return is_run(folder) or all(path.name == FAILURE or never_begun(path) for path in folder.iterdir())
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the files of a run, and its folder if nothing is left in it."""
+    """Remove the files of a run, and its folder if that is then empty."""
     for name, ours in (("checkpoint", of_checkpoint), ("tensorboard", of_tensorboard)):
         remove_files(folder / name, ours)
         leave(folder / name)
@@ -47,14 +47,14 @@ def remove_run(folder: Path) -> None:
 
 
 def remove_files(folder: Path, ours: Callable[[str], bool], last: tuple[str, ...] = ()) -> None:
-    """Remove the files whose names are `ours`; those named `last` come last, so that an interrupted removal can go on."""
+    """Remove the files whose names are `ours`; those in `last` go last, so that an interrupted removal can continue."""
     files = [path for path in folder.glob("*") if ours(path.name) and path.is_file() and not path.is_symlink()]
     for path in sorted(files, key=lambda path: path.name in last):
         path.unlink(missing_ok=True)
 
 
 def leave(folder: Path) -> None:
-    """Remove a folder's lock, and the folder if nothing is left in it."""
+    """Remove a folder's lock, and the folder if it is then empty."""
     (folder / LOCK).unlink(missing_ok=True)
     try:
         folder.rmdir()

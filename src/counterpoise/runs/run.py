@@ -1,4 +1,4 @@
-"""What a simulation gives back."""
+"""`Run`: what a simulation returns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _USUAL = ("accuracy", "loss")
-"""What a run measures on its test set unless it is told otherwise."""
+"""What a run measures on its test set by default."""
 
 
 @dataclass
@@ -40,10 +40,10 @@ class Run:
     """The complete, resolved configuration."""
     folder: Path | None = None
     keep: Callable[[Path], None] | None = field(default=None, repr=False)
-    """Writes the run, whole and resumable, into a new folder; `save` calls it."""
+    """Writes the complete run into a new folder, from which it can be resumed; `save` calls it."""
 
     def save(self, folder: str | Path) -> None:
-        """Keep a run that was simulated without a folder."""
+        """Write a run that was simulated without a folder into one."""
         if self.keep is None:
             raise CounterpoiseError(f"This run is already kept, in {self.folder}.")
         self.keep(Path(folder))
@@ -53,9 +53,9 @@ class Run:
         return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds, {self.status}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
-        """``(round, value)`` of every round in which the metric was measured on the test set.
+        """``(round, value)`` for every round in which the metric was measured on the test set.
 
-        A name that this run never measured is refused; accuracy and loss are empty in a run that measured nothing.
+        A name that this run never measured is an error, except that accuracy and loss are empty if it measured nothing.
         """
         there = {name for r in self.rounds for name in r.metrics}
         tested = any(not name.startswith("train_") for name in there)
@@ -70,12 +70,12 @@ class Run:
 
     @property
     def accuracy(self) -> float | None:
-        """Test accuracy of the last round that measured it; None where none did."""
+        """Test accuracy of the last round that measured it; None if none did."""
         return self._last("accuracy")
 
     @property
     def loss(self) -> float | None:
-        """Test loss of the last round that measured it; None where none did."""
+        """Test loss of the last round that measured it; None if none did."""
         return self._last("loss")
 
     def _last(self, metric: str) -> float | None:
@@ -98,7 +98,7 @@ class Run:
 
     @property
     def liars(self) -> list[int]:
-        """Every client that an adversary played in some round: the truth beside the verdicts."""
+        """Every client that an adversary controlled in some round: the truth to compare the verdicts with."""
         return sorted({client for r in self.rounds for client in r.liars})
 
     @property
@@ -115,35 +115,39 @@ class Run:
 
     @property
     def bytes_server(self) -> int:
-        """What the method kept on the server beside the model at the end."""
+        """Bytes that the method kept on the server at the end, the model not counted."""
         return self.rounds[-1].bytes_server if self.rounds else 0
 
     @property
     def bytes_clients(self) -> int:
-        """What it kept on all clients seen, at the end."""
+        """Bytes that it kept on all clients seen so far, at the end."""
         return self.rounds[-1].bytes_clients if self.rounds else 0
 
     @property
     def personal(self) -> float | None:
-        """Personal accuracy: the mean over clients of their personal models on their held-out parts, if a method makes some.
+        """Personal accuracy: the mean over clients of their personal models' accuracy on their held-out data.
 
-        A client that no round has reached yet counts with the server's model, which is what it would use.
+        None if the method makes no personal models. A client that has not trained yet counts with the server's model,
+        which is the one it would use.
         """
         values = own_curve(self.rounds) if has_personal(self.rounds) else []
         return values[-1][1] if values else None
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
-        """The record as a tidy pandas frame: of ``"rounds"``, of ``"clients"`` in each round, or of ``"verdicts"``."""
+        """The record as a tidy pandas frame with a row per round, per client and round, or per verdict.
+
+        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``.
+        """
         from counterpoise.runs.frames import frame
 
         return frame(self.rounds, of, method=self.method, seed=self.seed)
 
     def summary(self, target: float | None = None) -> dict[str, Any]:
-        """The run in a few plain values; `target` is an accuracy to tell the rounds and bytes to."""
+        """The run in a few plain values; with `target`, also the rounds and bytes it took to reach that accuracy."""
         left_out = sum(len(r.outcome.excluded) for r in self.rounds)
         counts = None
         if self.folder is not None:
-            from counterpoise.runs.holdings import true_counts  # needs pydantic, as everything that keeps a run does
+            from counterpoise.runs.holdings import true_counts  # needs pydantic, as all code that keeps runs does
 
             counts = true_counts(self.folder)
         measures = measured(self.rounds, target=target, counts=counts)
@@ -171,5 +175,5 @@ class Run:
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no NaN."""
+    """None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,7 +1,7 @@
-"""A run as its folder tells it, however the run ended.
+"""Load a run from its folder, whatever its status.
 
-Reading is forgiving, unlike `resume`: a torn last line, a file that is missing and lines of an older
-schema leave out what they do not hold.
+Loading is lenient, unlike `resume`: an incomplete last line, a missing file or a line of an older schema only means that
+some values are absent.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ UNREADABLE = "unreadable"
 log = logging.getLogger(__name__)
 
 _NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
-"""Settings in which two runs of one thing may differ: the seed and what follows from it, and how the work was done."""
+"""Settings that may differ between the seeds of one experiment: the seed, what follows from it, and the engine."""
 
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run as its folder tells it."""
+    """A run, loaded from its folder."""
 
     path: Path
     settings: Mapping[str, Any]
-    """Its configuration, as plain values; of an older schema as it was then."""
+    """Its configuration as plain values, in the schema it was written in."""
     records: Sequence[RoundRecord]
     status: str
-    """finished, stopped, diverged, failed, unreadable, or running (which a run that was killed also says)"""
+    """finished, stopped, diverged, failed, unreadable, or running (also for a run that was killed)"""
     sentence: str
-    """Why it failed; empty where it did not."""
+    """Why it failed; empty if it did not."""
     changed: datetime.datetime
     """When its last round was written."""
     doubts: tuple[str, ...] = ()
-    """What is wrong with its files, in a sentence each: numbers that were altered, files that are missing."""
+    """What is wrong with its files, one sentence each: altered numbers, missing files."""
 
     @property
     def method(self) -> str:
@@ -77,7 +77,7 @@ class SavedRun:
 
     @property
     def rounds(self) -> int:
-        """How many it was made for; its records are those it has done."""
+        """How many rounds it was asked for; `records` holds those it has done."""
         return int(self.settings.get("rounds", 0))
 
     @property
@@ -86,11 +86,11 @@ class SavedRun:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """The settings that all seeds of one thing share, with dots into tables."""
+        """The settings that all seeds of one experiment share, with dotted keys for tables."""
         return {key: value for key, value in flatten(self.settings).items() if not _NOT_IDENTITY.fullmatch(key)}
 
     def measures(self, metric: str = "accuracy", target: float | None = None, lower: bool = False) -> dict[str, Any]:
-        """Every measure of it, as `counterpoise.measures.summary` has them."""
+        """Every measure of the run, as `counterpoise.measures.summary` gives them."""
         return summary(self.records, metric, target, lower, true_counts(self.path))
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
@@ -99,7 +99,7 @@ class SavedRun:
 
 
 def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
-    """A run from its folder; `settings` stand in for those of one that failed before it wrote them."""
+    """Load a run from its folder; `settings` replace the configuration of a run that failed before it wrote one."""
     config = path / CONFIG
     try:
         if settings is None or config.exists():
@@ -114,14 +114,14 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
         _warn(doubt)
     status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
-        status = "stopped"  # its last lines are torn, so its last round is not known
+        status = "stopped"  # its last lines are incomplete, so its last round is unknown
     if status == "finished" and untrained(records):
         status = "failed"
     return SavedRun(path, settings, records, status, _sentence(path, status, records), _changed(path), doubts)
 
 
 def unreadable_run(path: Path, why: str) -> SavedRun:
-    """Stands for a run that cannot be read."""
+    """A stand-in for a run that cannot be read."""
     return SavedRun(path, {}, (), UNREADABLE, why, _changed(path))
 
 
@@ -142,7 +142,7 @@ def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, An
 
 
 def _doubts(path: Path, begun: bool) -> Iterator[str]:
-    """What is wrong with a run's files, in a sentence each: its checkpoint's index, or what differs from its digests."""
+    """What is wrong with a run's files, one sentence each: a bad checkpoint index, or files that differ from its digests."""
     place = path / "checkpoint" / INDEX
     if not place.exists():
         if begun:
@@ -157,11 +157,11 @@ def _doubts(path: Path, begun: bool) -> Iterator[str]:
     for name in (CONFIG, METRICS, CLIENTS, HOLDINGS):
         if name in kept and _digest(path / name, index["round"]) != kept[name]:
             how = "is not what was written" if (path / name).exists() else "is missing"
-            yield f"{path / name} {how}: what is told of this run may be wrong."
+            yield f"{path / name} {how}: this run's numbers may be wrong."
 
 
 def _digest(path: Path, rounds: int) -> str:
-    """What an index would keep of a file; empty if it cannot be read."""
+    """The digest that a checkpoint's index would hold for a file; empty if the file cannot be read."""
     with contextlib.suppress(CounterpoiseError, OSError):
         if path.name == CONFIG:
             return fingerprint(parse_toml(read_text(path), str(path)))
@@ -169,7 +169,7 @@ def _digest(path: Path, rounds: int) -> str:
     return ""
 
 
-@functools.cache  # a command may read a run more than once
+@functools.cache  # warn once, even if a command reads a run several times
 def _warn(sentence: str) -> None:
     log.warning("%s", sentence)
 
@@ -181,7 +181,7 @@ def _records(path: Path) -> Iterator[RoundRecord]:
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The rounds of a file up to the first that is torn."""
+    """The rounds of a file up to the first incomplete line."""
     try:
         for line in read_lines(path):
             value = parse_json(line, str(path))
@@ -199,7 +199,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def status_of(path: Path) -> str:
-    """How a run ended, in the words of `SavedRun.status`."""
+    """How a run ended: one of the values of `SavedRun.status`."""
     index = path / "checkpoint" / "checkpoint.json"
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, Malformed):
         found = parse_json(read_text(index), str(index))

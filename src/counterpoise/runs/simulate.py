@@ -1,4 +1,4 @@
-"""`simulate` and `resume`: a whole run, kept in a folder if one is named."""
+"""`simulate` and `resume`: a whole run, kept in a folder if the user names one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["resume", "run_setup", "simulate"]
 
 OnRound = Callable[[RoundRecord], object]
-"""Called after every round; returning something true ends the run."""
+"""Called after every round. The run ends if it returns something true."""
 
 _SECONDS_BETWEEN_SAVES = 5.0
 
@@ -59,7 +59,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("clients", "clients_per_round", "fraction"), "cohort"),
     "device": "engine=cp.Engine(device='cuda')",
 }
-"""What may be taken for an option of `simulate`, and where it belongs."""
+"""Names that users mistake for options of `simulate`, and where they belong."""
 
 
 @takes_only_its_options(_ELSEWHERE)
@@ -84,9 +84,10 @@ def simulate(
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
-    `model` is an ``nn.Module``, a factory of one, or a name; `cohort` a number of clients a round, a
-    fraction of them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``; `loss` and each metric give one value per sample. `log` is a logger of
-    `counterpoise.logs`, or several, or their names. With `out` the run is kept in that folder and can be resumed.
+    `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
+    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one value
+    per sample. `log` is a logger of `counterpoise.logs`, or several, or their names. With `out`, the run is kept in that
+    folder and can be resumed.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.iid(clients=5))
@@ -112,12 +113,12 @@ def simulate(
     return run_setup(made, on_round, None if out is None else _path(out, "out"), log)
 
 
-# What keeps a run in a folder needs more packages than torch and numpy, so it is imported only for
-# runs that are kept: a simulation alone works on a machine where nothing can be installed.
+# Keeping a run in a folder needs more packages than torch and numpy. They are imported only for runs that are kept, so
+# that a simulation also works on a machine where nothing can be installed.
 
 
 def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None) -> Run:
-    """A new run of a set-up."""
+    """Run a set-up from its first round."""
     _check_on_round(on_round)
     loggers = resolve(log)
     simulation = Simulation.of(made)
@@ -179,11 +180,10 @@ def resume(
     metrics: Metrics | None = None,
     adversary: Adversaries | None = None,
 ) -> Run:
-    """Go on with a run from its checkpoint, to the rounds it was made for or to `rounds`.
+    """Continue a run from its checkpoint, up to the number of rounds in its configuration or up to `rounds`.
 
-    What was your own, and so could not be written down, is given again: a model, a federation, a
-    loss, and so on; as far as it has a fingerprint it is checked. The model is, bit for bit, that of
-    a run which was never stopped.
+    Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
+    that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never stopped.
     """
     from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder
@@ -209,7 +209,7 @@ def resume(
     run = Run(made.training.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
-        kept = Folder.open(kept.path)  # another process may have changed it before it was ours
+        kept = Folder.open(kept.path)  # another process may have changed it before we locked it
         _restore(kept, made.federation, simulation, run, writes)
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)
@@ -217,14 +217,14 @@ def resume(
 
 
 def _restore(folder: Folder, federation: Federation, simulation: Simulation, run: Run, writes: bool) -> None:
-    """Bring a simulation and its run back to the folder's checkpoint; federation.json is written again if it was lost."""
+    """Bring a simulation and its run back to the folder's checkpoint. If federation.json was lost, write it again."""
     from counterpoise.federation.overview import holdings
     from counterpoise.runs.contents import HOLDINGS
 
     run.rounds, run.status = folder.restore(simulation.loop, writes)
     if writes and folder.holdings_changed:
         folder.write_holdings(holdings(federation))
-        logger.warning("%s was lost or is not what was written; it is written again.", folder.path / HOLDINGS)
+        logger.warning("%s was lost or is not what was written; it has been written again.", folder.path / HOLDINGS)
     if run.status == "diverged":
         raise CounterpoiseError(
             f"The run in {folder.path} diverged after round {simulation.round}; resuming it would diverge again."
@@ -235,7 +235,7 @@ def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -
     check_rounds(rounds)
     if rounds < simulation.round:
         raise CounterpoiseError(
-            f"The run in {folder.path} has already gone {simulation.round} rounds; it cannot end at {rounds}."
+            f"The run in {folder.path} has already run {simulation.round} rounds; it cannot end at round {rounds}."
         )
     if writes:
         folder.extend(rounds)
@@ -249,7 +249,7 @@ def _go(
     folder: Folder | None,
     loggers: Sequence[Logger],
 ) -> Run:
-    """Rounds until the last, with loggers told of each."""
+    """Run the remaining rounds and report each to the loggers."""
     if not loggers:
         return _kept(simulation, run, rounds, on_round, folder)
     start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
@@ -263,9 +263,9 @@ def _go(
 
 
 def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
-    """Rounds until the last, each kept as soon as it is over.
+    """Run the remaining rounds and keep each as soon as it ends.
 
-    However the run ends, what is kept is a whole checkpoint of its last good round.
+    However the run ends, the folder holds a complete checkpoint of its last good round.
     """
     reason: Diverged | Failed | Interrupted | None = None
     where = "" if folder is None else str(folder.path)
@@ -275,13 +275,13 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
             if status == "finished" and (why := untrained(run.rounds)):
                 status = "failed"
                 more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
-                how = f" Once the cause is mended, give the run more rounds with: {more}" if where else ""
+                how = f" Remove the cause, then give the run more rounds with: {more}" if where else ""
                 reason = Failed(f"{why} The model is the one the run began with.{how}")
         except Diverged as error:
             status = "diverged"
-            kept = f" What was good is kept in {where}." if where else ""
+            kept = f" The rounds before it are kept in {where}." if where else ""
             reason = Diverged(
-                f"{error} This was in round {simulation.round + 1}; the model is as it was before it.{kept}"
+                f"{error} This was in round {simulation.round + 1}; the model is the one from before that round.{kept}"
             )
         except Interrupted:
             status = "stopped"
@@ -290,8 +290,8 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
             reason.signal = signals[0] if signals else signal.SIGINT
         except Exception as error:
             if not simulation.server.whole:
-                kept = f" {where} goes on from its last checkpoint." if where else ""
-                error.add_note(f"Round {simulation.round + 1} was being written and is not kept.{kept}")
+                kept = f" The run in {where} can be resumed from its last checkpoint." if where else ""
+                error.add_note(f"Round {simulation.round + 1} was only partly written and is dropped.{kept}")
                 raise
             if folder is not None and len(run.rounds) == simulation.round == folder.written:
                 folder.save(simulation.loop, "failed")
@@ -331,9 +331,9 @@ def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | N
 
 @contextlib.contextmanager
 def _stoppable(simulation: Simulation) -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill end the run between two steps; a second one ends it anywhere.
+    """The first Ctrl-C or SIGTERM ends the run between two steps; a second one ends it at once.
 
-    Yields the signals that came.
+    Yields the list of signals received.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():

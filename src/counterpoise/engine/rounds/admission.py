@@ -1,4 +1,4 @@
-"""What the server accepts of what it was sent. Everything else is left out, with a reason."""
+"""Which replies the server admits. It leaves out all others and gives a reason for each."""
 
 from __future__ import annotations
 
@@ -33,15 +33,16 @@ class Limits:
     """Bounds on a client's reply."""
 
     norm_ratio: float = 50.0
-    """How many times longer than usual an update may be, or a report as large as the model; infinity turns this off.
+    """How many times longer than usual an update, or a report of the model's shape, may be; infinity turns this off.
 
-    The server compares its length with the cohort's median, with the median of the clients heard lately, and with the
-    model itself. The ratio also bounds how many times more steps than it was asked for a client may report.
+    The server compares its length with the cohort's median, with the median over clients that replied recently, and with
+    the model itself. A client may also report at most this many times the steps it was asked for.
 
-    The median is the upper one, over the clients that moved: of two clients neither is a majority, and a cohort at rest
-    does not exclude one that is not. docs/adversaries.md says why 50."""
+    Medians are upper medians over the clients whose length is not zero. So of two clients neither is left out for being
+    longer than the other, and a cohort that mostly stands still does not exclude a client that moves. docs/adversaries.md
+    says why 50."""
     max_examples: int = 2**53
-    """The largest data count a client may claim; by default the largest that can be counted exactly."""
+    """The largest data count a client may claim; by default the largest that a float64 counts exactly."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.norm_ratio, int | float) or not self.norm_ratio > 1:
@@ -51,16 +52,16 @@ class Limits:
 
 
 class Admitted(NamedTuple):
-    """What the server makes of a round's replies before any part sees them."""
+    """A round's replies after the server's checks, before any part sees them."""
 
     cohort: Cohort
-    """The clients whose reply is usable."""
+    """The clients whose replies are admitted."""
     excluded: dict[int, str]
-    """Why each of the others is not."""
+    """Why each of the others is left out."""
     claims: dict[int, int | float]
-    """What all of them claim to hold."""
+    """The data count that each client claims, admitted or not."""
     lengths: Lengths
-    """The memory of lengths with this round."""
+    """The memory of lengths, with this round added."""
 
 
 def broken(excluded: Mapping[int, str]) -> set[int]:
@@ -74,7 +75,7 @@ def too_long(excluded: Mapping[int, str]) -> set[int]:
 
 
 def finite(values: Tensor) -> Tensor:
-    """``[C]`` whether all numbers of each row are finite, in one pass over them."""
+    """``[C]``: whether all numbers in each row are finite, computed in one pass."""
     if values.ndim == 1:
         return values.isfinite()
     if not values.numel():
@@ -84,9 +85,9 @@ def finite(values: Tensor) -> Tensor:
 
 
 def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths, model: Tensor) -> Admitted:
-    """Compare replies with what was asked, with one another, with earlier rounds and with the model.
+    """Compare replies with what was asked for, with one another, with earlier rounds and with the model.
 
-    `local` is how clients were asked to train, `past` how long replies were before.
+    `local` says how clients were asked to train, `past` how long earlier replies were.
     """
     if not len(cohort):
         return Admitted(cohort, {}, {}, past)
@@ -101,7 +102,7 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
         *(~finite(values) for values in short.values()),
         torch.linalg.vector_norm(model).expand(len(cohort)),
     )
-    # One wait for a GPU.
+    # Stacked, so that a GPU is waited for only once.
     claims, steps, *rows, own = torch.stack(seen).detach().cpu().numpy()
     norms = {what: _lengths(row, values) for row, (what, values) in zip(rows, long.items(), strict=False)}
     faulty = {what: ~np.isfinite(lengths) for what, lengths in norms.items()}
@@ -145,9 +146,9 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
 
 
 def _reach(own: npt.NDArray[np.float64], model: Tensor, lr: float) -> npt.NDArray[np.float64]:
-    """``max(|w|, sqrt(D)) / min(lr, 1)``: a length that a new model of D weights may well have, or a sum of gradients.
+    """``max(|w|, sqrt(D)) / min(lr, 1)``: a plausible length for a model of D weights, or for a sum of gradients.
 
-    This is the only bound that hostile clients cannot move: the first cohorts have little else to be compared with.
+    It is the only bound that hostile clients cannot move, and the first cohorts have little else to be compared with.
     """
     length: npt.NDArray[np.float64] = np.maximum(own, len(model) ** 0.5) / min(lr, 1.0)
     return length
@@ -159,9 +160,9 @@ def _whole(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
 
 
 def _lengths(norms: npt.NDArray[np.float64], values: Tensor) -> npt.NDArray[np.float64]:
-    """The norms as they are also where the squares overflow: ``m |v / m|`` in float64, with m the largest ``|v_k|``.
+    """The norms, also for rows whose squares overflow: there ``m |v / m|`` in float64, with m the largest ``|v_k|``.
 
-    What is still not finite then holds NaN or infinity.
+    A norm that is still not finite belongs to a row with NaN or infinity.
     """
     for place in (~np.isfinite(norms)).nonzero()[0]:
         row = values[int(place)].detach().double()

@@ -1,4 +1,4 @@
-"""How long clients' latest replies were, so that a cohort with a hostile majority is not judged by itself alone."""
+"""How long clients' latest replies were, so that a cohort with a hostile majority is not compared only with itself."""
 
 from __future__ import annotations
 
@@ -9,24 +9,25 @@ from statistics import median_high
 __all__ = ["Lengths"]
 
 _CLIENTS = 100
-"""How many clients are remembered, those heard last."""
+"""How many clients are remembered: those that replied last."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """The length of the latest reply of each client heard lately, whether or not it was admitted.
+    """The length of the latest reply of each client that replied recently, whether or not it was admitted.
 
-    A client counts once, however often it is drawn, so that a few cannot move the median; and lengths that have grown for
-    most clients become usual by themselves.
+    A client counts once, however often it is sampled, so that a few clients cannot move the median. If the replies of
+    most clients grow longer, the median follows.
     """
 
     latest: Mapping[str, Sequence[tuple[int, float, float]]] = field(default_factory=dict)
-    """For each kind (an update, a report): client, learning rate and length, the latest last."""
+    """For each kind of reply (the update, a report): client, learning rate and length, the latest last."""
 
     def usual(self, kind: str, lr: float, now: Mapping[int, float]) -> float:
-        """The upper median of the lengths now and, for other clients, of ``l_i max(1, lr / lr_i)``; 0 if there are none.
+        """The upper median of this round's lengths and, for other clients, ``l_i max(1, lr / lr_i)``; 0 if there are none.
 
-        If the learning rate has risen since, lengths may rise with it. They need not fall with it: a control variate does not.
+        If the learning rate has risen since, lengths may rise with it. They need not fall with it: the length of a
+        control variate does not.
         """
         before = [
             length * max(1.0, lr / then) for client, then, length in self.latest.get(kind, ()) if client not in now
@@ -35,7 +36,7 @@ class Lengths:
         return median_high(lengths) if lengths else 0.0
 
     def after(self, lr: float, now: Mapping[str, Mapping[int, float]]) -> Lengths:
-        """With the lengths of one round more, by kind and client."""
+        """Add a round's lengths, given by kind and client."""
         latest = dict(self.latest)
         for kind, lengths in now.items():
             others = [told for told in latest.get(kind, ()) if told[0] not in lengths]
