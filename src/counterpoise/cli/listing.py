@@ -161,9 +161,7 @@ def _numbers(paper: PaperConfig) -> RenderableType:
     rows, columns, cells = [_label(m) for m in paper.methods], settings, paper.numbers
     if len(columns) > len(rows):
         rows, columns, cells = columns, rows, [list(column) for column in zip(*cells, strict=True)]
-    places = max(
-        len(f"{number:g}".partition(".")[2]) for row in cells for number in row
-    )  # as in print: 81.10, not 81.1
+    places = max(len(f"{number:g}".partition(".")[2]) for row in cells for number in row)  # as printed: 81.10, not 81.1
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(f"published: {paper.measure}"), *(Text(column, style="dim") for column in columns))
     for row, numbers in zip(rows, cells, strict=True):

@@ -85,7 +85,8 @@ def heat_svg(shares: np.ndarray, sizes: np.ndarray, title: str) -> str:
     base = top + labels * row + 10 + bars
     for client, high in enumerate(tall):
         parts.append(
-            f'<rect x="{left + client * cell}" y="{base - high:.1f}" width="{max(1, cell - 1)}" height="{high:.1f}" fill="#888"/>'
+            f'<rect x="{left + client * cell}" y="{base - high:.1f}" width="{max(1, cell - 1)}" '
+            f'height="{high:.1f}" fill="#888"/>'
         )
     parts += [
         f'<text x="{left - 6}" y="{base}" text-anchor="end">size</text>',

@@ -26,8 +26,8 @@ def compared(
 ) -> Plan:
     """Plan a comparison. Without `methods`, it compares those of the preset's paper.
 
-    A setting ``method.x=...`` goes to every method that has the option x. Options that the preset sets for its own method
-    apply to that method alone.
+    A setting ``method.x=...`` goes to every method that has the option x. Options that the preset sets for its own
+    method apply to that method alone.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = _base(source, common, rounds)

@@ -1,7 +1,7 @@
 """Run the pieces of a plan in worker processes, as many at once as cores and memory allow.
 
-The number of workers changes no result: a run's backend, chunk and threads come from its configuration. However the work
-ends, each piece is an ordinary run's folder that can be resumed.
+The number of workers changes no result: a run's backend, chunk and threads come from its configuration. However the
+work ends, each piece is an ordinary run's folder that can be resumed.
 """
 
 from __future__ import annotations

@@ -126,7 +126,8 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: boo
         lines = [f"{ahead} {tested}"]
     if beside.seeds < WILCOXON_FROM:
         lines += [
-            f"with {beside.seeds} seeds that vary this much, a lead below {show(beside.least)} cannot be told from noise",
+            f"with {beside.seeds} seeds that vary this much, "
+            f"a lead below {show(beside.least)} cannot be told from noise",
             f"this p assumes that differences are normal; Wilcoxon's test does not, and needs {WILCOXON_FROM} seeds",
         ]
     return lines

@@ -100,7 +100,7 @@ def _shown(record: RoundRecord) -> dict[str, Any]:
 def told(record: RoundRecord) -> dict[str, float]:
     """A round's metrics for display: those on the test set, and means over clients of the model that each would use.
 
-    The means are named ``personal_...`` if the method makes personal models, ``own_...`` if they use the server's model.
+    The means are named ``personal_...`` if the method makes personal models, ``own_...`` if it is the server's.
     """
     means: dict[str, float] = {}
     for metric in {name.removeprefix("personal_") for name in record.clients}:

@@ -1,7 +1,7 @@
 """Run a program, and end it and all processes it started as soon as its owner ends, in whatever way.
 
-This is a script that needs only the standard library: ``python keeper.py PROGRAM ARGUMENT ...``. Its standard input is a
-pipe that the owner holds open and never writes to. The system closes the pipe when the owner ends, even if it was
+This is a script that needs only the standard library: ``python keeper.py PROGRAM ARGUMENT ...``. Its standard input is
+a pipe that the owner holds open and never writes to. The system closes the pipe when the owner ends, even if it was
 killed. Flower's programs start others in sessions of their own, which outlive a killed parent; the keeper adopts such
 orphans.
 

@@ -58,9 +58,9 @@ def exchange(grid: Grid, messages: Iterable[Message], timeout: float, most: int)
     if not isinstance(grid, HttpGrid):
         if not isinstance(grid, InMemoryGrid) and getattr(grid, "in_process", False) is not True:
             raise CounterpoiseError(
-                f"Replies through {type(grid).__name__} may come from anybody: counterpoise can tell who sent a reply only "
-                "with Flower's HttpGrid, which a ServerApp on a SuperLink uses. Run the app there, or, if all nodes of "
-                "this grid are in this process, set in_process = True on its class."
+                f"Replies through {type(grid).__name__} may come from anybody: counterpoise can tell who sent a reply "
+                "only with Flower's HttpGrid, which a ServerApp on a SuperLink uses. Run the app there, or, if all "
+                "nodes of this grid are in this process, set in_process = True on its class."
             )
         return list(grid.send_and_receive(sent, timeout=timeout)) if sent else []
     awaited = {id for id in grid.push_messages(sent) if id} if sent else set()

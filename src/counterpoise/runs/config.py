@@ -1,7 +1,7 @@
 """A run's configuration as a file: read it, check it, override settings, write it.
 
-A configuration is complete: with its seed, it determines every number of a run. A user's own objects (a module, arrays, a
-loss) cannot be written down. They appear as ``name = "own"`` with a fingerprint, and must be given again to resume.
+A configuration is complete: with its seed, it determines every number of a run. A user's own objects (a module, arrays,
+a loss) cannot be written down. They appear as ``name = "own"`` with a fingerprint, and must be given again to resume.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def _lost(records: Sequence[RoundRecord]) -> str:
         return ""
     compared = f", over {_WORSE} times that of its first round ({before:g})" if worse else ""
     return (
-        f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate. If clients may "
-        "be dishonest, choose a larger cohort or a robust method."
+        f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate. "
+        "If clients may be dishonest, choose a larger cohort or a robust method."
     )
 
 
@@ -78,8 +78,9 @@ def _long(records: Sequence[RoundRecord], norm_ratio: float) -> str:
     mostly = sorted(client for client, times in long.items() if 2 * times > heard[client])
     if not mostly:
         return ""
+    named = ", ".join(map(str, mostly[:_NAMED]))
     more = f" and {len(mostly) - _NAMED} more" if len(mostly) > _NAMED else ""
     return (
-        f"Replies of these clients were mostly left out because they were too long: {', '.join(map(str, mostly[:_NAMED]))}{more}. "
+        f"Replies of these clients were mostly left out because they were too long: {named}{more}. "
         f"They may be faulty or dishonest; raise limits.norm_ratio ({norm_ratio:g}) only if you know that they are not."
     )

@@ -13,7 +13,7 @@ __all__ = ["keep_failure"]
 
 
 def keep_failure(folder: Path, text: str) -> None:
-    """Write why a run failed into its folder, if the folder is ours and writable. Callers report the reason in any case."""
+    """Write why a run failed into its folder, if that is ours and writable. Callers report the reason anyway."""
     with contextlib.suppress(OSError, Unwritten):
         folder.mkdir(parents=True, exist_ok=True)
         if is_ours(folder):

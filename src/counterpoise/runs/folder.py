@@ -53,7 +53,7 @@ class Folder:
     @classmethod
     @contextlib.contextmanager
     def begun(cls, path: Path, config: Config) -> Iterator[Folder]:
-        """Make a new folder for a run and lock it while the block runs. A folder that already holds something is refused."""
+        """Make a new folder for a run and lock it while the block runs. A folder that is not empty is refused."""
         if in_use(path):
             raise Busy(busy(path))
         _check_free(path)
@@ -148,7 +148,7 @@ class Folder:
         records = [record for record in records if record.round <= loop.round]
         if [record.round for record in records] != list(range(1, loop.round + 1)):
             raise CounterpoiseError(
-                f"{self.path} has lost rounds that its checkpoint relies on: its metrics.jsonl or clients.jsonl is incomplete."
+                f"{self.path} has lost rounds that its checkpoint needs: metrics.jsonl or clients.jsonl is incomplete."
             )
         loop.recall(records)
         self.written = loop.round
@@ -178,8 +178,8 @@ class Folder:
         if rounds or left - {"state-0.safetensors"}:
             raise CounterpoiseError(
                 f"{self.path} has lost its checkpoint: its record ends with round {rounds}, and "
-                f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run again in another "
-                "folder."
+                f"{self.checkpoint.folder / INDEX} is missing. Put a copy of it back, or start the run again in "
+                "another folder."
             )
 
     def records(self) -> Iterator[RoundRecord]:

@@ -64,16 +64,14 @@ class Ledger:
         push(self.path)
 
     def cut(self, rounds: int) -> None:
-        """Drop all lines after the first `rounds` rounds. A file without such lines is not touched, so it keeps its date."""
+        """Drop all lines after the first `rounds` rounds. A file without such lines is left alone, with its date."""
         digest, whole = hashlib.sha256(), 0
         for line in _first(self.path, rounds):
             digest.update(line)
             whole += len(line)
         self._digest = digest
         there = self.path.stat()
-        if (
-            whole == there.st_size and there.st_nlink == 1
-        ):  # a file with a second hard link is replaced, never appended to
+        if whole == there.st_size and there.st_nlink == 1:  # a file with a second name is replaced, never appended to
             return
 
         def write(partial: Path) -> None:
@@ -86,8 +84,8 @@ class Ledger:
         """Refuse a file if its first `rounds` rounds are not the ones that were written."""
         if digest_of(self.path, rounds) != digest:
             raise CounterpoiseError(
-                f"{self.path} is not what was written: something in its rounds 1 to {rounds} was changed or is missing. "
-                "Put back a copy of it, or start the run again in another folder."
+                f"{self.path} is not what was written: something in its rounds 1 to {rounds} was changed or is "
+                "missing. Put back a copy of it, or start the run again in another folder."
             )
 
     def rounds(self) -> Iterator[Any]:

@@ -1,7 +1,7 @@
 """Load a run from its folder, whatever its status.
 
-Loading is lenient, unlike `resume`: an incomplete last line, a missing file or a line of an older schema only means that
-some values are absent.
+Loading is lenient, unlike `resume`: an incomplete last line, a missing file or a line of an older schema only means
+that some values are absent.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, An
 
 
 def _doubts(path: Path, begun: bool) -> Iterator[str]:
-    """What is wrong with a run's files, one sentence each: a bad checkpoint index, or files that differ from its digests."""
+    """What is wrong with a run's files, one sentence each: a bad index, or files that do not match its digests."""
     place = path / "checkpoint" / INDEX
     if not place.exists():
         if begun:

@@ -85,9 +85,9 @@ def simulate(
     """Run a method on a federation for a number of rounds.
 
     `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
-    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one value
-    per sample. `log` is a logger of `counterpoise.logs`, or several, or their names. With `out`, the run is kept in that
-    folder and can be resumed.
+    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
+    value per sample. `log` is a logger of `counterpoise.logs`, or several, or their names. With `out`, the run is kept
+    in that folder and can be resumed.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.iid(clients=5))
@@ -183,7 +183,8 @@ def resume(
     """Continue a run from its checkpoint, up to the number of rounds in its configuration or up to `rounds`.
 
     Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
-    that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never stopped.
+    that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
+    stopped.
     """
     from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder

@@ -35,12 +35,12 @@ class Limits:
     norm_ratio: float = 50.0
     """How many times longer than usual an update, or a report of the model's shape, may be; infinity turns this off.
 
-    The server compares its length with the cohort's median, with the median over clients that replied recently, and with
-    the model itself. A client may also report at most this many times the steps it was asked for.
+    The server compares its length with the cohort's median, with the median over clients that replied recently, and
+    with the model itself. A client may also report at most this many times the steps it was asked for.
 
     Medians are upper medians over the clients whose length is not zero. So of two clients neither is left out for being
-    longer than the other, and a cohort that mostly stands still does not exclude a client that moves. docs/adversaries.md
-    says why 50."""
+    longer than the other, and a cohort that mostly stands still does not exclude a client that moves.
+    docs/adversaries.md says why 50."""
     max_examples: int = 2**53
     """The largest data count a client may claim; by default the largest that a float64 counts exactly."""
 

@@ -24,7 +24,7 @@ class Lengths:
     """For each kind of reply (the update, a report): client, learning rate and length, the latest last."""
 
     def usual(self, kind: str, lr: float, now: Mapping[int, float]) -> float:
-        """The upper median of this round's lengths and, for other clients, ``l_i max(1, lr / lr_i)``; 0 if there are none.
+        """The upper median of this round's lengths and, for other clients, ``l_i max(1, lr / lr_i)``; 0 if empty.
 
         If the learning rate has risen since, lengths may rise with it. They need not fall with it: the length of a
         control variate does not.
