@@ -224,7 +224,7 @@ def test_a_run_with_a_link_or_a_pipe_in_it_is_refused(name: str, kind: str, run:
     for path in (run, tmp_path / "also"):
         (tmp_path / "also").exists() or (tmp_path / "also").symlink_to(run)
         with pytest.raises(
-            Unsafe, match=f"{re.escape(name)} is {'a symbolic link' if kind == 'link' else 'no ordinary'}"
+            Unsafe, match=f"{re.escape(name)} is {'a symbolic link' if kind == 'link' else 'not an ordinary'}"
         ):
             cp.resume(path, rounds=4)
     (tmp_path / "also").unlink()
