@@ -159,7 +159,7 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
         (["sweep", "quickstart"], "Say what to sweep over"),
         (["sweep", "quickstart", "--over", "method.mu=1,2"], "method fedavg"),
         (["sweep", "quickstart", "--over", "local.epoch=1,2"], "There is no setting 'local.epoch'"),
-        (["sweep", "quickstart", "--over", "seed=1,2"], "Seeds are no setting"),
+        (["sweep", "quickstart", "--over", "seed=1,2"], "The seed cannot be swept"),
     ],
 )
 def test_mistakes_are_told_before_anything_runs(cli, words: list[str], sentence: str) -> None:

@@ -75,7 +75,7 @@ def _lines(counts: np.ndarray, facts: Overview) -> list[str]:
         *heat_text(shares / (shares.max() or 1), names),
         f"{'':>{wide}} {'─' * len(counts)}",
         f"{'n':>{wide}} {shades(sizes)}",
-        f"Labels down, clients across{chosen}; darker: a larger share of the client's samples; n: its size.",
+        f"Labels down, clients across{chosen}; darker: larger share; n: client's size.",
         *_sentence(facts).split("; "),
     ]
 
