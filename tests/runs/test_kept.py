@@ -65,7 +65,7 @@ def test_the_two_files_of_a_run_must_agree_on_their_rounds(tmp_path: Path) -> No
 
     keep(tmp_path / "run", rounds=3)
     change(tmp_path / "run" / "clients.jsonl", 2, round=3)
-    with pytest.raises(CounterpoiseError, match=r"metrics.jsonl has round 2 where clients.jsonl has round 3"):
+    with pytest.raises(CounterpoiseError, match=r"metrics.jsonl has round 2, but clients.jsonl has round 3"):
         list(Folder.open(tmp_path / "run").records())
 
 

@@ -38,7 +38,7 @@ Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A prese
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be repeated.")
 ]
-Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds, counted from the experiment's own.")]
+Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds; the first is the experiment's own.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]
 Out = Annotated[
     Path | None,

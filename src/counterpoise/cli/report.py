@@ -35,7 +35,7 @@ def report(
 
     Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
     """
-    from counterpoise.report import export, write  # imports plotly, which no other command needs
+    from counterpoise.report import export, write  # imports plotly, which is slow
 
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:

@@ -156,7 +156,7 @@ def record(metrics: Mapping[str, Any], clients: Mapping[str, Any], where: str) -
     m, c = checked(_Metrics, metrics, f"{where}/metrics.jsonl"), checked(_Clients, clients, f"{where}/clients.jsonl")
     if m.round != c.round:
         raise CounterpoiseError(
-            f"{where} is damaged: metrics.jsonl has round {m.round} where clients.jsonl has round {c.round}."
+            f"{where} is damaged: metrics.jsonl has round {m.round}, but clients.jsonl has round {c.round}."
         )
     outcome = Outcome(
         _numbers(c.claims),
