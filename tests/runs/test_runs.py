@@ -532,7 +532,7 @@ def test_two_processes_do_not_run_one_folder(tmp_path: Path) -> None:
     from counterpoise.runs.folder import Folder
 
     cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
-    with Folder.open(tmp_path).locked(), pytest.raises(cp.CounterpoiseError, match="Another process is running"):
+    with Folder.open(tmp_path).locked(), pytest.raises(cp.CounterpoiseError, match="Another process is working on"):
         cp.resume(tmp_path, rounds=9)
 
 
