@@ -69,7 +69,7 @@ def client_app(
         shared = unpack_broadcast({name: tensor.to(here.start.device) for name, tensor in tensors.items()})
         state = {name: store.gather([0]) for name, store in here.client_state.items()}
         number = torch.tensor([_whole(config["client"])])
-        job = here.job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state)
+        job = here.make_job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state)
         with here.setting(round):
             results = here.backend.train(job)
         for part in here.client_state:

@@ -161,7 +161,8 @@ class Batched:
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return self._evaluate(model, inputs, alone=not self.captures)
+            # On a GPU, torch's recurrent layers would need weights that lie together in memory.
+            return self._evaluate(model, inputs, alone=not model.is_cuda)
 
 
 def _key(job: Job, plan: ChunkPlan) -> tuple[Any, ...]:

@@ -102,7 +102,7 @@ class Simulation:
             state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
             results = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
             self._look_ahead(opened.round + 1)
-            cohort = self.trainer.replies(ready.present, ready.job, results)
+            cohort = self.trainer.make_cohort(ready.present, ready.job, results)
             up = byte_count(pack_reply(results, cohort.examples, cohort.steps))
         else:
             cohort = self._nobody()
@@ -128,7 +128,7 @@ class Simulation:
         job = planned = None
         if len(clients):
             rows = self.federation.train.rows(clients)
-            job = self.trainer.job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
+            job = self.trainer.make_job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
             planned = self.backend.plan(job)
         return Prepared(round, asked, dropped, clients.tolist(), absent, job, planned)
 

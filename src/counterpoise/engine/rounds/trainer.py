@@ -105,14 +105,14 @@ class Trainer:
         """How many bytes of memory the rows kept for clients may take."""
         return self.engine.store_gib * 2**30
 
-    def job(
+    def make_job(
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
     ) -> Job:
         """The job of some clients in a round: client i trains on the first ``sizes[i]`` of its rows."""
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
-    def replies(self, ids: Sequence[int], job: Job, results: TrainingResult) -> Cohort:
+    def make_cohort(self, ids: Sequence[int], job: Job, results: TrainingResult) -> Cohort:
         """Honest replies: each client claims the count it trained on."""
         counts = torch.stack((job.sizes, job.steps * self.program.local.passes)).double()
         examples, steps = put(counts, job.device).unbind()

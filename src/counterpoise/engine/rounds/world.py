@@ -78,5 +78,5 @@ class SimulatedWorld:
             name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
             for name, store in trainer.client_state.items()
         }
-        job = trainer.job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
-        return trainer.replies(imagined.tolist(), job, trainer.backend.train(job))
+        job = trainer.make_job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
+        return trainer.make_cohort(imagined.tolist(), job, trainer.backend.train(job))
