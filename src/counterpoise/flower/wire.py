@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.2, 1.0
 _AT_ONCE = 100
-"""So many objects of one reply are fetched before it is the others' turn, so that a reply in many pieces delays nobody."""
+"""Objects fetched of one reply before the next reply's turn, so that a reply in many pieces delays no other."""
 
 
 def with_secret(values: Mapping[str, Any]) -> ConfigRecord:

@@ -126,7 +126,7 @@ def unreadable_run(path: Path, why: str) -> SavedRun:
 
 
 def _believed(path: Path, written: Sequence[RoundRecord]) -> list[RoundRecord]:
-    """Rounds 1, 2, 3 and so on; of a run that has ended, those that its checkpoint counts."""
+    """Rounds 1, 2, 3 and so on; if the run has ended, only those that its checkpoint counts."""
     in_order = [record for place, record in enumerate(written, 1) if record.round == place]
     with contextlib.suppress(CounterpoiseError):
         if status_of(path) != "running":
