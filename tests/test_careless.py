@@ -117,6 +117,20 @@ MISTAKES = {
     "features a number": (lambda: arrays(features=3), "features must be a feature skew such as .*, not 3"),
     "clients a number": (lambda: cp.Federation.from_clients(3), "clients must be a list of pairs .*, not 3"),
     "clients an array": (lambda: cp.Federation.from_clients(X), "client 0 must be a pair of inputs and targets"),
+    "clients a dataset": (
+        lambda: cp.Federation.from_clients(torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
+        r"not one torch Dataset. Stack its samples and deal them",
+    ),
+    "test a dataset": (
+        lambda: arrays(test=torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
+        "the test set: inputs are a torch Dataset. Stack its samples first",
+    ),
+    "loss a text": (lambda: run(loss="mse"), "loss must be a function of outputs and targets .*, not 'mse'"),
+    "lr by another name": (lambda: cp.sgd(learning_rate=0.1), "Did you mean 'lr'?"),
+    "personal curve": (
+        lambda: cp.Run("m", 0, torch.nn.Linear(1, 1)).curve("personal_accuracy"),
+        r"Did you mean 'cp\.measures\.own_curve\(run\.rounds\)'",
+    ),
     "clients dealt again": (lambda: cp.Federation.from_clients([(X, Y)], partition=cp.iid(2)), "takes no partition"),
     "federation of numbers": (lambda: cp.Federation(1, 2, 3), "base must be Samples, not 1"),
     "client by text": (lambda: FED().only("x"), "There is no client x; they are numbered from 0 to 2"),
@@ -200,3 +214,14 @@ def test_a_careless_call_is_answered_with_a_sentence(call, sentence) -> None:
 def test_a_sampler_may_return_an_array() -> None:
     run(cohort=lambda seed, round, population: np.array([0, 2]))
     run(cohort=lambda seed, round, population: list(np.array([0, 2])))
+
+
+def test_read_only_arrays_such_as_those_of_pandas_are_taken_without_a_warning(recwarn) -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    torch.set_warn_always(True)
+    try:
+        cp.Federation.from_arrays(x, Y, partition=cp.iid(2))
+    finally:
+        torch.set_warn_always(False)
+    assert not recwarn.list

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 __all__ = [
+    "SYNONYMS",
     "CounterpoiseError",
     "Diverged",
     "Failed",
@@ -24,6 +25,8 @@ __all__ = [
 
 Made = TypeVar("Made", bound=Callable[..., Any])
 
+SYNONYMS = {"learning_rate": "lr"}
+"""Names that other libraries use, and ours."""
 _SHOWN = 200
 """The most characters of a value that an error shows."""
 
@@ -73,7 +76,8 @@ def unknown(
     "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
     """
     known = sorted(known)
-    near = list(meant[:3]) or difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
+    near = list(meant[:3]) or [SYNONYMS[name] for name in [str(name)] if SYNONYMS.get(name) in known]
+    near = near or difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
     near = near or [longer for longer in known if name and longer.startswith(str(name))][:1]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     place = f" {where}" if where else ""

@@ -182,7 +182,7 @@ def test_data_show_says_that_there_is_nothing_to_draw(cli, x, y, why):
         ),
         (["run", "quickstart", "--set", "data.features=nois"], "There is no feature skew 'nois'"),
         (["run", "quickstart", "--set", "cohort=weigted"], "There is no availability 'weigted'"),
-        (["run", "quickstart", "--set", "cohort.clients=3"], "give a name, or a table with a name"),
+        (["run", "quickstart", "--set", "cohort.clients=3"], "cohort must be a name, or a table with a name"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(cli, words, sentence):

@@ -121,6 +121,10 @@ def test_local_privacy_is_refused_if_what_clients_send_cannot_be_checked():
         fit_mods([private()], fedavg().adding("mine", local=Part("mine", begin=begin)))
 
 
+def test_mods_may_come_from_a_generator():
+    assert len(fit_mods((mod for mod in [private()]), fedavg())) == 1
+
+
 def test_local_privacy_is_allowed_for_a_rule_that_needs_many_clients():
     assert len(fit_mods([private()], krum(faulty=100))) == 1
 
@@ -148,7 +152,7 @@ def test_noise_that_a_wrapper_adds_to_the_servers_model_would_be_lost_and_is_ref
         wrapped.start(InProcess(app(), 4), made.arrays(), num_rounds=1)
 
 
-@pytest.mark.parametrize("mods", [["x"], LocalDpMod(1.0, 0.1, 1.0, 1e-5)], ids=["a name", "no list"])
+@pytest.mark.parametrize("mods", [["x"], LocalDpMod(1.0, 0.1, 1.0, 1e-5), 3], ids=["a name", "no list", "a number"])
 def test_what_is_no_list_of_mods_is_told(mods):
     with pytest.raises(CounterpoiseError, match="mods must be a list of Flower mods"):
         client_app("fedavg", small(), lambda context: FEDERATION, mods=mods)

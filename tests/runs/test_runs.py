@@ -456,7 +456,7 @@ def test_every_adversary_can_be_named_on_the_command_line(name: str) -> None:
         (["roun=3"], "There is no setting 'roun' in x. Did you mean 'rounds'"),
         (["rounds=0"], "x: rounds should be greater than or equal to 1, not 0"),
         (["rounds=many"], "x: rounds should be a valid integer, not 'many'"),
-        (["method=3"], "x: method give a name, or a table with a name"),
+        (["method=3"], "x: method must be a name, or a table with a name"),
         (["nothing"], "--set takes key=value"),
         (["schema=2"], "schema 2, but this version of counterpoise knows only 1"),
     ],

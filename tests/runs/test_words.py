@@ -18,7 +18,7 @@ from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import fedavg
-from counterpoise.runs.config import parse, read
+from counterpoise.runs.config import override, parse, read
 
 # ---------------------------------------------------------------- adversaries by name
 
@@ -207,3 +207,17 @@ def test_a_round_whose_batches_do_not_fit_is_refused(monkeypatch: pytest.MonkeyP
     sentence = "local: 800 steps of 32 samples in a round take 1.02 MB to plan for 1 clients at once"
     with pytest.raises(CounterpoiseError, match=sentence):
         cp.simulate("fedavg", digits(3), local=Local(steps=800, batch=32), **settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "place"),
+    [
+        ("optimizer.lr", "local.optimizer"),
+        ("local.learning_rate", "local.optimizer.lr"),
+        ("partition", "data.partition"),
+    ],
+)
+def test_a_setting_by_another_name_or_in_another_place_is_suggested(setting: str, place: str) -> None:
+    values = override(read("quickstart")[0], [f"{setting}=0.1"])
+    with pytest.raises(CounterpoiseError, match=f"Did you mean '{place}'"):
+        parse(values, "x")

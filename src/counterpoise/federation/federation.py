@@ -176,9 +176,7 @@ class Federation:
             raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
         tests = None
         if test is not None:
-            if not isinstance(test, tuple | list) or len(test) != 2:
-                raise CounterpoiseError("test must be a pair of inputs and targets.")
-            tests = Samples.of(*test, scale, shift, where="the test set")
+            tests = Samples.of(*_pair(test, "test"), scale, shift, where="the test set")
             if tests.inputs.shape[1:] != base.inputs.shape[1:]:
                 raise CounterpoiseError(
                     f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, "
@@ -206,13 +204,18 @@ class Federation:
     @takes_only_its_options()
     def from_clients(cls, clients: Sequence[tuple[Array, Array]], **settings: Any) -> Federation:
         """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
+        if isinstance(clients, Dataset):
+            raise CounterpoiseError(
+                "clients must be a list of pairs of inputs and targets, not one torch Dataset. Stack its samples and deal "
+                "them with a recipe: Federation.from_arrays(x, y, partition=cp.iid(clients=10))."
+            )
         if isinstance(clients, int | float | None):
             raise CounterpoiseError(f"clients must be a list of pairs of inputs and targets, not {brief(clients)}.")
         if not len(clients := list(clients)):
             raise CounterpoiseError("A federation needs at least one client.")
         if "partition" in settings:
             raise CounterpoiseError("from_clients takes no partition: each client keeps the samples it was given.")
-        each = [Samples.of(*_pair(pair, i), where=f"client {i}") for i, pair in enumerate(clients)]
+        each = [Samples.of(*_pair(pair, f"client {i}"), where=f"client {i}") for i, pair in enumerate(clients)]
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
             raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
@@ -224,13 +227,13 @@ class Federation:
         return cls.from_arrays(inputs, targets, partition=rows, **settings)
 
 
-def _pair(given: Any, client: int) -> tuple[Any, Any]:
-    """A client's inputs and targets."""
+def _pair(given: Any, whose: str) -> tuple[Any, Any]:
+    """Inputs and targets."""
     if isinstance(given, Dataset):
         return given, given  # the check of arrays says what to do
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise CounterpoiseError(
-            f"client {client} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}."
+            f"{whose} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}."
         )
     return given[0], given[1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -88,7 +89,10 @@ def _tensor(array: object, what: str, where: str) -> Tensor:
             ) from None
         if array.dtype == object or array.dtype.kind not in "buif":
             raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row per sample.")
-        array = torch.from_numpy(np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64)))
+        array = np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64))
+        with warnings.catch_warnings():  # samples are never written to, so read-only arrays (pandas') need no copy
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
+            array = torch.from_numpy(array)
     if array.is_floating_point() and not bool(array.isfinite().all()):
         raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")
     return array

@@ -44,7 +44,7 @@ _CLIENTS = 1000
 
 def fit_mods(mods: Iterable[Mod], method: Method) -> list[Mod]:
     """The mods, fitted to our messages; a mod of Flower's that could not keep its promise is refused."""
-    if callable(mods) or not all(map(callable, mods)):
+    if callable(mods) or not isinstance(mods, Iterable) or not all(map(callable, mods := list(mods))):
         raise CounterpoiseError("mods must be a list of Flower mods, each a function of message, context and the next.")
     return [_fit_mod(mod, method) for mod in mods]
 

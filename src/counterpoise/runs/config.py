@@ -35,7 +35,7 @@ def _choice(value: Any) -> Any:
         return {"name": value}
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return dict(value)
-    raise ValueError('give a name, or a table with a name: { name = "...", option = ... }')
+    raise ValueError('must be a name, or a table with a name: { name = "...", option = ... }')
 
 
 Choice = Annotated[dict[str, Any], BeforeValidator(_choice)]

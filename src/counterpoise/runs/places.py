@@ -7,6 +7,7 @@ from typing import Any
 
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.augment import AUGMENTS
+from counterpoise.errors import SYNONYMS
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS
 from counterpoise.local import OPTIMIZERS, SCHEDULES
 from counterpoise.methods import METHODS
@@ -33,7 +34,8 @@ def meant(path: Sequence[str], table: Any) -> list[str]:
 
     Settings below the table that the user wrote into hide the others: ``local.lr`` means ``local.optimizer.lr``.
     """
-    alike = dict.fromkeys(place for place in _places(table) if place.rpartition(".")[2] == path[-1])
+    name = SYNONYMS.get(path[-1], path[-1])
+    alike = dict.fromkeys(place for place in _places(table) if place.rpartition(".")[2] == name)
     found = sorted(alike, key=lambda place: not place.startswith("local."))  # users most often mean how clients train
     inside = [place for place in found if place.startswith("".join(f"{part}." for part in path[:-1]))]
     return inside or found
@@ -45,6 +47,7 @@ def _places(table: Any, prefix: str = "") -> Iterator[str]:
         if hasattr(field.annotation, "model_fields"):
             yield from _places(field.annotation, f"{place}.")
         elif place in _CHOICES:
+            yield place
             yield from (f"{place}.{option}" for entry in _CHOICES[place] for option in entry.parameters)
         else:
             yield place

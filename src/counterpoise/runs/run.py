@@ -60,7 +60,8 @@ class Run:
         there = {name for r in self.rounds for name in r.metrics}
         tested = any(not name.startswith("train_") for name in there)
         if metric not in there and (tested or metric not in _USUAL):
-            raise unknown("metric", metric, there or _USUAL, "in the rounds of this run")
+            own = ["cp.measures.own_curve(run.rounds)"] if metric.startswith("personal") else []
+            raise unknown("metric", metric, there or _USUAL, "in the rounds of this run", own)
         return curve(self.rounds, metric)
 
     def last(self, metric: str) -> float | None:

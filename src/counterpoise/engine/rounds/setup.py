@@ -59,6 +59,11 @@ class Training:
                 "engine": (Engine, "cp.Engine(...)"),
             },
         )
+        if self.loss is not None and not callable(self.loss):
+            raise CounterpoiseError(
+                f"loss must be a function of outputs and targets that returns one value per sample, not {brief(self.loss)}. "
+                "For example, lambda outputs, targets: (outputs - targets).square().mean(1)."
+            )
         if not any(part.apply is not None for part in self.method.update):
             raise CounterpoiseError(
                 f"method {self.method.name} has no part in its slot update that makes the server's new model, so the "
