@@ -112,6 +112,13 @@ def test_a_finished_run_can_be_given_more_rounds(tmp_path):
     assert Folder.open(tmp_path / "run").config.rounds == 4
 
 
+@pytest.mark.parametrize(("rounds", "asked", "evaluated"), [(3, 5, [4, 5]), (5, 3, [3]), (3, None, [3])])
+def test_the_last_round_is_evaluated_whoever_says_which_it_is(rounds, asked, evaluated):
+    made = strategy("fedavg", rounds, evaluation=Evaluation(every=4, clients_every=4))
+    made.start(InProcess(app("fedavg"), 4), num_rounds=asked)
+    assert [record.round for record in made.run.rounds if record.clients] == evaluated
+
+
 def test_the_folder_of_another_run_is_refused(tmp_path):
     gone("fedavg", 1, out=tmp_path / "run")
     with pytest.raises(CounterpoiseError, match="The method given is not the one this run was made with"):

@@ -90,7 +90,7 @@ class Strategy(strategy.Strategy):
             evaluation=_each_round(evaluation or Evaluation()),
             limits=limits,
         )
-        self.setup, self.loop = made, Loop.of(made)
+        self.setup, self.loop, self._last_round = made, Loop.of(made), made.rounds
         self.trainer, self.patience, self._first = self.loop.trainer, patience, True
         self.run = Run(made.training.method.name, made.seed, self.trainer.module)
         self.folder = None if out is None else self._folder(Path(out))
@@ -141,6 +141,7 @@ class Strategy(strategy.Strategy):
         `initial_arrays` replaces the model's initial weights; nodes that keep state must then be given the same ones.
         """
         rounds, result = num_rounds or self.setup.rounds, Result()
+        self._last_round = rounds
         if initial_arrays is not None and not self.loop.round:
             self._begin_with(initial_arrays)
         self.summary()
@@ -253,7 +254,7 @@ class Strategy(strategy.Strategy):
         absent |= dict.fromkeys(opened.dropped, DROPPED)
         down = self.loop.bytes_to_each(opened.shared) * len(self._sent)
         with self.trainer.setting(opened.round):
-            last = opened.round == self.setup.rounds
+            last = opened.round == self._last_round
             closed = self.loop.close(opened, Replies(cohort, absent | reasons, losses, up, down), last)
         self._opened, self._closed = None, closed
         return self.arrays(), _metrics({"train_loss": closed.metrics.get("train_loss")})
@@ -266,7 +267,7 @@ class Strategy(strategy.Strategy):
         if self._closed is None:
             raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
         every, decision = self.loop.evaluator.setting.clients_every, self._closed.decision
-        due = bool(every) and (decision.round == self.setup.rounds or decision.round % (every or 1) == 0)
+        due = bool(every) and (self._closed.last or decision.round % (every or 1) == 0)
         nodes, model = self.roster.present(grid) if due else {}, {"model": decision.model}
         return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, decision)
 
@@ -318,7 +319,7 @@ class Strategy(strategy.Strategy):
         given: ConfigRecord,
         decision: Decision | None = None,
     ) -> list[Message]:
-        """A message for each client's node; with `step`, accepted rounds are as they will be once it is committed."""
+        """A message for each client's node; with `decision`, accepted rounds are as they will be once it is committed."""
         told = {**given, "round": round, "seed": self.trainer.seed}
         server = self.loop.server
 

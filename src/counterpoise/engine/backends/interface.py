@@ -49,7 +49,7 @@ class Job(NamedTuple):
         return self.samples.targets.device
 
     def some(self, places: Tensor) -> Job:
-        """The part of the cohort at these places."""
+        """The job of the clients at these places."""
         if _all_in_order(places, len(self.sizes)):
             return self
         sizes = self.sizes[places]
@@ -88,10 +88,10 @@ def make_participants(counts: Tensor, state: Named) -> Participant:
     return Participant(clients, sizes, steps, keys, state)
 
 
-def restore_order(parts: Sequence[tuple[Tensor, TrainingResult]], device: torch.device) -> TrainingResult:
-    """Join the replies of parts of a cohort, given with their places, in the cohort's order."""
-    places = torch.cat([places for places, _ in parts])
-    results = cat([results for _, results in parts])
+def restore_order(chunks: Sequence[tuple[Tensor, TrainingResult]], device: torch.device) -> TrainingResult:
+    """Join the results of chunks of a cohort, given with their places, in the cohort's order."""
+    places = torch.cat([places for places, _ in chunks])
+    results = cat([results for _, results in chunks])
     return (
         results
         if _all_in_order(places, len(places))
@@ -116,7 +116,7 @@ class Backend(Protocol):
         """Prepare what can be prepared of a job before its round begins; its `shared` and `state` are not used."""
 
     def train(self, job: Job, planned: Any = None) -> TrainingResult:
-        """Every client's reply, stacked in the job's order."""
+        """What every client ends the round with, stacked in the job's order."""
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         """The outputs of models ``[M, D]`` in evaluation mode on the same inputs."""
@@ -202,12 +202,12 @@ class BatchSequence(NamedTuple):
 
     @property
     def padded(self) -> BatchSequence:
-        """The same, padded with empty steps to the next power of four, so that longer scripts fit too."""
+        """The same, padded with empty steps to the next power of four, so that a captured chunk fits longer ones too."""
         more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
         return BatchSequence(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
     def at(self, step: Tensor) -> BatchSequence:
-        """The part for one step, whose number lies on the device.
+        """The batches of one step, whose number lies on the device.
 
         Beyond the end it starts again, because a capture may try a step there.
         """

@@ -58,7 +58,7 @@ class Replies(NamedTuple):
     absent: dict[int, str]
     """The clients that could not be heard, each with the reason."""
     losses: Mapping[int, float]
-    """Each client's mean loss in training."""
+    """Each client's mean loss in training, as nodes report it; in the simulator it is read from `results`."""
     bytes_up: int
     bytes_down: int
     liars: frozenset[int] = frozenset()
@@ -85,8 +85,9 @@ class Loop:
     """The server and the count of rounds.
 
     A round is opened, closed and committed. Between `open` and `close` its clients train, here or elsewhere. Nothing
-    changes before `commit`, so a run that stops or fails in training or evaluation is whole as of its last round.
-    While `commit` writes, the state is not whole (`Server.whole`): then the last checkpoint is the last good state.
+    changes before `commit`, so a run that stops or fails in training, on the server or in the evaluation of the server's
+    model is whole as of its last round. While `commit` writes, and measures personal models, the state is not whole
+    (`Server.whole`): if it fails there, the last checkpoint is the last good state.
     """
 
     def __init__(self, trainer: Trainer, availability: Availability, limits: Limits) -> None:

@@ -86,7 +86,7 @@ class Server:
     def accepted_rounds(self, part: str, clients: Sequence[int], decision: Decision | None = None) -> list[int]:
         """For each client, the round of the state that it continues from: the last one that this part accepted.
 
-        With `step`, the rounds as they will be once it is committed.
+        With `decision`, the rounds as they will be once it is committed.
         """
         rounds: list[int] = self.accepted[part].gather(clients)["round"].tolist()
         accepted = {*decision.accepted.get(part, ())} if decision else set()

@@ -109,6 +109,7 @@ class Trainer:
         self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
     ) -> Job:
         """The job of some clients in a round: client i trains on the first ``sizes[i]`` of its rows."""
+        # The imagined clients of a rehearsal have negative numbers.
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
         return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
 
