@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import PARTITIONS, Federation
-from counterpoise.federation.partition import _skimmed
+from counterpoise.federation.partition import _skim
 
 
 def deal(partition, labels, seed=0):
@@ -212,7 +212,7 @@ def test_the_minimum_is_taken_from_the_largest_one_by_one():
         left = counts.copy()
         for _ in range(asked):
             left[left.argmax()] -= 1
-        assert _skimmed(counts, asked).tolist() == (counts - left).tolist()
+        assert _skim(counts, asked).tolist() == (counts - left).tolist()
 
 
 # ---------------------------------------------------------------- what the data or a file gives
