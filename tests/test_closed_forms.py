@@ -159,6 +159,7 @@ def by_torch(model, federation, client, make, local, round, seed):
 def test_one_client_is_plain_training_step_for_step(ours, theirs, backend):
     federation = digits(clients=20)
     one = Federation.from_clients([(x.numpy(), y.numpy()) for x, y in [data_of(federation, 3)]], heldout=0)
+    torch.manual_seed(0)
     model = cp.models.mlp(one.shape, 10, hidden=8).double()
     local = Local(epochs=2, batch=16, optimizer=ours, schedule=exponential(0.5))
     simulation = Simulation(fedavg(), one, model, local=local, seed=5, engine=double(backend=backend))

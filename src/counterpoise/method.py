@@ -88,7 +88,7 @@ class Step(Protocol):
 
     @property
     def count(self) -> Tensor:
-        """How many steps the client has taken."""
+        """How many steps the client has taken: 0 in the first `loss` and `gradient`, 1 in the `after_step` that follows."""
 
     @property
     def examples(self) -> Tensor:

@@ -20,6 +20,8 @@ class Finished(NamedTuple):
     """The metric, round by round."""
     clients: Distribution
     """The metric over clients, in the last round that measured them."""
+    lower: bool
+    """Whether less of the metric is better."""
 
 
 class Column(NamedTuple):

@@ -62,7 +62,7 @@ def standings(
         shared = [seed for seed in its if seed in base]
         beside = paired([its[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
         finished = [
-            Finished(r, over(r, metric), distribution(_each(r, metric, personal), lower)) for r in seeds.values()
+            Finished(r, over(r, metric), distribution(_each(r, metric, personal), lower), lower) for r in seeds.values()
         ]
         found.append(
             Standing(
