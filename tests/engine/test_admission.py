@@ -519,7 +519,7 @@ def test_one_that_moves_among_clients_at_rest_is_heard():
     updates[2] = 1.0
     ones = torch.ones(5, dtype=torch.float64)
     cohort = Cohort((0, 1, 2, 3, 4), updates, ones, ones)
-    found = admit(cohort, Limits(), Local(), 1, Lengths(), updates[0])
+    found = admit(cohort, Limits(), Local(), 1, Lengths(), updates[0], 5)
     assert found[:3] == (cohort, {}, dict.fromkeys(range(5), 1))
 
 

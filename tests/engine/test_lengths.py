@@ -120,9 +120,9 @@ def test_reports_as_large_as_the_model_have_a_memory_of_their_own():
         return cohort(ids, [[1.0]] * len(ids), reports={"part": {"change": report}})
 
     model = torch.ones(1, dtype=torch.float64)
-    first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths(), model)
+    first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths(), model, 30)
     assert first.lengths.latest["its report part/change"] == ((0, 0.1, 3.0), (1, 0.1, 3.0))
-    found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths, model)
+    found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths, model, 30)
     assert found.excluded == {2: "its report part/change is over 50 times as long as the median of the last rounds"}
 
 
@@ -141,7 +141,7 @@ def test_lengths_may_rise_with_the_learning_rate_and_need_not_fall_with_it():
 def test_lengths_are_right_where_squares_overflow(dtype, far):
     updates = torch.full((3, 4), far, dtype=dtype)
     ones = torch.ones(3, dtype=torch.float64)
-    found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths(), updates[0])
+    found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths(), updates[0], 30)
     assert found.excluded == {}
     assert found.lengths.latest[UPDATE][0][2] == pytest.approx(2 * far, rel=1e-6)
 
@@ -199,7 +199,7 @@ def test_the_bound_by_the_model_lies_where_it_says(model, bound):
     model = torch.tensor(model, dtype=torch.float64)
     for factor, excluded in ((0.999, {}), (1.001, {0: ENORMOUS, 1: ENORMOUS})):
         given = cohort([0, 1], [[bound * factor, 0.0, 0.0, 0.0]] * 2)
-        assert admit(given, Limits(), Local(), 1, Lengths(), model).excluded == excluded
+        assert admit(given, Limits(), Local(), 1, Lengths(), model, 30).excluded == excluded
 
 
 @pytest.mark.parametrize(("lr", "bound"), [(0.1, 500.0), (1.0, 50.0), (2.0, 50.0)])
@@ -209,7 +209,7 @@ def test_a_report_may_be_longer_than_the_model_by_one_over_the_learning_rate(lr,
     for factor, excluded in ((0.999, {}), (1.001, {0: reason})):
         report = {"part": {"change": torch.tensor([[bound * factor]], dtype=torch.float64)}}
         given = cohort([0], [[1.0]], reports=report)
-        found = admit(given, Limits(), Local(optimizer=sgd(lr)), 1, Lengths(), torch.zeros(1, dtype=torch.float64))
+        found = admit(given, Limits(), Local(optimizer=sgd(lr)), 1, Lengths(), torch.zeros(1, dtype=torch.float64), 30)
         assert found.excluded == excluded
 
 
@@ -226,3 +226,26 @@ def test_a_hostile_first_cohort_does_not_cost_the_model(factor, many):
     assert run.rounds[0].outcome.skipped
     assert not any(record.outcome.excluded for record in run.rounds[1:])
     assert run.rounds[-1].metrics["train_loss"] < run.rounds[1].metrics["train_loss"]
+
+
+@pytest.mark.parametrize(("heard", "population", "excluded"), [(4, 30, 4), (5, 30, 0), (3, 4, 3), (3, 3, 0)])
+def test_the_bound_by_the_model_holds_until_enough_clients_are_known(heard, population, excluded):
+    """An honest regression on targets in the thousands begins with updates far longer than its model."""
+    given, model = cohort(range(heard), [[1e3]] * heard), torch.zeros(1, dtype=torch.float64)
+    assert len(admit(given, Limits(), Local(), 1, Lengths(), model, population).excluded) == excluded
+
+
+def test_an_honest_regression_of_large_numbers_trains():
+    inputs = torch.randn(400, 2, generator=torch.Generator().manual_seed(0))
+    federation = cp.Federation.from_arrays(inputs, inputs @ torch.full((2, 1), 1e3), partition=cp.iid(8))
+    local = Local(batch=1000, optimizer=sgd(0.5))
+    run = cp.simulate(
+        "fedavg",
+        federation,
+        model=torch.nn.Linear(2, 1, bias=False),
+        loss=lambda outputs, targets: (outputs - targets).square().mean(1),
+        rounds=6,
+        local=local,
+        cohort=2,
+    )
+    assert run.rounds[-1].metrics["train_loss"] < 1e-2 * run.rounds[0].metrics.get("train_loss", 1e6)

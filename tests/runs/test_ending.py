@@ -10,7 +10,7 @@ import counterpoise as cp
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
 from counterpoise.method import Cohort
-from counterpoise.runs.ending import doubts
+from counterpoise.runs.ending import doubts, untrained
 
 LONG = "its update is over 50 times as long as the cohort's median"
 UNUSUAL = "its report a/b is over 50 times as long as the median of the last rounds"
@@ -84,3 +84,9 @@ def test_a_finished_run_says_what_to_doubt_once(caplog):
         run = cp.simulate("fedavg", blobs([4, 6, 5]), model=small, rounds=2, adversary=adversary)
     assert run.status == "finished"
     assert caplog.messages == doubts(run.rounds, 50) != []
+
+
+def test_a_run_that_left_everybody_out_for_length_names_the_option():
+    skipped = [record(1, "no reply could be used", {0: LONG, 1: LONG})]
+    assert untrained(skipped).endswith("If these clients are neither faulty nor dishonest, raise limits.norm_ratio.")
+    assert "norm_ratio" not in untrained([record(1, "no reply could be used", {0: "it claims no data"})])

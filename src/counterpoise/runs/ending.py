@@ -35,7 +35,9 @@ def untrained(records: Sequence[RoundRecord]) -> str:
     often = "" if times == count else f" in {times} of them"
     reason = said.most_common(1)[0][0] if said else ""
     clients = "" if reason in why else f" (clients were left out for this reason: {reason})"
-    return f"No round trained the model: {rounds},{often} because {why}{clients}."
+    long = all(too_long(record.outcome.excluded) for record in records)
+    advice = " If these clients are neither faulty nor dishonest, raise limits.norm_ratio." if long else ""
+    return f"No round trained the model: {rounds},{often} because {why}{clients}.{advice}"
 
 
 def doubts(records: Sequence[RoundRecord], norm_ratio: float) -> list[str]:

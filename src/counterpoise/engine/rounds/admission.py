@@ -25,6 +25,8 @@ BROKEN = "its update holds NaN or infinity"
 _LONG = "times as long as the cohort's median"
 _UNUSUAL = "times as long as the median of the last rounds"
 _ENORMOUS = "times as long as the model"
+_ENOUGH = 5
+"""From so many clients on, how long a reply may be is known from theirs alone; before, the model's length counts too."""
 
 
 @takes_only_its_options()
@@ -84,7 +86,9 @@ def finite(values: Tensor) -> Tensor:
     return low.isfinite() & high.isfinite()
 
 
-def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths, model: Tensor) -> Admitted:
+def admit(
+    cohort: Cohort, limits: Limits, local: Local, round: int, past: Lengths, model: Tensor, population: int
+) -> Admitted:
     """Compare replies with what was asked for, with one another, with earlier rounds and with the model.
 
     `local` says how clients were asked to train, `past` how long earlier replies were.
@@ -131,6 +135,7 @@ def admit(cohort: Cohort, limits: Limits, local: Local, round: int, past: Length
         **{
             f"{what} is over {ratio:g} {_ENORMOUS}": lengths / ratio > _reach(own, model, 1.0 if what == update else lr)
             for what, lengths in norms.items()
+            if past.count(what, moved[what]) < min(_ENOUGH, population)
         },
     }
     reasons: dict[int, str] = {}

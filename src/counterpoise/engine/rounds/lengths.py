@@ -35,6 +35,10 @@ class Lengths:
         lengths = [*before, *now.values()]
         return median_high(lengths) if lengths else 0.0
 
+    def count(self, kind: str, now: Mapping[int, float]) -> int:
+        """How many clients' lengths are known, with those now."""
+        return len({client for client, _, _ in self.latest.get(kind, ())} | now.keys())
+
     def after(self, lr: float, now: Mapping[str, Mapping[int, float]]) -> Lengths:
         """Add a round's lengths, given by kind and client."""
         latest = dict(self.latest)

@@ -122,7 +122,7 @@ class Server:
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
         left_out = dict(excluded or {})
         cohort, refused, claims, lengths = admit(
-            cohort, self.limits, world.local, world.round, self.lengths, self.model
+            cohort, self.limits, world.local, world.round, self.lengths, self.model, world.population
         )
         streak = self.streak.after(claims, broken(refused))
         if diverged := streak.sentence(world.population):
