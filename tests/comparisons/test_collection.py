@@ -134,7 +134,7 @@ def test_how_it_ended(one: Path, status: str, sentence: str) -> None:
     assert read_run(one).sentence == "The lr is too high."
     index.unlink()
     (one / FAILURE).unlink()
-    assert read_run(one).status == "running"
+    assert read_run(one).status == "interrupted"
 
 
 def test_labels_differ_wherever_identities_do() -> None:

@@ -438,9 +438,9 @@ def test_modules_that_were_changed_are_not_pure(monkeypatch):
 
 def test_large_models_are_recorded_only_if_asked(monkeypatch):
     size = sum(p.numel() for p in small().parameters())
-    monkeypatch.setattr(making, "_RECORDED", size)
+    monkeypatch.setattr(making, "_SCRIPTED", size)
     assert started().engine.record
-    monkeypatch.setattr(making, "_RECORDED", size - 1)
+    monkeypatch.setattr(making, "_SCRIPTED", size - 1)
     assert not started().engine.record
     assert started(record=True).engine.record
 

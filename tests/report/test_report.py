@@ -284,7 +284,7 @@ def reasons(folder: Path) -> dict[str, str]:
         (
             {"status": "stopped"},
             "fedavg, seed 0",
-            "It is stopped, after round 12 of 12. The charts show the rounds it completed",
+            "It was stopped after round 12 of 12. The charts show the rounds it completed",
         ),
         ({"status": "diverged"}, "fedavg, seed 0", "It diverged after round 12."),
     ],
@@ -301,7 +301,7 @@ def test_unfinished_seeds_are_named_and_kept_out_of_the_means(tmp_path):
     chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
     line = named(chart.figures["test accuracy", "rounds"], "fedavg")
     assert line["y"] == pytest.approx([r.metrics["accuracy"] for r in kept], rel=1e-4)
-    assert reasons(tmp_path)["fedavg, seed 1"] == "It is stopped, after round 12 of 12."
+    assert reasons(tmp_path)["fedavg, seed 1"] == "It was stopped after round 12 of 12."
 
 
 def test_one_run_alone_shows_all_it_has(tmp_path):
@@ -331,7 +331,7 @@ def test_a_run_of_no_round_and_a_torn_one_still_report(tmp_path):
         path = tmp_path / "torn" / file
         path.write_text(path.read_text()[:-40])
     page = report.write(tmp_path).read_text()
-    assert "It is running, after round 11 of 12." in page
+    assert "It was interrupted after round 11 of 12." in page
     chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
     assert named(chart.figures["test accuracy", "rounds"], "fedavg")["x"] == list(range(1, 12))
 

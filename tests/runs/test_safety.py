@@ -486,6 +486,22 @@ def test_a_changed_digit_is_noticed(name: str, run: Path) -> None:
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
 
+def test_rounds_after_the_last_checkpoint_of_a_killed_run_are_unchecked(cli, run: Path) -> None:
+    index = json.loads((run / "checkpoint/checkpoint.json").read_text())
+    (run / "checkpoint/checkpoint.json").write_text(json.dumps(index | {"status": "running"}))
+    (told,) = json.loads(cli("runs", "list", ".", "--json")[1])
+    assert (told["status"], told["rounds"], told["doubts"]) == ("interrupted", 3, [])
+    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(last | {"round": 4, "train_loss": 0.0}) + "\n")
+    (told,) = json.loads(cli("runs", "list", ".", "--json")[1])
+    assert "after 3 were written after its last checkpoint: they cannot be checked" in told["doubts"][0]
+    with hold(run, "it is being written"):
+        (told,) = json.loads(cli("runs", "list", ".", "--json")[1])
+    assert told["status"] == "running"
+    assert not any("checked" in doubt for doubt in told["doubts"])
+
+
 @pytest.mark.parametrize(("number", "status"), [(3, "finished"), (4, "finished"), (3, "running")])
 def test_rounds_that_were_added_are_told_and_left_out(cli, run: Path, number: int, status: str) -> None:
     index = json.loads((run / "checkpoint/checkpoint.json").read_text())

@@ -147,7 +147,8 @@ def _unfinished(found: Study) -> Iterator[Missing]:
         for run in group.runs:
             if run.status != "finished":
                 shown = "" if group.done or not run.records else " The charts show the rounds it completed."
-                said = run.sentence or f"It is {run.status}, after round {len(run.records)} of {run.rounds}."
+                state = "is running" if run.status == "running" else f"was {run.status}"
+                said = run.sentence or f"It {state} after round {len(run.records)} of {run.rounds}."
                 yield Missing(f"{group.label}, seed {run.seed}", said + shown)
 
 

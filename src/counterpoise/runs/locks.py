@@ -20,7 +20,7 @@ try:
 except ImportError:  # not a POSIX system
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LOCK", "Busy", "hold", "in_use"]
+__all__ = ["LOCK", "Busy", "abandoned", "hold", "in_use"]
 
 LOCK = ".lock"
 _SECONDS_BETWEEN_TRIES = 0.1
@@ -67,6 +67,11 @@ def in_use(folder: Path, name: str = LOCK) -> bool:
     if file is not None:
         os.close(file)
     return file is None
+
+
+def abandoned(folder: Path) -> bool:
+    """Whether no process has locked a folder. False on systems without file locks, where this cannot be known."""
+    return fcntl is not None and not in_use(folder)
 
 
 def _taken(path: Path, flags: int = 0) -> int | None:

@@ -28,15 +28,18 @@ from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.ledger import digest_of
+from counterpoise.runs.locks import abandoned
 from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["UNREADABLE", "SavedRun", "load_run", "status_of", "unreadable_run"]
+__all__ = ["INTERRUPTED", "UNREADABLE", "SavedRun", "load_run", "status_of", "unreadable_run"]
 
 UNREADABLE = "unreadable"
 """The status of a run whose files cannot be read."""
+INTERRUPTED = "interrupted"
+"""The status of a run that was killed: it calls itself running, and no process has locked its folder."""
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +56,8 @@ class SavedRun:
     """Its configuration as plain values, in the schema it was written in."""
     records: Sequence[RoundRecord]
     status: str
-    """finished, stopped, diverged, failed, unreadable, or running (also for a run that was killed)"""
+    """finished, stopped, diverged, failed, unreadable, running, or interrupted: it never said how it ended, and no
+    process is writing it"""
     sentence: str
     """Why it failed; empty if it did not."""
     changed: datetime.datetime
@@ -107,12 +111,12 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
     except FileNotFoundError:
         settings = {}
     checked(Settings, dict(settings), str(config))
+    status = _status(path)  # before the rounds are read: a run that ends meanwhile is not taken for a killed one
     written = list(_records(path))
-    records = _believed(path, written)
-    doubts = (*_doubts(path, bool(written)), *_too_many(path, len(written), len(records), settings))
+    records = _believed(path, written, status)
+    doubts = (*_doubts(path, len(records), status), *_too_many(path, len(written), len(records), settings))
     for doubt in doubts:
         _warn(doubt)
-    status = status_of(path)
     if status == "finished" and len(records) < int(settings.get("rounds", 0)):
         status = "stopped"  # its last lines are incomplete, so its last round is unknown
     if status == "finished" and untrained(records):
@@ -125,11 +129,11 @@ def unreadable_run(path: Path, why: str) -> SavedRun:
     return SavedRun(path, {}, (), UNREADABLE, why, _changed(path))
 
 
-def _believed(path: Path, written: Sequence[RoundRecord]) -> list[RoundRecord]:
+def _believed(path: Path, written: Sequence[RoundRecord], status: str) -> list[RoundRecord]:
     """Rounds 1, 2, 3 and so on; if the run has ended, only those that its checkpoint counts."""
     in_order = [record for place, record in enumerate(written, 1) if record.round == place]
     with contextlib.suppress(CounterpoiseError):
-        if status_of(path) != "running":
+        if status not in ("running", INTERRUPTED):
             return in_order[: read_index(path / "checkpoint")["round"]]
     return in_order
 
@@ -141,11 +145,11 @@ def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, An
         yield f"{path / CONFIG} asks for fewer rounds than the run's {believed}: it is not what was written."
 
 
-def _doubts(path: Path, begun: bool) -> Iterator[str]:
-    """What is wrong with a run's files, one sentence each: a bad index, or files that do not match its digests."""
+def _doubts(path: Path, rounds: int, status: str) -> Iterator[str]:
+    """What is wrong with a run's files, one sentence each: a bad index, or rounds that no digest of it covers."""
     place = path / "checkpoint" / INDEX
     if not place.exists():
-        if begun:
+        if rounds:
             yield f"{place} is missing: how this run ended is not known, and it cannot be resumed."
         return
     try:
@@ -158,6 +162,11 @@ def _doubts(path: Path, begun: bool) -> Iterator[str]:
         if name in kept and _digest(path / name, index["round"]) != kept[name]:
             how = "is not what was written" if (path / name).exists() else "is missing"
             yield f"{path / name} {how}: this run's numbers may be wrong."
+    if status == INTERRUPTED and rounds > index["round"]:
+        yield (
+            f"{path} was interrupted, and its rounds after {index['round']} were written after its last checkpoint: "
+            "they cannot be checked, and `counterpoise resume` runs them again."
+        )
 
 
 def _digest(path: Path, rounds: int) -> str:
@@ -199,13 +208,18 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def status_of(path: Path) -> str:
-    """How a run ended: one of the values of `SavedRun.status`."""
+    """How a run says that it ended; also running if it was killed."""
     index = path / "checkpoint" / "checkpoint.json"
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, Malformed):
         found = parse_json(read_text(index), str(index))
         if isinstance(found, dict) and found.get("status") in STATUSES:
             return str(found["status"])
     return "failed" if (path / FAILURE).exists() else "running"
+
+
+def _status(path: Path) -> str:
+    status = status_of(path)
+    return INTERRUPTED if status == "running" and abandoned(path) else status
 
 
 def _sentence(path: Path, status: str, records: Sequence[RoundRecord]) -> str:
