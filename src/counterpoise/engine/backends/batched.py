@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from counterpoise.engine.acceleration.convolution import Lowered
 from counterpoise.engine.acceleration.doors import use_cuda_graphs
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
+from counterpoise.engine.backends.batching import Batches, BatchSequence
 from counterpoise.engine.backends.buckets import buckets, overhead, room
 from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk, together
-from counterpoise.engine.backends.interface import Batches, BatchSequence, Job, restore_order
+from counterpoise.engine.backends.interface import Job, restore_order
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Program, Traces, TrainingResult
 from counterpoise.engine.devices import put

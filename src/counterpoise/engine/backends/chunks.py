@@ -12,7 +12,8 @@ from torch.func import vmap
 
 from counterpoise.engine.acceleration.graphs import CapturedGraph, Compiled
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
-from counterpoise.engine.backends.interface import BatchSequence, gather, make_participants
+from counterpoise.engine.backends.batching import BatchIndex, BatchSequence, gather
+from counterpoise.engine.backends.interface import make_participants
 from counterpoise.engine.backends.refusals import reason_of, refusal
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Named, Participant, Program, Progress, Shared, Traces, TrainingResult
@@ -107,10 +108,10 @@ class Chunk:
             cursor.step + 1, self.move(phase, (shared, participant), cursor.progress, sequence.at(cursor.step))
         )
 
-    def move(self, phase: Phase, fixed: tuple[Shared, Participant], progress: Progress, now: BatchSequence) -> Progress:
-        local, network = self.program.local, self.backend.network
-        batch = gather(self.samples, local, self.backend.dtype, now.rows, now.share, now.key, now.augment)
-        after = together(partial(phase, network), (None, 0, 0, 0), *fixed, progress, batch, draws="different")
+    def move(self, phase: Phase, fixed: tuple[Shared, Participant], progress: Progress, now: BatchIndex) -> Progress:
+        batch = gather(self.samples, self.program.local, self.backend.dtype, now)
+        phase = partial(phase, self.backend.network)
+        after = together(phase, (None, 0, 0, 0), *fixed, progress, batch, draws="different")
         return after if now.active is None else Progress(*where(now.active, after, progress))
 
 

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
-from counterpoise.engine.backends.interface import Batches, BatchIndex, Job, make_participants
+from counterpoise.engine.backends.batching import Batches, BatchIndex
+from counterpoise.engine.backends.interface import Job, make_participants
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Participant, Program, Progress, Shared, TrainingResult
 from counterpoise.engine.devices import put
