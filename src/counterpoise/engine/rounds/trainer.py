@@ -9,6 +9,7 @@ import contextlib
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from counterpoise.engine.backends.distributed import Group
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.making import Work, choose_setting, count_work, make_backend
+from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.batches import client_keys, count_seen
 from counterpoise.engine.clients.inspection import inspect_model
 from counterpoise.engine.clients.program import (
@@ -74,6 +76,7 @@ class Trainer:
         work = count_work(federation, local, self.layout.size, cohort, group)
         self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
+        self._switches = _switches(self.engine, device)
         self.federation = federation.to(device)
         self.program, self.backend = make_backend(
             self.engine, program, self.module, self.layout, self.traits.keyed, work, group
@@ -140,26 +143,32 @@ class Trainer:
     @contextlib.contextmanager
     def setting(self, round: int) -> Iterator[None]:
         """Set torch's own switches as the resolved setting says, for the time of a round."""
-        before = torch.get_num_threads()
         with contextlib.ExitStack() as stack:
-            torch.set_num_threads(self.engine.threads or before)
-            stack.callback(torch.set_num_threads, before)
-            stack.callback(setattr, torch.backends.mkldnn, "enabled", torch.backends.mkldnn.enabled)
-            torch.backends.mkldnn.enabled = bool(self.engine.onednn)  # type: ignore[assignment]
+            if (before := torch.get_num_threads()) != (threads := self.engine.threads or before):
+                torch.set_num_threads(threads)
+                stack.callback(torch.set_num_threads, before)
+            for owner, name, wanted in self._switches:
+                if (found := getattr(owner, name)) != wanted:
+                    setattr(owner, name, wanted)
+                    stack.callback(setattr, owner, name, found)
             if self.program.second_order:  # the only attention kernel that can be differentiated twice
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-            if torch.device(self.engine.device).type == "cuda":
+            if self.start.is_cuda:
                 stack.enter_context(torch.cuda.device(self.engine.device))
-                tf32 = self.engine.tf32
-                stack.enter_context(
-                    torch.backends.cudnn.flags(True, benchmark=False, deterministic=True, allow_tf32=tf32)
-                )
-                stack.callback(setattr, torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
-                torch.backends.cuda.matmul.allow_tf32 = tf32
             if self.traits.unkeyed:
                 stack.enter_context(torch.random.fork_rng())
                 torch.manual_seed(integer(self.seed, purpose("unkeyed"), round))
             yield
+
+
+def _switches(engine: Engine, device: torch.device) -> list[tuple[Any, str, bool]]:
+    """Torch's global switches while a round runs: where each is, its name and its value."""
+    switches: list[tuple[Any, str, bool]] = [(torch.backends.mkldnn, "enabled", bool(engine.onednn))]
+    if device.type == "cuda":
+        cudnn, tf32 = torch.backends.cudnn, bool(engine.tf32)
+        switches += [(cudnn, "enabled", True), (cudnn, "benchmark", False), (cudnn, "deterministic", True)]
+        switches += [(cudnn, "allow_tf32", tf32), (torch.backends.cuda.matmul, "allow_tf32", tf32)]
+    return switches
 
 
 def _scores(
