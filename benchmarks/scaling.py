@@ -57,7 +57,7 @@ def point(population: int, cohort: int, width: int, steps: int) -> dict[str, Any
         "round": statistics.median(rounds),
         "rounds": rounds,
         "memory": peak,
-        "parameters": simulation.layout.size,
+        "parameters": simulation.trainer.layout.size,
     }
 
 

@@ -66,10 +66,10 @@ def test_a_cohort_of_one_is_used_or_skipped_with_a_reason(case):
         if not record.outcome.skipped and weights is not None:
             assert set(weights) == {record.cohort[0]}
             weight = weights[record.cohort[0]]
-            if "qffl" in simulation.program.method.name:  # F^q / h, whatever the client's loss makes of it
+            if "qffl" in simulation.trainer.program.method.name:  # F^q / h, whatever the client's loss makes of it
                 assert 0 < weight < 1
             else:
-                share = simulation.federation.clients if "mifa" in simulation.program.method.name else 1
+                share = simulation.trainer.federation.clients if "mifa" in simulation.trainer.program.method.name else 1
                 assert weight == pytest.approx(1 / share)
         assert not record.outcome.skipped or "clients" in record.outcome.skipped
     assert records[3].outcome.skipped == ""

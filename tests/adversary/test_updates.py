@@ -245,11 +245,11 @@ def test_label_flip_changes_the_liars_training_labels_alone(options, rule):
     assert torch.equal(federation.base.targets, before)  # the caller's federation stays
     for client in range(4):
         x, y = data_of(federation, client)
-        seen_x, seen_y = data_of(flipped.federation, client)
+        seen_x, seen_y = data_of(flipped.trainer.federation, client)
         assert torch.equal(x, seen_x)
         assert (seen_y.numpy() == (rule(y.numpy()) if client in (1, 3) else y.numpy())).all()
     held = federation.heldout.rows(torch.arange(4)).flatten()
-    assert torch.equal(flipped.federation.base.targets[held], before[held])
+    assert torch.equal(flipped.trainer.federation.base.targets[held], before[held])
     assert flipped.advance().liars == (1, 3)
 
 

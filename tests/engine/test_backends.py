@@ -183,7 +183,7 @@ def test_frozen_parameters_and_buffers_stay(engine):
     assert torch.equal(after.frozen.weight, model.frozen.weight)
     assert torch.equal(after.shift, model.shift)
     assert not torch.equal(after.last.weight, model.last.weight)
-    assert simulation.layout.size == 5 * 3 + 3
+    assert simulation.trainer.layout.size == 5 * 3 + 3
 
 
 @pytest.mark.parametrize("engine", [ENGINES[1], ENGINES[-1]])
@@ -321,7 +321,7 @@ def test_outputs_of_a_stack_of_models_are_those_of_each(backend):
     federation, module = blobs(SIZES), net(nn.Linear(6, 4), nn.Tanh(), nn.Dropout(0.5), nn.Linear(4, 3))
     simulation = Simulation(fedavg(), federation, module, engine=double(backend=backend, chunk=2))
     generator = torch.Generator().manual_seed(1)
-    models = torch.randn(5, simulation.layout.size, generator=generator, dtype=torch.float64)
+    models = torch.randn(5, simulation.trainer.layout.size, generator=generator, dtype=torch.float64)
     outputs = simulation.backend.outputs(models, federation.base.inputs)
     assert outputs.shape == (5, len(federation.base), 3)
     for model, output in zip(models, outputs, strict=True):

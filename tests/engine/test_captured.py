@@ -97,7 +97,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
     assert counts[9] > 2  # several chunks a round
     assert counts[-1] <= 8
     assert counts[-1] == counts[14]
-    sizes = [chunk.fixed.counts.shape[1] for chunk in simulation.backend._captured.values()]
+    sizes = [chunk.inputs.counts.shape[1] for chunk in simulation.backend._captured.values()]
     assert len(sizes) == len(set(sizes))  # one of each, with a mask
 
 
@@ -141,7 +141,8 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
             local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
             engine=Engine(device="cpu", backend="batched", chunk=2),
         )
-        made.backend.network = Network(made.module, made.layout, made.traits.keyed, train=True, half=half)
+        its = made.trainer
+        made.backend.network = Network(its.module, its.layout, its.traits.keyed, train=True, half=half)
         made.backend.captures = made.overlaps = True
         made.backend.fused = fused
         return made

@@ -34,7 +34,7 @@ def resolved(method=None, **settings):
     federation = cp.Federation(federation.base, federation.train, federation.heldout, test=federation.base, classes=3)
     setting = {"cohort": 2, "local": Local(batch=8), "engine": double()} | settings
     model = cp.models.linear(federation.shape, 3)
-    return Simulation(method or fedavg(), federation, model, **setting).evaluator.setting
+    return Simulation(method or fedavg(), federation, model, **setting).loop.evaluator.setting
 
 
 @pytest.mark.parametrize(

@@ -375,7 +375,7 @@ def test_a_finish_sees_one_client(backend):
     simulation = Simulation(method, blobs([3, 5]), small(), engine=double(backend=backend))
     heard = simulation.train(simulation.open())
     assert torch.allclose(heard.cohort.updates.norm(dim=1), torch.ones(2, dtype=torch.float64))
-    assert heard.cohort.reports["unit"]["width"].tolist() == [len(simulation.start)] * 2
+    assert heard.cohort.reports["unit"]["width"].tolist() == [len(simulation.trainer.start)] * 2
 
 
 def test_a_clients_state_waits_until_it_is_drawn_again():

@@ -63,7 +63,7 @@ class Constant(nn.Module):
 
 def last(model: nn.Module) -> set[str]:
     simulation = Simulation(cp.methods.avg(), blobs([9] * 5), model, engine=double())
-    layout = simulation.layout
+    layout = simulation.trainer.layout
     return {
         name for name, chosen in zip(layout.names, torch.split(layout.last, layout.sizes), strict=True) if chosen.all()
     }

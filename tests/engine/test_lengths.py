@@ -123,7 +123,7 @@ def test_reports_as_large_as_the_model_have_a_memory_of_their_own():
     first = admit(told(3.0, 0, 1), Limits(), Local(), 1, Lengths(), model, 30)
     assert first.lengths.latest["its report part/change"] == ((0, 0.1, 3.0), (1, 0.1, 3.0))
     found = admit(told(151.0, 2), Limits(), Local(), 2, first.lengths, model, 30)
-    assert found.excluded == {2: "its report part/change is over 50 times as long as the median of the last rounds"}
+    assert found.refused == {2: "its report part/change is over 50 times as long as the median of the last rounds"}
 
 
 def test_lengths_may_rise_with_the_learning_rate_and_need_not_fall_with_it():
@@ -142,7 +142,7 @@ def test_lengths_are_right_where_squares_overflow(dtype, far):
     updates = torch.full((3, 4), far, dtype=dtype)
     ones = torch.ones(3, dtype=torch.float64)
     found = admit(Cohort((0, 1, 2), updates, ones, ones), Limits(), Local(), 1, Lengths(), updates[0], 30)
-    assert found.excluded == {}
+    assert found.refused == {}
     assert found.lengths.latest[UPDATE][0][2] == pytest.approx(2 * far, rel=1e-6)
 
 
@@ -181,7 +181,7 @@ def test_a_checkpoint_holds_the_lengths_exactly_and_goes_on_without_them(tmp_pat
     made = [Simulation(fedavg(), blobs([4, 6, 5]), small()) for _ in range(2)]
     made[0].advance()
     made[0].advance()
-    folder.restore(made[1], writes=False)
+    folder.restore(made[1].loop, writes=False)
     assert [list(told) for told in made[0].server.lengths.latest[UPDATE]] == made[1].server.lengths.latest[UPDATE]
     path = tmp_path / "run/checkpoint/checkpoint.json"
     index = json.loads(path.read_text())
@@ -199,7 +199,7 @@ def test_the_bound_by_the_model_lies_where_it_says(model, bound):
     model = torch.tensor(model, dtype=torch.float64)
     for factor, excluded in ((0.999, {}), (1.001, {0: ENORMOUS, 1: ENORMOUS})):
         given = cohort([0, 1], [[bound * factor, 0.0, 0.0, 0.0]] * 2)
-        assert admit(given, Limits(), Local(), 1, Lengths(), model, 30).excluded == excluded
+        assert admit(given, Limits(), Local(), 1, Lengths(), model, 30).refused == excluded
 
 
 @pytest.mark.parametrize(("lr", "bound"), [(0.1, 500.0), (1.0, 50.0), (2.0, 50.0)])
@@ -210,7 +210,7 @@ def test_a_report_may_be_longer_than_the_model_by_one_over_the_learning_rate(lr,
         report = {"part": {"change": torch.tensor([[bound * factor]], dtype=torch.float64)}}
         given = cohort([0], [[1.0]], reports=report)
         found = admit(given, Limits(), Local(optimizer=sgd(lr)), 1, Lengths(), torch.zeros(1, dtype=torch.float64), 30)
-        assert found.excluded == excluded
+        assert found.refused == excluded
 
 
 @pytest.mark.parametrize("factor", [1e20, 3e38])
@@ -232,7 +232,7 @@ def test_a_hostile_first_cohort_does_not_cost_the_model(factor, many):
 def test_the_bound_by_the_model_holds_until_enough_clients_are_known(heard, population, excluded):
     """An honest regression on targets in the thousands begins with updates far longer than its model."""
     given, model = cohort(range(heard), [[1e3]] * heard), torch.zeros(1, dtype=torch.float64)
-    assert len(admit(given, Limits(), Local(), 1, Lengths(), model, population).excluded) == excluded
+    assert len(admit(given, Limits(), Local(), 1, Lengths(), model, population).refused) == excluded
 
 
 def test_an_honest_regression_of_large_numbers_trains():

@@ -141,7 +141,7 @@ def test_dropout_between_layers_is_keyed_by_client(kind):
     for engine in ({"backend": "batched"}, {"backend": "batched", "chunk": 2}, {"backend": "per-client", "threads": 2}):
         torch.manual_seed(len(ends))
         simulation = trained(fedavg(), model, **engine)
-        assert (simulation.traits.keyed, simulation.traits.unkeyed) == (True, False)
+        assert (simulation.trainer.traits.keyed, simulation.trainer.traits.unkeyed) == (True, False)
         ends.append(run(simulation, 2))
         assert_close(ends[0], ends[-1], ends[0] - flat(model), 1e-10)
     assert (ends[0] - plain).norm() > 1e-2 * (plain - flat(model)).norm()
@@ -157,7 +157,7 @@ def test_the_weights_of_a_stack_are_not_moved_together(backend, monkeypatch):
     simulation = trained(fedavg(), fresh(Recurrent()), backend)
     monkeypatch.setattr(nn.RNNBase, "flatten_parameters", moved)
     if backend == "batched":
-        simulation.backend.outputs(simulation.start.expand(2, -1), drawn(2, 5, 3))
+        simulation.backend.outputs(simulation.trainer.start.expand(2, -1), drawn(2, 5, 3))
     else:  # one client's do
         with pytest.raises(RuntimeError, match="data pointer"):
             run(simulation, 1)

@@ -111,7 +111,7 @@ def test_pictures_dropout_and_augmentation_are_replayed_to_the_bit(backend, dtyp
     def make(record):
         model = drawing().to(getattr(torch, dtype))
         simulation = started(model=model, backend=backend, record=record, shape=(1, 8, 8), local=local)
-        assert simulation.traits.keyed
+        assert simulation.trainer.traits.keyed
         return simulation
 
     assert_same(make(None), make(False))

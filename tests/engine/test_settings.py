@@ -333,7 +333,7 @@ def evaluated(every, clients_every, rounds=4, **settings):
 
 def test_metrics_are_the_means_over_the_samples():
     simulation, records = evaluated(1, 1, rounds=2)
-    federation, model = simulation.federation, simulation.trained()
+    federation, model = simulation.trainer.federation, simulation.trained()
     assert torch.equal(flat(model), simulation.server.model)
 
     def measure(samples, rows):
@@ -380,7 +380,7 @@ def trained_on(train_every=2, **settings):
 def test_training_accuracy_is_the_servers_model_on_the_clients_training_samples():
     simulation, records = trained_on()
     assert [r.round for r in records if "train_accuracy" in r.metrics] == [2, 3]
-    held = [data_of(simulation.federation, client) for client in (0, 2, 3)]
+    held = [data_of(simulation.trainer.federation, client) for client in (0, 2, 3)]
     inputs, targets = (torch.cat(both) for both in zip(*held, strict=True))
     right = simulation.trained()(inputs).argmax(1) == targets
     assert 0 < right.sum() < len(right)

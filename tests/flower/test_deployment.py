@@ -276,7 +276,7 @@ def replayed(out):
         adversary=triple,
     )
     outcomes = [simulation.advance().outcome for _ in range(ROUNDS)]
-    return simulation.server.model, simulation.start, outcomes
+    return simulation.server.model, simulation.trainer.start, outcomes
 
 
 @pytest.mark.deploy

@@ -62,7 +62,7 @@ def simulated(case, federation, **settings):
 def test_three_rounds_are_those_of_the_simulator(case):
     simulation, records = simulated(case, FEDERATION)
     strategy = deployed(case, FEDERATION)
-    moved = simulation.server.model - simulation.start
+    moved = simulation.server.model - simulation.trainer.start
     assert_close(strategy.simulation.server.model, simulation.server.model, moved, 1e-8)
     for ours, theirs in zip(strategy.run.rounds, records, strict=True):
         assert ours.cohort == theirs.cohort

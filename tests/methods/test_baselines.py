@@ -521,7 +521,7 @@ def test_the_run_records_what_a_method_costs(name):
     local = Local(batch=4)
     simulation = Simulation(cp.methods.METHODS.make(name), federation, small(), cohort=4, local=local, engine=double())
     record = simulation.advance()
-    vector = 8 * simulation.layout.size
+    vector = 8 * simulation.trainer.layout.size
 
     def vectors(count):
         return pytest.approx(count * vector, abs=0.5 * vector)

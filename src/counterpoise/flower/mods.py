@@ -85,7 +85,7 @@ def _list_sent(method: Method) -> Iterable[str]:
     try:
         simulation = Simulation(method, tiny, _Tiny(), engine=Engine(device="cpu", threads=1))
         state = {name: store.initial for name, store in simulation.client_state.items()}
-        return template(simulation.program, simulation.open().shared, state)
+        return template(simulation.trainer.program, simulation.open().shared, state)
     except Exception as error:  # hooks are the user's and may raise anything
         raise CounterpoiseError(
             f"LocalDpMod makes updates private and nothing else. What clients of {method.name} send could not be "

@@ -122,7 +122,7 @@ def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = N
     _check_on_round(on_round)
     loggers = resolve(log)
     simulation = Simulation.of(made)
-    run = Run(made.training.method.name, made.seed, simulation.module)
+    run = Run(made.training.method.name, made.seed, simulation.trainer.module)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
         return _go(simulation, run, made.rounds, on_round, None, loggers)
@@ -207,7 +207,9 @@ def resume(
     )
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
-    run = Run(made.training.method.name, made.seed, simulation.module, settings=kept.config.plain(), folder=kept.path)
+    run = Run(
+        made.training.method.name, made.seed, simulation.trainer.module, settings=kept.config.plain(), folder=kept.path
+    )
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before we locked it

@@ -131,22 +131,22 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
-        fixed = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey)
+        inputs = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey)
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
-                self, job.samples, on(job.device, fixed)
+                self, job.samples, on(job.device, inputs)
             )
         key = _key(job, plan)
         chunk = self._captured.pop(key, None)
         if chunk is not None and chunk.fits(plan):
             chunk.load(plan)
-            fill((chunk.shared, chunk.fixed.state), (job.shared, job.state))
+            fill((chunk.shared, chunk.inputs.state), (job.shared, job.state))
         else:
             # Each holds memory of its own, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:
                 del self._captured[next(iter(self._captured))]
-            fixed = fixed._replace(sequence=plan.sequence.padded, survey=plan.survey and plan.survey.padded)
-            chunk = CapturedChunk(self, job.samples, own(on(job.device, fixed)))
+            inputs = inputs._replace(sequence=plan.sequence.padded, survey=plan.survey and plan.survey.padded)
+            chunk = CapturedChunk(self, job.samples, own(on(job.device, inputs)))
             chunk.loaded = plan
         self._captured[key] = chunk
         return chunk

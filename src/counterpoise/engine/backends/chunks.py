@@ -75,20 +75,20 @@ class Cursor(NamedTuple):
 class Chunk:
     """The phases of a chunk of clients."""
 
-    def __init__(self, backend: ChunkBackend, samples: Samples, fixed: ChunkInputs) -> None:
-        self.backend, self.program, self.samples, self.fixed = backend, backend.program, samples, fixed
-        self.shared, self.participant = fixed.shared, make_participants(fixed.counts, fixed.state)
+    def __init__(self, backend: ChunkBackend, samples: Samples, inputs: ChunkInputs) -> None:
+        self.backend, self.program, self.samples, self.inputs = backend, backend.program, samples, inputs
+        self.shared, self.participant = inputs.shared, make_participants(inputs.counts, inputs.state)
 
     def begin(self) -> Cursor:
         progress = together(self.program.begin, (None, 0), self.shared, self.participant)
-        return Cursor(self.fixed.sequence.rows.new_zeros(()), progress)
+        return Cursor(self.inputs.sequence.rows.new_zeros(()), progress)
 
     def survey(self, cursor: Cursor) -> Cursor:
-        assert self.fixed.survey is not None
-        return self.advance(self.program.survey, self.shared, self.participant, self.fixed.survey, cursor)
+        assert self.inputs.survey is not None
+        return self.advance(self.program.survey, self.shared, self.participant, self.inputs.survey, cursor)
 
     def step(self, cursor: Cursor) -> Cursor:
-        return self.advance(self.program.step, self.shared, self.participant, self.fixed.sequence, cursor)
+        return self.advance(self.program.step, self.shared, self.participant, self.inputs.sequence, cursor)
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         return cursor._replace(
@@ -118,8 +118,8 @@ class Chunk:
 class ScriptedChunk(Chunk):
     """A chunk on a CPU that runs scripted steps on batches of shapes that it has met often."""
 
-    def __init__(self, backend: ChunkBackend, samples: Samples, fixed: ChunkInputs) -> None:
-        super().__init__(backend, samples, fixed)
+    def __init__(self, backend: ChunkBackend, samples: Samples, inputs: ChunkInputs) -> None:
+        super().__init__(backend, samples, inputs)
         self.leaves = list(leaves((self.shared, self.participant)))
 
     def begin(self) -> Cursor:
@@ -139,7 +139,7 @@ class ScriptedChunk(Chunk):
 
     def step(self, cursor: Cursor) -> Cursor:
         scripted_steps, move = self.backend.scripted_steps, partial(self.move, self.program.step)
-        now = self.fixed.sequence.at(cursor.step)
+        now = self.inputs.sequence.at(cursor.step)
         arguments = ((self.shared, self.participant), cursor.progress, now)
         shapes = tuple(t if t is None else t.shape for t in now)
         scripted_steps.count([shapes])
@@ -165,14 +165,14 @@ class CapturedChunk(Chunk):
 
     def load(self, plan: ChunkPlan) -> None:
         if self.loaded is not plan:
-            self.fixed.counts.copy_(plan.counts, non_blocking=True)
+            self.inputs.counts.copy_(plan.counts, non_blocking=True)
             for to, of in zip(self._batches, leaves((plan.sequence, plan.survey)), strict=True):
                 to[: len(of)].copy_(of, non_blocking=True)
             self.loaded = plan
 
     @property
     def _batches(self) -> list[Tensor]:
-        return list(leaves((self.fixed.sequence, self.fixed.survey)))
+        return list(leaves((self.inputs.sequence, self.inputs.survey)))
 
     @cached_property
     def _begin(self) -> CapturedGraph:
@@ -186,7 +186,7 @@ class CapturedChunk(Chunk):
     @cached_property
     def _step(self) -> CapturedGraph:
         advance, cursor = partial(self.advance, self.program.step), self._cursor
-        arguments = (self.shared, self.participant, self.fixed.sequence, cursor)
+        arguments = (self.shared, self.participant, self.inputs.sequence, cursor)
         return CapturedGraph(advance, *arguments, into=cursor, fused=self.backend.fused)
 
     @cached_property
@@ -215,8 +215,8 @@ class CapturedChunk(Chunk):
             "_step": True,
             "_end_epoch": self.program.ends_epochs,
         }
-        for phase, taken in phases.items():
-            if taken:
+        for phase, used in phases.items():
+            if used:
                 getattr(self, phase)  # capture before the cursor holds anything, because a capture runs the phase
         self._written = True
         return self._begin()  # type: ignore[no-any-return]

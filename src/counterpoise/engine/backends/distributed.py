@@ -75,12 +75,12 @@ class Group:
             return None
         here = int(os.environ.get("LOCAL_RANK", 0))
         on_gpu = device.type == "cuda"
-        shared = on_gpu and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count()
+        share_gpus = on_gpu and int(os.environ.get("LOCAL_WORLD_SIZE", 1)) > torch.cuda.device_count()
         if on_gpu and device.index is None:
             torch.cuda.set_device(here % torch.cuda.device_count())
         if not dist.is_initialized():
             try:
-                dist.init_process_group("nccl" if on_gpu and not shared else "gloo")
+                dist.init_process_group("nccl" if on_gpu and not share_gpus else "gloo")
             except RuntimeError as error:
                 raise CounterpoiseError(
                     f"Rank {rank()} could not join the others: {str(error).splitlines()[0]}."

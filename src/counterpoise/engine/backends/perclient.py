@@ -121,7 +121,7 @@ class PerClient:
                     progress = program.survey(network, shared, participant, progress, batch)
             steps = sum(len(counts[row]) for counts in passes.counts)
             traces = {s: shared.start.new_empty(-(-steps // s), len(shared.start)) for s in program.periods}
-            taken, fixed = 0, list(leaves((shared, participant)))
+            taken, fixed_leaves = 0, list(leaves((shared, participant)))
             scripts = self._scripted_steps.covers(job.samples)
             for epoch, counts in enumerate(passes.counts):
                 current_form = form(((shared, participant), progress)) if scripts else None
@@ -129,7 +129,7 @@ class PerClient:
                     self._check_halt(failed)
                     index = passes.at(row, epoch, step, count)
                     if current_form and (scripted := self._scripted_steps.get(count, current_form)):
-                        progress = scripted(fixed, progress, index)
+                        progress = scripted(fixed_leaves, progress, index)
                     else:
                         progress = _take_step(program, network, passes, (shared, participant), progress, index)
                     for every, trace in traces.items():

@@ -58,8 +58,8 @@ class Admitted(NamedTuple):
 
     cohort: Cohort
     """The clients whose replies are admitted."""
-    excluded: dict[int, str]
-    """Why each of the others is left out."""
+    refused: dict[int, str]
+    """Why the reply of each of the others is not admitted."""
     claims: dict[int, int | float]
     """The data count that each client claims, admitted or not."""
     lengths: Lengths

@@ -22,7 +22,7 @@ from counterpoise.engine.rounds.server import Decision, Outcome, Server
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.engine.rounds.trainer import Trainer
-from counterpoise.engine.rounds.world import SimulatedWorld
+from counterpoise.engine.rounds.world import ServerWorld
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.availability import Availability, availability
 from counterpoise.method import Cohort
@@ -56,7 +56,7 @@ class Replies(NamedTuple):
 
     cohort: Cohort
     absent: dict[int, str]
-    """The clients that could not be heard, each with the reason."""
+    """The clients asked from which no readable reply came, each with the reason."""
     losses: Mapping[int, float]
     """Each client's mean loss in training, as nodes report it; in the simulator it is read from `results`."""
     bytes_up: int
@@ -101,7 +101,7 @@ class Loop:
         """When the GPU's memory was looked at last, and its peak then."""
         for part in trainer.program.method.parts:
             if part.check is not None:
-                part.check(SimulatedWorld(trainer, 0, None))
+                part.check(ServerWorld(trainer, 0, None))
 
     @classmethod
     def of(cls, setup: Setup) -> Loop:
@@ -145,7 +145,7 @@ class Loop:
 
     def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
-        world = SimulatedWorld(self.trainer, opened.round, opened.shared)
+        world = ServerWorld(self.trainer, opened.round, opened.shared)
         decision = self.server.decide(replies.cohort, world, replies.absent)
         metrics, each = self.evaluator.evaluate(decision.model, opened.round, last)
         losses = replies.losses
@@ -167,7 +167,8 @@ class Loop:
         self.server.commit(decision)
         if replies.results is not None:
             for part in self.client_state:
-                accepted = [since == opened.round for since in self.server.accepted_rounds(part, replies.present)]
+                by_part = {*decision.accepted.get(part, ())}
+                accepted = [client in by_part for client in replies.present]
                 self.trainer.keep(part, replies.present, replies.results, accepted)
         if measured is None and self.evaluator.clients_due(opened.round, last):
             each = each | self.trainer.personal(self.server.model)  # of the state that has just been written

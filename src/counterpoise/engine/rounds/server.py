@@ -60,6 +60,19 @@ class Decision(NamedTuple):
     lengths: Lengths
 
 
+class Weighed(NamedTuple):
+    """How much each client counts in the server's step."""
+
+    weights: dict[int, float] | None
+    """Effective weights; None if the rule has none."""
+    contributions: dict[int, float]
+    lost: bool
+    """Whether the new model is NaN or infinite."""
+
+
+_DIVERGED = "Training diverged: the server's new model is not finite. Lower the server's or the clients' learning rate."
+
+
 class Server:
     """The model, every part's server state, and the records of the clients seen."""
 
@@ -102,16 +115,16 @@ class Server:
             if part.broadcast is not None
         }
 
-    def receive(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Outcome:
+    def receive(self, cohort: Cohort, world: World, absent: Mapping[int, str] | None = None) -> Outcome:
         """Decide on a round's replies and commit the decision."""
-        decision = self.decide(cohort, world, excluded)
+        decision = self.decide(cohort, world, absent)
         self.commit(decision)
         return decision.outcome
 
-    def decide(self, cohort: Cohort, world: World, excluded: Mapping[int, str] | None = None) -> Decision:
+    def decide(self, cohort: Cohort, world: World, absent: Mapping[int, str] | None = None) -> Decision:
         """Turn one round's replies into a new model and all that goes with it; nothing changes yet.
 
-        `excluded` names clients that the runtime could not hear (no reply, or a damaged one).
+        `absent` says why no reply of some clients is in the cohort (none came, or a damaged one).
         """
         if cohort.updates.shape != (len(cohort.ids), len(self.model)):
             raise CounterpoiseError(
@@ -120,17 +133,15 @@ class Server:
             )
         if len(set(cohort.ids)) < len(cohort.ids):
             raise CounterpoiseError("The cohort holds a client twice; a runtime must take one reply of each identity.")
-        left_out = dict(excluded or {})
         cohort, refused, claims, lengths = admit(
             cohort, self.limits, world.local, world.round, self.lengths, self.model, world.population
         )
         streak = self.streak.after(claims, broken(refused))
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
-        left_out |= refused
-        weighed = any(map(self._weighs_by_counts, self.method.parts))
-        round = Round(cohort, self.model, world, by_counts=weighed, norm_ratio=self.limits.norm_ratio)
-        return self._apply_parts(round, claims, left_out)._replace(streak=streak, lengths=lengths)
+        by_counts = any(map(self._weighs_by_counts, self.method.parts))
+        round = Round(cohort, self.model, world, by_counts=by_counts, norm_ratio=self.limits.norm_ratio)
+        return self._apply_parts(round, claims, {**(absent or {}), **refused})._replace(streak=streak, lengths=lengths)
 
     def _weighs_by_counts(self, part: Part) -> bool:
         if isinstance(part.by_counts, bool):
@@ -153,10 +164,10 @@ class Server:
         for outcome in rounds:
             self.streak = self.streak.after(outcome.claims, broken(outcome.excluded))
 
-    def _apply_parts(self, round: Round, claims: Mapping[int, int | float], left_out: dict[int, str]) -> Decision:
-        """Pass the admitted replies through every part."""
+    def _apply_parts(self, round: Round, claims: Mapping[int, int | float], excluded: dict[int, str]) -> Decision:
+        """Pass the admitted replies through every part. `excluded` are the clients absent or refused so far."""
         if not len(round.cohort):
-            return self._make_decision(round, Outcome(claims, {}, left_out, skipped=_why_unheard(claims, left_out)))
+            return self._make_decision(round, Outcome(claims, {}, excluded, skipped=_why_unheard(claims, excluded)))
         state = dict(self.state)
         rows: Rows = {}
         accepted: Accepted = {}
@@ -182,23 +193,26 @@ class Server:
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
             accepted[part.name] = tuple(client for client in ids if client not in round.excluded)
             if round.excluded:
-                left_out |= round.excluded
+                excluded |= round.excluded
                 round = _leave_out(round, round.excluded)
             if not round.skipped and not len(round.cohort):
                 round = round.skip("no client could be trusted")
             if round.skipped:
                 break
-        weights, contributions, why = ({}, {}, round.skipped) if round.skipped else self._weigh(round)
-        if why := why or _why_useless(weights):
+        weighed = Weighed({}, {}, lost=False) if round.skipped else self._weigh(round)
+        why = round.skipped or _why_useless(round, weighed)
+        if weighed.lost and not why:
+            raise Diverged(_DIVERGED)
+        if why:
             # Keep what the server learned about its clients, but not what it would have made of their updates.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
-            outcome = Outcome(claims, {}, left_out, why, notes, round.verdicts, round.facts)
+            outcome = Outcome(claims, {}, excluded, why, notes, round.verdicts, round.facts)
             accepted = {name: ids for name, ids in accepted.items() if name in learned}
             return self._make_decision(round, outcome, self.model, state, rows, accepted, learned)
-        if contributions:
-            notes["contribution"] = contributions
+        if weighed.contributions:
+            notes["contribution"] = weighed.contributions
         everyone = {part.name: round.cohort.ids for part in self.method.parts}
-        outcome = Outcome(claims, weights, left_out, "", notes, round.verdicts, round.facts)
+        outcome = Outcome(claims, weighed.weights, excluded, "", notes, round.verdicts, round.facts)
         return self._make_decision(round, outcome, round.model, state, rows, everyone | accepted, everyone.keys())
 
     def _make_decision(
@@ -225,12 +239,11 @@ class Server:
         model = self.model if model is None else model
         return Decision(round.world.round, outcome, model, kept, records, accepted or {}, self.streak, self.lengths)
 
-    def _weigh(self, round: Round) -> tuple[dict[int, float] | None, dict[int, float], str]:
+    def _weigh(self, round: Round) -> Weighed:
         """Each client's effective weight and its contribution ``<w_i d_i, s> / |s|^2`` to the server's step s.
 
-        The third value says why the round cannot be used if a rule without weights failed. Weights per layer are
-        averaged by the layers' sizes. Contributions to a plain mean sum to 1; otherwise, the difference to 1 comes
-        from a memory, a momentum or a learning rate.
+        Weights per layer are averaged by the layers' sizes. Contributions to a plain mean sum to 1; otherwise, the
+        difference to 1 comes from a memory, a momentum or a learning rate.
         """
         step, weights, ids = round.model - self.model, round.weights, round.cohort.ids
         along = each = step[:0]
@@ -242,34 +255,29 @@ class Server:
         # One wait for a GPU.
         length, *numbers = torch.cat([t.double() for t in ((step @ step).view(1), each, along)]).tolist()
         lost = not isfinite(length) and not bool(round.model.isfinite().all())
-        if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
-            return None, {}, "what the method made of the updates is NaN or infinite, although each of them is finite"
-        weighed = all(map(isfinite, numbers[: len(each)]))  # otherwise the rule failed, not the learning rate
-        if weighed and lost:
-            raise Diverged(
-                "Training diverged: the server's new model is not finite. "
-                "Lower the server's or the clients' learning rate."
-            )
         effective = dict(zip(ids, numbers[: len(each)], strict=False))
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}
         shares = {client: effective[client] * product / length for client, product in products.items()}
-        return effective if weights is not None else None, shares, ""
+        return Weighed(effective if weights is not None else None, shares, lost)
 
 
-def _why_useless(weights: Mapping[int, float] | None) -> str:
-    """Why a round cannot be used with these weights; empty if it can."""
-    if weights is None or not weights:
+def _why_useless(round: Round, weighed: Weighed) -> str:
+    """Why the method's rule made nothing of a round that can be used; empty if it did, or if training diverged."""
+    weights, lost = weighed.weights, weighed.lost
+    if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
+        return "what the method made of the updates is NaN or infinite, although each of them is finite"
+    if not weights:
         return ""
     if not all(map(isfinite, weights.values())):
         return "the method gave clients weights that are NaN or infinite"
-    return "" if any(weights.values()) else "the method gave every client the weight 0"
+    return "" if lost or any(weights.values()) else "the method gave every client the weight 0"
 
 
-def _why_unheard(claims: Collection[int], left_out: Mapping[int, str]) -> str:
+def _why_unheard(claims: Collection[int], excluded: Mapping[int, str]) -> str:
     """Why a round has no reply to use."""
     if not claims:
         return "no client could be heard"
-    reasons = Counter(left_out[client] for client in claims)
+    reasons = Counter(excluded[client] for client in claims)
     told = ", ".join(f"{count} of {len(claims)} because {reason}" for reason, count in reasons.most_common())
     return f"no reply could be used: {told}"
 

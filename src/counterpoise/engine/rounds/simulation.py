@@ -61,12 +61,9 @@ class Simulation:
         self.adversaries, federation = recruit(setup.adversary, setup.seed, setup.federation)
         self.loop = Loop.of(replace(setup, federation=federation))
         self.trainer = trainer = self.loop.trainer
-        self.server, self.evaluator = self.loop.server, trainer.evaluator
-        self.backend, self.engine, self.program = trainer.backend, trainer.engine, trainer.program
-        self.federation, self.module, self.layout = trainer.federation, trainer.module, trainer.layout
-        self.seed, self.start, self.traits = trainer.seed, trainer.start, trainer.traits
+        self.server, self.backend, self.engine = self.loop.server, trainer.backend, trainer.engine
         self.client_state: dict[str, Store] = trainer.client_state
-        self._nothing = Shared(self.start.new_empty(0), {}, self.start.new_empty(()))
+        self._nothing = Shared(trainer.start.new_empty(0), {}, trainer.start.new_empty(()))
         self._prepared: Prepared | None = None
         self.overlaps = trainer.backend.asynchronous
         """Whether the next round is prepared while the device still trains this one."""
@@ -84,7 +81,7 @@ class Simulation:
         """Run the next round; `last` makes sure that it is evaluated."""
         with self.trainer.setting(self.round + 1):
             opened = self.open()
-            return self.close(opened, self.train(opened), last)
+            return self.loop.commit(self.loop.close(opened, self.train(opened), last))
 
     def open(self) -> Opened:
         """Open the next round."""
@@ -96,39 +93,34 @@ class Simulation:
         ready = self._prepared
         if ready is None or ready.round != opened.round:
             ready = self._prepare(opened.round, opened.asked, opened.dropped)
-        results: TrainingResult | None = None
-        up = 0
-        if ready.job is not None:
-            state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
-            results = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
-            self._look_ahead(opened.round + 1)
-            cohort = self.trainer.make_cohort(ready.present, ready.job, results)
-            up = byte_count(pack_reply(results, cohort.examples, cohort.steps))
-        else:
-            cohort = self._nobody()
-        cohort, strange, liars = meddle(self.adversaries, self.seed, opened.round, cohort, ready.present)
-        absent = ready.absent | strange
-        silent = {*ready.present} - {*cohort.ids} - {*absent}
-        absent |= dict.fromkeys(sorted(silent), SILENT)
-        reached = len(ready.asked) - sum(reason == _NO_DATA for reason in ready.absent.values())
-        down = self.loop.bytes_to_each(opened.shared) * reached
-        return Replies(cohort, absent, {}, up, down, liars, ready.present, results)
+        results, cohort, bytes_up = self._train_present(ready, opened)
+        cohort, strange, liars = meddle(self.adversaries, self.trainer.seed, opened.round, cohort, ready.present)
+        absent = _add_silent(ready.absent | strange, ready.present, cohort)
+        bytes_down = self.loop.bytes_to_each(opened.shared) * _count_reached(ready)
+        return Replies(cohort, absent, {}, bytes_up, bytes_down, liars, ready.present, results)
 
-    def close(self, opened: Opened, replies: Replies, last: bool = False) -> RoundRecord:
-        """Close a round and commit it."""
-        return self.loop.commit(self.loop.close(opened, replies, last))
+    def _train_present(self, ready: Prepared, opened: Opened) -> tuple[TrainingResult | None, Cohort, int]:
+        """What the clients that are there end the round with, their honest replies, and the replies' bytes."""
+        if ready.job is None:
+            return None, self._nobody(), 0
+        state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
+        results = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
+        self._look_ahead(opened.round + 1)
+        cohort = self.trainer.make_cohort(ready.present, ready.job, results)
+        return results, cohort, byte_count(pack_reply(results, cohort.examples, cohort.steps))
 
     def _prepare(self, round: int, asked: list[int], dropped: list[int]) -> Prepared:
         clients = torch.tensor(asked, dtype=torch.int64)
-        sizes = self.federation.train.sizes(clients)
+        federation = self.trainer.federation
+        sizes = federation.train.sizes(clients)
         absent = {client: _NO_DATA for client, n in zip(asked, sizes.tolist(), strict=True) if n == 0}
         absent |= {client: DROPPED for client in dropped if client not in absent}
         there = torch.tensor([client not in absent for client in asked], dtype=torch.bool)
         clients, sizes = clients[there], sizes[there]
         job = planned = None
         if len(clients):
-            rows = self.federation.train.rows(clients)
-            job = self.trainer.make_job(self._nothing, self.federation.base, clients, sizes, rows, round, {})
+            rows = federation.train.rows(clients)
+            job = self.trainer.make_job(self._nothing, federation.base, clients, sizes, rows, round, {})
             planned = self.backend.plan(job)
         return Prepared(round, asked, dropped, clients.tolist(), absent, job, planned)
 
@@ -150,16 +142,23 @@ class Simulation:
             model.new_empty(0, dtype=torch.float64),
         )
 
-    def recall(self, records: Sequence[RoundRecord]) -> None:
-        """Restore what the server knew about the last rounds of a resumed run."""
-        self.loop.recall(records)
-
     def trained(self) -> nn.Module:
         """The server's model as a module of its own, in evaluation mode."""
         return self.loop.trained()
 
 
 _NO_DATA = "it has no data"
+
+
+def _add_silent(absent: dict[int, str], present: Sequence[int], cohort: Cohort) -> dict[int, str]:
+    """Add the clients whose reply an adversary held back to those that are absent."""
+    silent = {*present} - {*cohort.ids} - {*absent}
+    return absent | dict.fromkeys(sorted(silent), SILENT)
+
+
+def _count_reached(ready: Prepared) -> int:
+    """How many clients are sent the model: all that are asked, except those without data."""
+    return len(ready.asked) - sum(reason == _NO_DATA for reason in ready.absent.values())
 
 
 def _check_lists(local: Local, clients: int) -> None:

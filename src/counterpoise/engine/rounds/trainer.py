@@ -126,10 +126,10 @@ class Trainer:
         """Store what a part keeps on clients for their next round, if the client was accepted and it is finite."""
         rows = results.state[part]
         good = torch.stack([finite(values) for values in rows.values()]).all(0).tolist()
-        if not all(told := [fine and taken for fine, taken in zip(good, accepted, strict=True)]):
-            kept = put(torch.tensor(told), self.start.device)
+        if not all(stays := [fine and heard for fine, heard in zip(good, accepted, strict=True)]):
+            kept = put(torch.tensor(stays), self.start.device)
             rows = {key: values[kept] for key, values in rows.items()}
-        self.client_state[part].scatter([client for client, stays in zip(ids, told, strict=True) if stays], rows)
+        self.client_state[part].scatter([client for client, stay in zip(ids, stays, strict=True) if stay], rows)
 
     def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
         """Metrics of each client's own model, if a part makes one and the client has been seen."""

@@ -14,11 +14,11 @@ from counterpoise.federation.samples import Samples
 from counterpoise.method import Cohort
 from counterpoise.randomness import integer, purpose, sample
 
-__all__ = ["SimulatedWorld"]
+__all__ = ["ServerWorld"]
 
 
-class SimulatedWorld:
-    """`counterpoise.method.World` of one round."""
+class ServerWorld:
+    """`counterpoise.method.World` of one round, in the simulator and on a Flower server."""
 
     def __init__(self, trainer: Trainer, round: int, shared: Shared | None) -> None:
         self._trainer, self._shared = trainer, shared
