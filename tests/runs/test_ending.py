@@ -90,3 +90,22 @@ def test_a_run_that_left_everybody_out_for_length_names_the_option():
     skipped = [record(1, "no reply could be used", {0: LONG, 1: LONG})]
     assert untrained(skipped).endswith("If these clients are neither faulty nor dishonest, raise limits.norm_ratio.")
     assert "norm_ratio" not in untrained([record(1, "no reply could be used", {0: "it claims no data"})])
+
+
+def test_an_absurd_loss_of_a_classifier_is_told_even_if_training_began_with_it():
+    told = doubts([record(1, loss=5e30, accuracy=0.1, train_loss=5e30)], 50)
+    assert "loss of 5e+30: its model is of no use. Lower the learning rate." in told[0]
+    assert doubts([record(1, loss=1000.0, accuracy=0.1, train_loss=1000.0)], 50) == []
+    assert doubts([record(1, loss=5e30, train_loss=5e30)], 50) == []
+
+
+def test_a_model_that_never_moved_is_told():
+    assert "was 2 in every round" in doubts([record(number, loss=2.0) for number in (1, 2, 3)], 50)[0]
+    assert doubts([record(number, loss=2.0) for number in (1, 2)], 50) == []
+    assert doubts([record(number, loss=2.0 + number) for number in (1, 2, 3)], 50) == []
+
+
+@pytest.mark.parametrize("metric", [5, None])
+def test_a_metric_that_is_no_name_is_told(metric):
+    with pytest.raises(cp.CounterpoiseError, match="A metric is given by its name, such as 'accuracy', not"):
+        cp.Run("fedavg", 0, small()).curve(metric)

@@ -17,6 +17,11 @@ _SKIPPED = 3
 """This many skipped rounds at the end make a run doubtful."""
 _WORSE = 100
 """A run is doubtful if its last loss is over this many times that of the untrained model."""
+_ABSURD = 1000
+"""A classifier is doubtful if its last loss is over this, even if training began with such a loss: guessing has a loss of
+2.3 for ten classes and of 6.9 for a thousand."""
+_STILL = 3
+"""This many equal losses on the test set, and no others, make a run doubtful."""
 _NAMED = 10
 """A sentence names at most this many clients."""
 
@@ -42,7 +47,8 @@ def untrained(records: Sequence[RoundRecord]) -> str:
 
 def doubts(records: Sequence[RoundRecord], norm_ratio: float) -> list[str]:
     """What a user of a finished run's model should know, one sentence each."""
-    return [sentence for sentence in (_stalled(records), _lost(records), _long(records, norm_ratio)) if sentence]
+    told = (_stalled(records), _lost(records), _unmoved(records), _long(records, norm_ratio))
+    return [sentence for sentence in told if sentence]
 
 
 def _stalled(records: Sequence[RoundRecord]) -> str:
@@ -65,12 +71,23 @@ def _lost(records: Sequence[RoundRecord]) -> str:
         return ""
     before, now = (trained or tested)[0][1], found[-1][1]
     worse = 0 < _WORSE * abs(before) < now < inf
-    if isfinite(now) and not worse:
+    absurd = now > _ABSURD and bool(curve(records, "accuracy"))
+    if isfinite(now) and not worse and not absurd:
         return ""
     compared = f", over {_WORSE} times that of its first round ({before:g})" if worse else ""
     return (
         f"The run ended with a loss of {now:g}{compared}: its model is of no use. Lower the learning rate. "
         "If clients may be dishonest, choose a larger cohort or a robust method."
+    )
+
+
+def _unmoved(records: Sequence[RoundRecord]) -> str:
+    losses = [loss for _, loss in curve(records, "loss")]
+    if len(losses) < _STILL or len({*losses}) > 1:
+        return ""
+    return (
+        f"The loss on the test set was {losses[0]:g} in every round, so the model hardly moved or not at all. "
+        "Perhaps all clients sent zeros, or a learning rate is far too low."
     )
 
 

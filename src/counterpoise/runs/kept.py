@@ -136,6 +136,8 @@ def checked(form: type[Checked], value: Any, where: str, remedy: str = "Replace 
         first = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in first["loc"] if part not in _BRANCHES)
         said = first["msg"].removeprefix("Value error, ")
+        if first["loc"][-1:] == ("constrained-int",) and not isinstance(first["input"], int | float):
+            said = "Input should be a number"  # whole or not: a `Number` is either
         if first["type"] == "missing":
             what = f"its field {name} is missing"
         else:

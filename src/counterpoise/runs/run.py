@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.measures import curve, has_personal, own_curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
@@ -57,6 +57,8 @@ class Run:
 
         A name that this run never measured is an error, except that accuracy and loss are empty if it measured nothing.
         """
+        if not isinstance(metric, str):
+            raise CounterpoiseError(f"A metric is given by its name, such as 'accuracy', not {brief(metric)}.")
         there = {name for r in self.rounds for name in r.metrics}
         tested = any(not name.startswith("train_") for name in there)
         if metric not in there and (tested or metric not in _USUAL):
