@@ -21,255 +21,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from math import inf
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options, unknown
-from counterpoise.flat import Layout
-from counterpoise.local import Local
+from counterpoise.hooks import Action, Client, Cohort, Reply, Round, Step, Tensors, Verdict, World
 from counterpoise.registry import Spec
 
-__all__ = ["SLOTS", "Client", "Cohort", "Method", "Part", "Reply", "Round", "Step", "Verdict", "World"]
+__all__ = [
+    "SLOTS",
+    "Action",
+    "Client",
+    "Cohort",
+    "Method",
+    "Part",
+    "Reply",
+    "Round",
+    "Step",
+    "Tensors",
+    "Verdict",
+    "World",
+]
 
-Tensors = Mapping[str, Tensor]
 SLOTS = ("local", "upload", "trust", "weigh", "combine", "update")
-
-
-# ---------------------------------------------------------------- what a client hook sees
-
-
-@dataclass(frozen=True)
-class Client:
-    """One client in one round, as one part sees it. All tensors are this client's alone."""
-
-    start: Tensor
-    """The server's model at the start of the round, ``[D]``."""
-    broadcast: Tensors
-    """What this part's server half sent."""
-    shared: Mapping[str, Tensors]
-    """What the parts named in ``reads`` sent."""
-    state: Tensors
-    """This part's state on this client, from the client's last reply that the server accepted."""
-    memo: Tensors
-    """This part's notes within the round: what ``begin`` and the later hooks returned."""
-    index: Tensor
-    """The client's number in the federation."""
-    examples: Tensor
-    """How many samples it trains on."""
-    steps: Tensor
-    """How many steps it takes in the round."""
-    key: Tensor
-    """The client's key for this round. To draw random numbers, hash it with a purpose of your own."""
-    lr: Tensor
-    """The round's learning rate."""
-    local: Local
-    """How the client trains."""
-    trace: Tensor | None = None
-    """For ``finish``, if the part has ``trace_every``: the displacements ``w - start`` along the way, ``[S, D]``."""
-    traced: Tensor | None = None
-    """How many rows of the trace are real; the rest is padding."""
-
-
-class Step(Protocol):
-    """One local step, and what a hook may ask about its batch."""
-
-    @property
-    def w(self) -> Tensor:
-        """The client's model, ``[D]``: before the step in ``loss`` and ``gradient``, after it in ``after_step``."""
-
-    @property
-    def gradient(self) -> Tensor:
-        """In ``gradient``: the gradient of the loss, before any part changed it. In ``after_step``: what the
-        optimiser received, including every part's term and the weight decay.
-        """
-
-    @property
-    def count(self) -> Tensor:
-        """How many steps the client has taken: 0 in the first `loss` and `gradient`, 1 in the `after_step` that follows."""
-
-    @property
-    def examples(self) -> Tensor:
-        """How many real samples the batch holds; padding does not count."""
-
-    def loss_at(self, w: Tensor) -> Tensor:
-        """The task's mean loss on this batch at the model ``w``."""
-
-    def gradient_at(self, w: Tensor) -> Tensor:
-        """The task's gradient on this batch at the model ``w``."""
-
-    def output_at(self, w: Tensor, call: str = "forward") -> Tensor:
-        """The output of the model ``w`` for this batch, from `forward` or another of its methods."""
-
-    def mean(self, per_sample: Tensor) -> Tensor:
-        """The mean over the batch's real samples; padding does not count."""
-
-    def curvature(self, direction: Tensor) -> Tensor:
-        """The Hessian of the local loss times a vector; only for parts with ``second_order``."""
-
-
-@takes_only_its_options()
-@dataclass(frozen=True)
-class Reply:
-    """What a client sends, and what it keeps, as one part sees it."""
-
-    update: Tensor
-    """``w_i - w``, to be added to the server's model."""
-    reports: Tensors = field(default_factory=dict)
-    """This part's named scalars and vectors for the server."""
-    state: Tensors = field(default_factory=dict)
-    """This part's state, to stay on the client."""
-    trained: Tensor = field(default_factory=lambda: torch.empty(0))
-    """Given to `finish` beside the update: ``w_i - w`` as training left it, before any part changed it."""
-
-
-# ---------------------------------------------------------------- what a server hook sees
-
-
-@takes_only_its_options()
-@dataclass(frozen=True)
-class Cohort:
-    """The stacked replies of a round, ordered by identity."""
-
-    ids: tuple[int, ...]
-    """Authenticated identities; in the simulator, clients' numbers."""
-    updates: Tensor
-    """``[C, D]``"""
-    examples: Tensor
-    """Claimed data counts, ``[C]``."""
-    steps: Tensor
-    """Local steps taken, ``[C]``."""
-    reports: Mapping[str, Tensors] = field(default_factory=dict)
-    """By part, then by name: ``[C, ...]``."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def keep(self, mask: Tensor) -> Cohort:
-        """The rows where the mask holds."""
-        if bool(mask.all()):
-            return self
-        rows = mask.nonzero().squeeze(1)
-        return Cohort(
-            tuple(self.ids[i] for i in rows.tolist()),
-            self.updates[rows],
-            self.examples[rows],
-            self.steps[rows],
-            {part: {k: v[rows] for k, v in named.items()} for part, named in self.reports.items()},
-        )
-
-
-Action = Literal["accepted", "corrected", "warned", "excluded"]
-"""The claim stands; another count replaces it; it is found false but still used; its client is left out."""
-
-
-@takes_only_its_options()
-@dataclass(frozen=True)
-class Verdict:
-    """A trust part's decision about one client's claim in one round."""
-
-    claimed: float
-    estimated: float | None
-    """The count that the evidence supports; None if there is no evidence."""
-    low: float | None
-    high: float | None
-    """The interval of counts that the deciding evidence cannot tell apart: ``low < n <= high``."""
-    z: float | None
-    """How far the claim lies above what the evidence supports, in standard deviations."""
-    action: Action
-    reason: str = ""
-
-
-class World(Protocol):
-    """Everything a server hook may ask of its surroundings. Every runtime provides it."""
-
-    round: int
-    key: int
-    """The server's key for this round. To draw random numbers, hash it with a purpose of your own."""
-    population: int
-    cohort: int
-    """How many clients a round should have."""
-    local: Local
-    layout: Layout
-
-    @property
-    def probe_targets(self) -> Tensor:
-        """The probe set's targets."""
-
-    def probe(self, models: Tensor) -> Tensor:
-        """The outputs of a stack of models ``[M, D]`` on the probe set: ``[M, P, ...]``."""
-
-    def offers(self, call: str) -> bool:
-        """Whether the model has a method of this name for `Step.output_at`, such as ``features``."""
-
-    @property
-    def proxy_size(self) -> int:
-        """How many samples the server's proxy set has; 0 if there is none."""
-
-    def rehearse(self, sizes: Sequence[int]) -> Cohort:
-        """Replies of imagined clients, one for each size, that train on this many samples of the server's proxy set."""
-
-
-@takes_only_its_options()
-@dataclass(frozen=True)
-class Round:
-    """One round on the server, as one part sees it; ``apply`` returns it changed.
-
-    ``records`` are stacked in the cohort's order; the returned ones replace the stored rows of the same clients.
-    A client named in ``excluded`` is left out of everything that follows.
-    """
-
-    cohort: Cohort
-    model: Tensor
-    world: World
-    weights: Tensor | None = None
-    """``[C]``, or ``[C, layers]``. After the slot combine: the factor of each client's update in the combined one.
-
-    The weights of a mean sum to 1. None for a rule without weights (a median).
-    """
-    combined: Tensor | None = None
-    """One update ``[D]``; None until the cohort is combined."""
-    skipped: str = ""
-    """Why this round leaves the model unchanged; empty if it is not skipped."""
-    state: Tensors = field(default_factory=dict)
-    records: Tensors = field(default_factory=dict)
-    reports: Tensors = field(default_factory=dict)
-    shared: Mapping[str, Tensors] = field(default_factory=dict)
-    excluded: Mapping[int, str] = field(default_factory=dict)
-    notes: Tensors = field(default_factory=dict)
-    """Named numbers ``[C]`` for later parts and for the run's record (a score, a reliability)."""
-    facts: Mapping[str, float] = field(default_factory=dict)
-    """Named numbers of the round as a whole, for the run's record (the iterations a rule took)."""
-    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
-    """What a trust part decided about each client's claim, for the run's record."""
-    by_counts: bool = True
-    """Whether any part of the method depends on the counts claimed in this round: see `Part.by_counts`."""
-    norm_ratio: float = inf
-    """`counterpoise.Limits.norm_ratio`."""
-
-    def but(self, **changes: Any) -> Round:
-        """This round with some fields changed."""
-        return replace(self, **changes)
-
-    def noting(self, **values: Tensor) -> Round:
-        """Add named numbers ``[C]`` to the notes."""
-        return replace(self, notes={**self.notes, **values})
-
-    def bounded(self, numbers: Tensor) -> Tensor:
-        """Numbers ``[C]`` that clients report, each capped at `norm_ratio` times the upper median of those above 0."""
-        place = (len(numbers) + (numbers <= 0).sum(0, keepdim=True)) // 2
-        middle = numbers.sort().values.gather(0, place.clamp(max=len(numbers) - 1))
-        return torch.where(numbers / self.norm_ratio > middle, self.norm_ratio * middle, numbers)
-
-    def skip(self, reason: str) -> Round:
-        """Leave the model unchanged, and say why."""
-        return replace(self, skipped=reason)
-
-
-# ---------------------------------------------------------------- parts and methods
-
 Init = Callable[[Tensor], dict[str, Tensor]]
 
 _HOOKS = {

@@ -56,7 +56,7 @@ class Replies(NamedTuple):
 
     cohort: Cohort
     absent: dict[int, str]
-    """The clients asked from which no readable reply came, each with the reason."""
+    """The clients from which no single readable reply came, each with the reason."""
     losses: Mapping[int, float]
     """Each client's mean loss in training, as nodes report it; in the simulator it is read from `results`."""
     bytes_up: int
