@@ -6,7 +6,8 @@ ARGS ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-# Named one by one, because pdoc passes over modules that their package does not export.
+# Named one by one, because pdoc passes over modules that their package does not export. It also shows only names that are
+# loaded already, so `docs` loads those of the package first.
 MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py ! -path '*/convolution/kernels.py' | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
 
 .DEFAULT_GOAL := help
@@ -39,7 +40,7 @@ mutants: .venv/.dev ## Break the rules one at a time and show that the tests not
 	$(BIN)/python tests/mutants.py $(ARGS)
 
 docs: .venv/.docs ## Build the API reference into build/docs
-	$(BIN)/python -m pdoc --output-directory build/docs $(MODULES)
+	$(BIN)/python -c 'from counterpoise import *; from pdoc.__main__ import cli; cli()' --output-directory build/docs $(MODULES)
 
 data: .venv/.core ## Fetch the small real data sets for the tests marked `data`
 	$(BIN)/counterpoise data get mnist fashion-mnist organamnist bloodmnist

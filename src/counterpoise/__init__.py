@@ -14,37 +14,59 @@ import os as _os
 # in the environment stays.
 _os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-from counterpoise import adversary, augment, logs, measures, methods, models, parts
-from counterpoise.adversary import Adversary
-from counterpoise.engine import Engine, Evaluation, Limits
-from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
-from counterpoise.federation import (
-    Availability,
-    Federation,
-    Partition,
-    colour,
-    day_and_night,
-    dirichlet,
-    draws,
-    flwr,
-    from_file,
-    iid,
-    load,
-    lq,
-    mixed,
-    natural,
-    noise,
-    power_law,
-    quantity_dirichlet,
-    replay,
-    rotation,
-    shards,
-    stragglers,
-    weighted,
-)
-from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, sgd, stairs
-from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
-from counterpoise.runs import Run, resume, simulate
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+if _TYPE_CHECKING:
+    from counterpoise import adversary, augment, logs, measures, methods, models, parts
+    from counterpoise.adversary import Adversary
+    from counterpoise.engine import Engine, Evaluation, Limits
+    from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
+    from counterpoise.federation import (
+        Availability,
+        Federation,
+        Partition,
+        colour,
+        day_and_night,
+        dirichlet,
+        draws,
+        flwr,
+        from_file,
+        iid,
+        load,
+        lq,
+        mixed,
+        natural,
+        noise,
+        power_law,
+        quantity_dirichlet,
+        replay,
+        rotation,
+        shards,
+        stragglers,
+        weighted,
+    )
+    from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, sgd, stairs
+    from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
+    from counterpoise.runs import Run, resume, simulate
+else:
+    from counterpoise.lazy import attach as _attach
+
+    __getattr__, __dir__ = _attach(
+        __name__,
+        {
+            "counterpoise": "adversary augment engine errors federation flat hooks local logs measures memory method methods "
+            "models parts randomness registry runs texts",
+            "counterpoise.adversary": "Adversary",
+            "counterpoise.engine": "Engine Evaluation Limits",
+            "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
+            "counterpoise.federation": "Availability Federation Partition colour day_and_night dirichlet draws flwr "
+            "from_file iid load lq mixed natural noise power_law quantity_dirichlet replay rotation shards stragglers "
+            "weighted",
+            "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential sgd stairs",
+            "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
+            "counterpoise.runs": "Run resume simulate",
+        },
+    )
 
 __version__ = "0.1.0"
 

@@ -173,7 +173,7 @@ def test_too_little_memory_is_told(cli, monkeypatch: pytest.MonkeyPatch) -> None
             "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 4e15 bytes"
         )
 
-    monkeypatch.setattr("counterpoise.cli.app.run_setup", greedy)
+    monkeypatch.setattr("counterpoise.cli.running.run_setup", greedy)
     code, _, err = cli("run", "quickstart", "--rounds", "1")
     assert code == 2
     assert err.startswith("Error: This machine does not have enough memory for this.")

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
-from rich.padding import Padding
-from rich.text import Text
 
-from counterpoise.cli.leaving import leave
-from counterpoise.cli.pictures import ascii_picture, grid, png
-from counterpoise.cli.screen import Console, echo
-from counterpoise.errors import CounterpoiseError, unknown
-from counterpoise.federation.catalogue import DATASETS, DataSet, place
-from counterpoise.federation.datasets import read
-from counterpoise.federation.sources import data_folder
+from counterpoise.cli.screen import loading
 
 __all__ = ["data"]
 
@@ -27,43 +17,15 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; see `coun
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 
 
-def _known(name: str) -> DataSet:
-    if name not in DATASETS:
-        raise unknown("data set", name, DATASETS)
-    return DATASETS[name]
-
-
-def _row(dataset: DataSet) -> dict[str, Any]:
-    found = place(dataset)
-    return {
-        "name": dataset.name,
-        "summary": dataset.summary,
-        "licence": dataset.licence,
-        "home": dataset.home,
-        "here": not dataset.files or found is not None,
-        "where": None if found is None else str(found),
-        "files": [{"path": f.path, "urls": list(f.urls), "md5": f.md5} for f in dataset.files],
-    }
-
-
 @data.command("list")
 def list_(as_json: Json = False) -> None:
     """List every data set: what it is, its licence, where it comes from, and whether it is on this machine.
 
     Example: `counterpoise data list`
     """
-    rows = [_row(dataset) for dataset in DATASETS.values()]
-    if as_json:
-        echo(json.dumps(rows))
-        return
-    console = Console()
-    for row in rows:
-        here = "needs no files" if not row["files"] else "here" if row["here"] else "not here"
-        console.print(Text.assemble((row["name"], "bold"), "  ", (here, "green" if row["here"] else "yellow")))
-        console.print(Padding(Text(row["summary"]), (0, 0, 0, 2)))
-        source = f"licence: {row['licence']}" + (f"; from {row['home']}" if row["home"] else "")
-        console.print(Padding(Text(source, style="dim"), (0, 0, 1, 2)))
-    console.print(Text(f"Local data folder: {data_folder()} (set COUNTERPOISE_DATA to change it)"), soft_wrap=True)
+    with loading():
+        from counterpoise.cli.datasets import list_all
+    list_all(as_json)
 
 
 @data.command()
@@ -74,17 +36,9 @@ def get(
 
     Example: `counterpoise data get mnist fashion-mnist`
     """
-    failures = []
-    for name in DATASETS if names == ["all"] else names:
-        dataset = _known(name)
-        try:
-            dataset.bring()
-        except CounterpoiseError as error:
-            failures.append(f"{name}: {error}")
-            continue
-        echo(f"{name}: {place(dataset) or 'needs no files'}")
-    if failures:
-        raise CounterpoiseError("\n".join(failures))
+    with loading():
+        from counterpoise.cli.datasets import bring
+    bring(names)
 
 
 @data.command()
@@ -93,21 +47,9 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
 
     Example: `counterpoise data where cifar10`
     """
-    folder = data_folder()
-    if name is None:
-        echo(folder)
-        return
-    dataset = _known(name)
-    found = place(dataset)
-    if found is not None or not dataset.files:
-        echo(found or "It needs no files.")
-        if said := dataset.provenance():
-            echo(said, err=True)  # scripts read the path from standard output
-        return
-    lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there"]
-    lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)", "or, as published,"]
-    lines += [f"  {folder / remote.path}  from {remote.urls[0]}" for remote in dataset.files]
-    echo("\n".join(lines))
+    with loading():
+        from counterpoise.cli.datasets import locate
+    locate(name)
 
 
 @data.command()
@@ -122,41 +64,6 @@ def show(
 
     Example: `counterpoise data show fashion-mnist --out samples.png`
     """
-    raw = read(name)
-    x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
-    tests = 0 if raw.y_test is None else len(raw.y_test)
-    echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
-    if name in DATASETS and (said := DATASETS[name].provenance()):
-        echo(f"files: {said}")
-    if out is not None and out.suffix != ".png":
-        raise CounterpoiseError(f"The picture is a PNG file; {out} does not end in .png.")
-    if y.shape[1] != 1 or y.dtype.kind not in "ui":
-        return _no_picture(out, "its targets are not class labels")
-    labels, counts = np.unique(y[:, 0], return_counts=True)
-    echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
-    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
-        return _no_picture(out, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)")
-    some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
-    bright = (x[np.concatenate(some)].astype(np.uint16) * 255 // raw.peak).astype(np.uint8)
-    if out is not None:
-        _write(out, png(grid(bright, 10)))
-        return
-    firsts = np.cumsum([0, *map(len, some)])[:-1][:5]
-    drawn = [ascii_picture(bright[first], 15) for first in firsts]
-    echo(" ".join(f"{label:<15}" for label in labels[:5]))
-    echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
-
-
-def _no_picture(out: Path | None, why: str) -> None:
-    """Say why there is no picture; that is an error if a file was asked for."""
-    if out is not None:
-        leave(f"Error: {out} is not written: {why}.", 1)
-    echo(f"Nothing is drawn: {why}.")
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise CounterpoiseError(f"{path} cannot be written: {error.strerror or error}.") from None
-    echo(f"written: {path}")
+    with loading():
+        from counterpoise.cli.datasets import draw
+    draw(name, out)

@@ -8,13 +8,15 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from counterpoise.cli.screen import Console, echo
-from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
+
+if TYPE_CHECKING:
+    from counterpoise.engine.rounds.records import RoundRecord
 
 __all__ = ["deploy"]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from counterpoise.cli.screen import echo
+from counterpoise.cli.screen import echo, loading
 from counterpoise.errors import CounterpoiseError
 
 __all__ = ["report"]
@@ -35,7 +35,8 @@ def report(
 
     Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
     """
-    from counterpoise.report import export, write  # imports plotly, which is slow
+    with loading():
+        from counterpoise.report import export, write  # imports plotly as well, which is slow
 
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:

@@ -6,8 +6,12 @@ sequence in it. So commands print only with this module's `echo` and `Console`.
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import logging
-from collections.abc import Iterable
+import os
+import sys
+from collections.abc import Iterable, Iterator
 
 import rich.console
 import typer
@@ -16,7 +20,7 @@ from rich.segment import Segment
 
 from counterpoise.texts import clean
 
-__all__ = ["CleanFormatter", "Console", "echo"]
+__all__ = ["CleanFormatter", "Console", "echo", "loading"]
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
@@ -37,3 +41,24 @@ class CleanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return clean(super().format(record))
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Load torch quickly, and meanwhile say so on a terminal; in a pipe and on ranks, say nothing.
+
+    The modules loaded here stay until the end, so the garbage collector need not look through their many objects: not
+    while they are loaded, not in the rounds, and not at the end. That saves a fifth of the time of a short command.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    console = Console(stderr=True)
+    shown = console.is_terminal and "RANK" not in os.environ
+    gc.disable()
+    try:
+        with console.status("loading torch ...") if shown else contextlib.nullcontext():
+            yield
+    finally:
+        gc.freeze()
+        gc.enable()

@@ -1,0 +1,198 @@
+"""What `counterpoise compare` and `counterpoise sweep` do: make a plan, run it, and print who is ahead."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import typer
+
+from counterpoise.cli.board import Board, shown
+from counterpoise.cli.leaving import leave
+from counterpoise.cli.screen import echo
+from counterpoise.cli.tables import output, stand_table
+from counterpoise.comparisons.arms import compared, swept
+from counterpoise.comparisons.collection import of_plan
+from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, workers_at_once
+from counterpoise.comparisons.contents import COMPARISON, of_comparison
+from counterpoise.comparisons.plan import Plan, read_plan, write_plan
+from counterpoise.comparisons.ranking import reached, verdict
+from counterpoise.comparisons.standing import Stand, stand
+from counterpoise.comparisons.tables import as_plain
+from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import best_two
+from counterpoise.runs.config import split
+from counterpoise.runs.files import check_plain, is_partial
+from counterpoise.runs.locks import LOCK
+
+__all__ = ["carry_on", "start_comparison", "start_sweep"]
+
+
+def start_comparison(
+    source: str,
+    methods: Sequence[str],
+    seeds: int,
+    rounds: int | None,
+    settings: Sequence[str],
+    baseline: str,
+    out: Path | None,
+    jobs: int | None,
+    target: float | None,
+    as_json: bool,
+) -> None:
+    """Run methods over the same seeds, or what is left of that."""
+    named = [name for text in methods for name in split(text)]
+    plan = compared(source, named, settings, seeds, rounds, _command(), baseline)
+    _do(plan, out, jobs, target, as_json)
+
+
+def start_sweep(
+    source: str,
+    over: Sequence[str],
+    at: Sequence[str],
+    seeds: int,
+    rounds: int | None,
+    settings: Sequence[str],
+    out: Path | None,
+    jobs: int | None,
+    target: float | None,
+    as_json: bool,
+) -> None:
+    """Run settings over the same seeds, or what is left of that."""
+    plan = swept(source, over, at, settings, seeds, rounds, _command())
+    _do(plan, out, jobs, target, as_json)
+
+
+def carry_on(folder: Path, as_json: bool) -> None:
+    """Continue the comparison or sweep in a folder."""
+    read_plan(folder)  # fails before a lock file is made in a folder without a plan
+    check_plain(folder)
+    with held(folder) as lock:
+        _finish(folder, read_plan(folder), lock, None, None, as_json)
+
+
+def _command() -> str:
+    return shlex.join(["counterpoise", *sys.argv[1:]])
+
+
+def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as_json: bool) -> None:
+    folder = out or _place(plan)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+    _check_free(folder)
+    with held(folder) as lock:
+        _check_free(folder)  # another process may have taken it in the meantime
+        if (folder / COMPARISON).exists():
+            plan = read_plan(folder).extended(plan)
+        write_plan(folder, plan)
+        _finish(folder, plan, lock, jobs, target, as_json)
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is neither empty nor a comparison, or that is a comparison with links in it."""
+    if (folder / COMPARISON).exists():
+        check_plain(folder)
+    elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
+        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
+
+
+def _place(plan: Plan) -> Path:
+    """The folder in runs/ that holds exactly this plan, otherwise the first free one."""
+    name = re.sub(r"[^\w.-]+", "-", Path(plan.source).stem if plan.source.endswith(".toml") else plan.source)
+    for number in itertools.count(1):
+        folder = Path("runs") / (f"{plan.kind}-{name}" + (f"-{number}" if number > 1 else ""))
+        if not folder.exists():
+            return folder
+        if (folder / COMPARISON).exists():
+            other = read_plan(folder)
+            if (other.kind, other.seeds, other.arms, other.values) == (plan.kind, plan.seeds, plan.arms, plan.values):
+                return folder
+    raise AssertionError
+
+
+def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target: float | None, as_json: bool) -> None:
+    already = not open_pieces(folder, plan)
+    told: dict[str, str] = {}
+    try:
+        with conducting(folder):
+            found, report = _done(folder, plan, lock, jobs, told)
+    except KeyboardInterrupt:
+        _stopped(folder, plan, target, as_json)
+    failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
+    if already:
+        echo("All its runs had already ended, so nothing was run.", err=as_json)
+    if as_json:
+        echo(json.dumps(_document(folder, plan, found, target, report)))
+    else:
+        _print(folder, plan, found, target, failed, report)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: dict[str, str]) -> tuple[Stand, Path]:
+    """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
+    pieces = open_pieces(folder, plan)
+    at_once = jobs or workers_at_once(pieces)
+    with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
+
+        def listen(news: News | None) -> None:
+            if news is not None and news.end == "failed":
+                told.setdefault(news.piece.label, news.sentence)
+            hear(news)
+
+        conduct(folder, pieces, at_once, listen, lock)
+    from counterpoise.report import write  # imports plotly, which is slow
+
+    return _stand(folder, plan), write(folder)
+
+
+def _stand(folder: Path, plan: Plan) -> Stand:
+    """Compare the arms with the baseline or, if there is none, with the best arm."""
+    groups = of_plan(folder, plan)
+    found = stand(groups, plan.baseline)
+    two = best_two(found.rows, found.lower)
+    return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
+
+
+def _stopped(folder: Path, plan: Plan, target: float | None, as_json: bool) -> NoReturn:
+    left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
+    if as_json:
+        echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
+    how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}"
+    leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
+
+
+def _document(folder: Path, plan: Plan, found: Stand, target: float | None, report: Path | None) -> dict[str, Any]:
+    return {
+        "kind": plan.kind,
+        "source": plan.source,
+        "out": str(folder),
+        "report": None if report is None else str(report),
+        "seeds": list(plan.seeds),
+        "baseline": plan.baseline or None,
+        "metric": found.metric,
+        "open": len(open_pieces(folder, plan)),
+        "arms": [
+            {**row, "settings": dict(arm.settings)} for row, arm in zip(as_plain(found, target), plan.arms, strict=True)
+        ],
+        "verdict": verdict(found),
+    }
+
+
+def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path) -> None:
+    console = output()
+    console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
+    lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
+    lines += reached(found, target)
+    lines += verdict(found) if len(found.rows) > 1 else []
+    lines += [f"kept in: {folder}", f"report: {report}"]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)

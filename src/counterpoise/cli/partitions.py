@@ -1,0 +1,77 @@
+"""What `counterpoise partition` does: count the labels of every client, and draw them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from counterpoise.cli.pictures import heat_svg, heat_text, shades
+from counterpoise.cli.screen import echo
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.overview import Overview, label_counts, overview, spread
+from counterpoise.runs.build import setup
+from counterpoise.runs.config import override, parse, read
+
+__all__ = ["draw"]
+
+_COLUMNS, _ROWS, _DRAWN = 72, 20, 1000
+"""How many clients and labels a terminal shows, and how many clients a drawing shows."""
+
+
+def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | None, as_json: bool) -> None:
+    """Draw how an experiment divides its data, in the terminal or to a file."""
+    values, _ = read(source)
+    values = override(values, settings)
+    values |= {} if seed is None else {"seed": seed}
+    federation = setup(parse(values, source)).federation
+    shown = spread(federation.clients, _DRAWN)
+    counts = label_counts(federation, shown)
+    facts = overview(federation, counts)
+    if as_json:
+        echo(json.dumps({**facts._asdict(), "shown": shown.tolist(), "labels_by_client": counts.tolist()}))
+        return
+    if out is not None:
+        if out.suffix != ".svg":
+            raise CounterpoiseError(f"The picture is an SVG file; {out} does not end in .svg.")
+        try:
+            out.write_text(heat_svg(_shares(counts), counts.sum(1), _sentence(facts)), encoding="utf-8")
+        except OSError as error:
+            raise CounterpoiseError(f"{out} cannot be written: {error.strerror or error}.") from None
+        echo(f"written: {out}")
+        return
+    echo("\n".join(_lines(counts[spread(len(counts), _COLUMNS).numpy()], facts)))
+
+
+def _shares(counts: np.ndarray) -> np.ndarray:
+    shares: np.ndarray = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    return shares
+
+
+def _lines(counts: np.ndarray, facts: Overview) -> list[str]:
+    labels = counts.shape[1]
+    together = -(-labels // _ROWS)  # several labels share a line if there are many
+    starts = range(0, labels, together)
+    shares = np.stack([_shares(counts)[:, s : s + together].sum(1) for s in starts], axis=1)
+    names = [str(s) if together == 1 else f"{s}-{min(s + together, labels) - 1}" for s in starts]
+    sizes = counts.sum(1) / max(int(counts.sum(1).max()), 1)
+    wide = max(map(len, names))
+    chosen = "" if len(counts) == facts.clients else f" ({len(counts)} shown)"
+    return [
+        *heat_text(shares / (shares.max() or 1), names),
+        f"{'':>{wide}} {'─' * len(counts)}",
+        f"{'n':>{wide}} {shades(sizes)}",
+        f"Labels down, clients across{chosen}; darker: larger share; n: client's size.",
+        *_sentence(facts).split("; "),
+    ]
+
+
+def _sentence(facts: Overview) -> str:
+    unused = f", {facts.unused} unused" if facts.unused else ""
+    return (
+        f"{facts.clients} clients hold {facts.samples} samples{unused}; "
+        f"{facts.smallest} to {facts.largest} each, median {facts.median:g}; "
+        f"{facts.labels:.3g} labels per client, distance from all labels {facts.skew:.3f}"
+    )

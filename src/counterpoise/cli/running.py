@@ -1,0 +1,163 @@
+"""What `counterpoise run` and `counterpoise resume` do: run, and say in a few lines what was found."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from counterpoise import measures
+from counterpoise.cli.leaving import leave
+from counterpoise.cli.progress import watched
+from counterpoise.cli.screen import echo
+from counterpoise.engine.backends.distributed import rank
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
+from counterpoise.measures.columns import size
+from counterpoise.runs.build import setup
+from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.folder import Folder
+from counterpoise.runs.run import Run
+from counterpoise.runs.simulate import resume as resume_run
+from counterpoise.runs.simulate import run_setup
+
+__all__ = ["carry_on", "start"]
+
+
+def start(
+    source: str,
+    settings: Sequence[str],
+    rounds: int | None,
+    seed: int | None,
+    out: Path | None,
+    log: list[str] | None,
+    target: float | None,
+    as_json: bool,
+) -> None:
+    """Run an experiment with some of its settings changed."""
+    values, name = read(source)
+    values = override(values, settings)
+    values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    made = setup(parse(values, source))
+    own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
+    folder = out or (own if rank() else _claimed(own))
+    try:
+        with watched(made.training.method.name, made.rounds) as on_round, _told(as_json, target):
+            done = run_setup(made, on_round, folder, log)
+    except CounterpoiseError:
+        if out is None and not rank():
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # it is empty if the run was refused before its first round
+        raise
+    _show(done, as_json, target)
+
+
+def carry_on(folder: Path, rounds: int | None, log: list[str] | None, as_json: bool) -> None:
+    """Continue the run in a folder."""
+    config = Folder.open(folder).config
+    ran: list[RoundRecord] = []
+    with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
+
+        def hear(record: RoundRecord) -> None:
+            ran.append(record)
+            if on_round is not None:
+                on_round(record)
+
+        done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
+    if not ran and not rank():
+        more = f"counterpoise resume {shlex.quote(str(folder))} --rounds {2 * len(done.rounds)}"
+        echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
+    _show(done, as_json)
+
+
+@contextlib.contextmanager
+def _told(as_json: bool, target: float | None = None) -> Iterator[None]:
+    """Report how a run ended that did not finish: the reason, and with --json its summary.
+
+    Ctrl-C is handled here, because click would only print "Aborted".
+    """
+    try:
+        yield
+    except (Interrupted, Diverged, Failed) as end:
+        if as_json and isinstance(end.run, Run) and not rank():
+            echo(json.dumps(end.run.summary(target)))
+        if isinstance(end, Interrupted):
+            leave(str(end), 128 + end.signal)
+        raise
+
+
+def _claimed(path: Path) -> Path:
+    """Make a new folder of this name, with a number at the end if the name is taken."""
+    for number in itertools.count(1):
+        free = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            free.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise CounterpoiseError(f"The folder {free} cannot be made: {error.strerror or error}.") from error
+        return free
+    raise AssertionError
+
+
+def _show(run: Run, as_json: bool, target: float | None = None) -> None:
+    if rank():
+        return
+    if as_json:
+        echo(json.dumps(run.summary(target)))
+        return
+    loss = run.loss
+    found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
+    found += [] if loss is None else [f"loss {loss:.4f}"]
+    found += [] if run.personal is None else [f"personal accuracy {run.personal:.2%}"]
+    kept = [
+        f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
+    ]
+    left_out = sum(len(r.outcome.excluded) for r in run.rounds)
+    judged = run.verdicts
+    rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
+    skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
+    lines = [
+        f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
+        *_curve(run),
+        *([] if target is None else [_reached(run, target)]),
+        f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
+        *([f"state kept: {', '.join(kept)}"] if kept else []),
+        *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
+        *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
+        *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
+        *([f"controlled by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
+        *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
+        f"kept in: {run.folder}",
+    ]
+    echo("\n".join(lines))
+
+
+def _curve(run: Run) -> list[str]:
+    """The accuracies that papers report, each with its name."""
+    curve = measures.curve(run.rounds)
+    if not curve:
+        return []
+    top = measures.best(curve)
+    return [
+        f"accuracy: last round {curve[-1][1]:.2%}, mean of last 10 {measures.mean_of_last(curve):.2%}, "
+        f"best {top.value:.2%} (round {top.round})"
+    ]
+
+
+def _reached(run: Run, target: float) -> str:
+    sent = measures.bytes_to(run.rounds, target)
+    if sent is None:
+        return f"accuracy {target:g}: never reached"
+    reached = measures.rounds_to(measures.curve(run.rounds), target)
+    return f"accuracy {target:g}: in round {reached}, after {size(sent)} both ways"
+
+
+def _verdicts(judged: list[dict[str, Any]]) -> str:
+    counts = Counter(v["action"] for v in judged)
+    return ", ".join(f"{counts[action]} {action}" for action in ("accepted", "corrected", "warned", "excluded"))

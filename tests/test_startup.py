@@ -1,0 +1,90 @@
+"""What is not loaded: torch takes seconds, so only what needs it may ask for it."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from counterpoise.cli.screen import loading
+
+LAZY = ("counterpoise",)
+SLOW = ("torch", "numpy", "pandas", "pydantic", "sklearn", "scipy", "plotly", "flwr")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Which slow packages a fresh interpreter holds after this code."""
+    tail = f"\nimport sys\nprint('loaded', *(name for name in {SLOW} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code + tail], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+def test_the_package_alone_loads_nothing_slow() -> None:
+    code = """
+import os
+import counterpoise as cp
+assert "simulate" in dir(cp) and not hasattr(cp, "simulat")
+assert os.environ["OMP_WAIT_POLICY"]  # torch reads it when it is loaded
+"""
+    assert not loaded_by(code)
+
+
+def test_help_and_mistakes_on_the_command_line_load_nothing_slow() -> None:
+    helps = [["--help"], ["run", "--help"], ["runs", "list", "--help"], ["data", "show", "-h"], ["--version"]]
+    mistakes = [["runn"], ["run"], ["compare", "quickstart", "--target", "7"]]
+    code = f"""
+import sys
+from counterpoise.cli import main
+for words in {helps + mistakes}:
+    sys.argv = ["counterpoise", *words]
+    try:
+        main()
+    except SystemExit as end:
+        assert (end.code or 0) == (2 if words in {mistakes} else 0), words
+"""
+    assert not loaded_by(code)
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_every_name_resolves_and_nothing_else_does(package: str) -> None:
+    module = importlib.import_module(package)
+    assert {*module.__all__} <= {*dir(module)}
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
+        _ = module.simulat
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_type_checkers_see_the_same_names_from_the_same_modules(package: str) -> None:
+    module = importlib.import_module(package)
+    tree = ast.parse(Path(module.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name: line.module for line in block.body for alias in line.names}
+    assert {*seen} == {*module.__all__}
+    (table,) = (node for node in ast.walk(block.orelse[-1]) if isinstance(node, ast.Dict))
+    homes = {name: home for home, names in ast.literal_eval(table).items() for name in names.split()}
+    assert seen.items() <= homes.items()
+    assert {homes[name] for name in homes.keys() - seen.keys()} <= {package}  # modules that are not exported
+    files = {path.stem for path in Path(module.__file__).parent.iterdir()}
+    assert {name for name in homes if homes[name] == package} == files & homes.keys()  # a module would hide the name
+
+
+def test_waiting_for_torch_is_told_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.setattr("gc.freeze", lambda: None)  # it would keep every object of the other tests
+    for terminal, told in (("1", True), ("", False)):
+        monkeypatch.setenv("FORCE_COLOR", terminal)
+        with loading():
+            assert not gc.isenabled()
+        assert gc.isenabled()
+        out, err = capsys.readouterr()
+        assert not out
+        assert ("loading torch" in err) is told
