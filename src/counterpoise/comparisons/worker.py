@@ -8,6 +8,7 @@ whatever way. If it is in the middle of a run then, it first writes a checkpoint
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -116,4 +117,5 @@ def _tell(news: TextIO, **what: Any) -> None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # the modules stay until the end, so no collection need look through their objects
     main()
