@@ -48,7 +48,7 @@ def loading() -> Iterator[None]:
     """Load torch quickly, and meanwhile say so on a terminal; in a pipe and on ranks, say nothing.
 
     The modules loaded here stay until the end, so the garbage collector need not look through their many objects: not
-    while they are loaded, not in the rounds, and not at the end. That saves a fifth of the time of a short command.
+    while they are loaded, not in the rounds, and not at the end.
     """
     if "torch" in sys.modules:
         yield
