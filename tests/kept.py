@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from counterpoise.comparisons.worker import work
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Outcome
 from counterpoise.method import Verdict
@@ -120,3 +122,12 @@ def comparison(folder: Path, seeds: int = 3, **settings: Any) -> dict[str, list[
             keep(folder / place / f"seed-{seed}", method={"name": name}, seed=seed, **more) for seed in range(seeds)
         ]
     return found
+
+
+def do(folder: Path, values: Mapping[str, Any], rounds: list[int] | None = None) -> str:
+    """Do one piece as a worker does. Return the sentence that says why it failed, or an empty text."""
+    told: list[dict[str, Any]] = []
+    work([{"folder": str(folder), "values": values}], None, lambda **news: told.append(news))
+    if rounds is not None:
+        rounds += [news["round"] for news in told if "round" in news]
+    return str(told[-1]["sentence"])

@@ -181,6 +181,6 @@ def test_an_optimiser_has_one_step(given):
     ],
 )
 def test_a_step_that_returns_something_else_is_told_in_a_sentence(step, returned):
-    wanted = r"step must return \(w, state\), .* given them: w float64\[1\]; mean float64\[1\]\. "
+    wanted = r"step must return \(w, state\) .* given: w float64\[1\]; mean float64\[1\]\. "
     with pytest.raises(CounterpoiseError, match=wanted + returned):
         one_client(Optimizer(0.1, lambda w: {"mean": torch.zeros_like(w)}, step)).advance()

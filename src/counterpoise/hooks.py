@@ -48,6 +48,8 @@ class Client:
     """The round's learning rate."""
     local: Local
     """How the client trains."""
+    numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
+    """The part's own ``numbers``. Runs that differ only in these train as one batch, and then they are tensors."""
     trace: Tensor | None = None
     """For ``finish``, if the part has ``trace_every``: the displacements ``w - start`` along the way, ``[S, D]``."""
     traced: Tensor | None = None
@@ -69,7 +71,7 @@ class Step(Protocol):
 
     @property
     def count(self) -> Tensor:
-        """How many steps the client has taken: 0 in the first `loss` and `gradient`, 1 in the `after_step` that follows."""
+        """How many steps the client has taken: 0 in the first `loss` and `gradient`, 1 in the next `after_step`."""
 
     @property
     def examples(self) -> Tensor:

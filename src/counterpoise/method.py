@@ -72,6 +72,8 @@ class Part:
     reads: tuple[str, ...] = ()
     """Names of parts whose server state and broadcast this one reads."""
 
+    numbers: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that client hooks read as ``client.numbers``. Runs that differ only in these can train as one batch."""
     server_state: Init | None = None
     client_record: Init | None = None
     client_state: Init | None = None
@@ -124,7 +126,8 @@ class Part:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or isinstance(self.reads, str):
             raise CounterpoiseError(
-                f"A part's name must be a text and its reads a tuple of names, not {brief(self.name)} and {brief(self.reads)}."
+                "A part's name must be a text and its reads a tuple of names, "
+                f"not {brief(self.name)} and {brief(self.reads)}."
             )
         for hook, takes in _HOOKS.items():
             if getattr(self, hook) is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kept import keep
+from kept import do, keep
 from scipy import stats
 
 import counterpoise as cp
@@ -21,7 +21,7 @@ from counterpoise.comparisons.plan import Piece, read_plan, slugs, write_plan
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
-from counterpoise.comparisons.worker import do, told
+from counterpoise.comparisons.worker import told
 from counterpoise.measures import COLUMNS, paired
 from counterpoise.measures.columns import size
 from counterpoise.report.chart import Table
@@ -250,7 +250,7 @@ def test_pieces_are_done_seed_by_seed_and_those_that_ended_are_left(tmp_path: Pa
     ]
     first = open_pieces(tmp_path, made)[0]
     rounds: list[int] = []
-    assert do(tmp_path / first.place, first.values, lambda record: rounds.append(record.round)) == ""
+    assert do(tmp_path / first.place, first.values, rounds) == ""
     assert rounds == [1, 2]
     assert len(open_pieces(tmp_path, made)) == 3
     (tmp_path / "fedprox/seed-0").mkdir(parents=True)

@@ -3,46 +3,20 @@
 import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, net, small
+from played import Played
 from torch import nn
 
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
 from counterpoise.engine.backends import batched, chunks
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.trees import fill, own
+from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, avg
 
 SIZES = [1, 9, 4, 13, 6, 9, 9, 5]  # in chunks of 2: some of the same shape, and scripts that need padding
-
-
-class Played:
-    """A `CapturedGraph` without a GPU: what it gives lies in the same buffers after every call."""
-
-    def __init__(self, function, *arguments, into=None, fused=False):
-        self.function, self.arguments, self.into = function, arguments, into
-        before = own(arguments)
-        given = function(*arguments)
-        fill(arguments, before)  # a recording tries its phase, and what it tried is not to be seen
-        self.result = own(given) if into is None else into
-        if fused:
-            self.compiled = graphs.Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
-            self.compiled()
-            fill(arguments, before)
-        self.fused = fused
-
-    def __call__(self):
-        if self.fused:
-            self.compiled()
-        else:
-            fill(self.result, self.function(*self.arguments))
-        return self.result
-
-    def renew(self):
-        if self.fused:
-            self.compiled.renew()
 
 
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])

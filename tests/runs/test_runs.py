@@ -562,8 +562,9 @@ def test_numbers_that_are_not_finite_are_null_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_metric_cannot_take_a_name_of_the_record() -> None:
-    with pytest.raises(cp.CounterpoiseError, match="A metric cannot be called 'seconds'"):
-        cp.simulate("fedavg", federation(), metrics={"seconds": squares}, **SETTINGS)
+    for name in ("seconds", "facts", "clients", "excluded"):
+        with pytest.raises(cp.CounterpoiseError, match=f"A metric cannot be called '{name}'"):
+            cp.simulate("fedavg", federation(), metrics={name: squares}, **SETTINGS)
 
 
 def test_a_run_without_a_folder_can_be_saved_and_resumed(tmp_path: Path) -> None:

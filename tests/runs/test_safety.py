@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import tomli_w
 import torch
-from kept import comparison, keep
+from kept import comparison, do, keep
 
 import counterpoise as cp
 from counterpoise.cli import main
@@ -27,7 +27,6 @@ from counterpoise.comparisons.collection import read_or_tell
 from counterpoise.comparisons.conduct import conducting, held
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan, write_plan
-from counterpoise.comparisons.worker import do
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import Unsafe, append_bytes, check_plain, replace_file, replace_text
 from counterpoise.runs.folder import Folder

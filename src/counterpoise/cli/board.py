@@ -111,7 +111,8 @@ class Board:
                 "" if ended == len(runs) else clock(self.left(arm.label)),
             )
         ended = sum(bool(run.end) for run in self.runs.values())
-        line = f"{self.plan.source}: {ended} of {len(self.runs)} runs done, {self.at_once} at once"
+        workers = "1 worker" if self.at_once == 1 else f"{self.at_once} workers"
+        line = f"{self.plan.source}: {ended} of {len(self.runs)} runs done, {workers}"
         left = clock(self.left())
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
 

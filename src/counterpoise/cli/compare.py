@@ -27,7 +27,13 @@ Out = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", min=1, help="Runs at once [default: as cores and memory allow]. Results do not depend on it."
+        "--jobs", min=1, help="Worker processes [default: as cores and memory allow]. Results do not depend on it."
+    ),
+]
+Together = Annotated[
+    int | None,
+    typer.Option(
+        "--together", min=1, help="Most runs that a worker trains as one batch [default: all that can]. 1: one by one."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
@@ -47,6 +53,7 @@ def compare(
     ] = "",
     out: Out = None,
     jobs: Jobs = None,
+    together: Together = None,
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +65,9 @@ def compare(
     """
     with loading():
         from counterpoise.cli.comparing import start_comparison
-    start_comparison(source, methods or [], seeds, rounds, settings or [], baseline, out, jobs, target, as_json)
+    start_comparison(
+        source, methods or [], seeds, rounds, settings or [], baseline, out, (jobs, together), target, as_json
+    )
 
 
 def sweep(
@@ -75,6 +84,7 @@ def sweep(
     settings: Settings = None,
     out: Out = None,
     jobs: Jobs = None,
+    together: Together = None,
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -84,4 +94,4 @@ def sweep(
     """
     with loading():
         from counterpoise.cli.comparing import start_sweep
-    start_sweep(source, over or [], at or [], seeds, rounds, settings or [], out, jobs, target, as_json)
+    start_sweep(source, over or [], at or [], seeds, rounds, settings or [], out, (jobs, together), target, as_json)

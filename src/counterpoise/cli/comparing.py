@@ -32,7 +32,10 @@ from counterpoise.runs.config import split
 from counterpoise.runs.files import check_plain, is_partial
 from counterpoise.runs.locks import LOCK
 
-__all__ = ["carry_on", "start_comparison", "start_sweep"]
+__all__ = ["Workers", "carry_on", "start_comparison", "start_sweep"]
+
+Workers = tuple[int | None, int | None]
+"""How many processes to use, and how many runs each may train as one batch; None leaves it open."""
 
 
 def start_comparison(
@@ -43,14 +46,14 @@ def start_comparison(
     settings: Sequence[str],
     baseline: str,
     out: Path | None,
-    jobs: int | None,
+    workers: Workers,
     target: float | None,
     as_json: bool,
 ) -> None:
     """Run methods over the same seeds, or what is left of that."""
     named = [name for text in methods for name in split(text)]
     plan = compared(source, named, settings, seeds, rounds, _command(), baseline)
-    _do(plan, out, jobs, target, as_json)
+    _do(plan, out, workers, target, as_json)
 
 
 def start_sweep(
@@ -61,13 +64,13 @@ def start_sweep(
     rounds: int | None,
     settings: Sequence[str],
     out: Path | None,
-    jobs: int | None,
+    workers: Workers,
     target: float | None,
     as_json: bool,
 ) -> None:
     """Run settings over the same seeds, or what is left of that."""
     plan = swept(source, over, at, settings, seeds, rounds, _command())
-    _do(plan, out, jobs, target, as_json)
+    _do(plan, out, workers, target, as_json)
 
 
 def carry_on(folder: Path, as_json: bool) -> None:
@@ -75,14 +78,14 @@ def carry_on(folder: Path, as_json: bool) -> None:
     read_plan(folder)  # fails before a lock file is made in a folder without a plan
     check_plain(folder)
     with held(folder) as lock:
-        _finish(folder, read_plan(folder), lock, None, None, as_json)
+        _finish(folder, read_plan(folder), lock, (None, None), None, as_json)
 
 
 def _command() -> str:
     return shlex.join(["counterpoise", *sys.argv[1:]])
 
 
-def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as_json: bool) -> None:
+def _do(plan: Plan, out: Path | None, workers: Workers, target: float | None, as_json: bool) -> None:
     folder = out or _place(plan)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -94,7 +97,7 @@ def _do(plan: Plan, out: Path | None, jobs: int | None, target: float | None, as
         if (folder / COMPARISON).exists():
             plan = read_plan(folder).extended(plan)
         write_plan(folder, plan)
-        _finish(folder, plan, lock, jobs, target, as_json)
+        _finish(folder, plan, lock, workers, target, as_json)
 
 
 def _check_free(folder: Path) -> None:
@@ -119,12 +122,12 @@ def _place(plan: Plan) -> Path:
     raise AssertionError
 
 
-def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target: float | None, as_json: bool) -> None:
+def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, target: float | None, as_json: bool) -> None:
     already = not open_pieces(folder, plan)
     told: dict[str, str] = {}
     try:
         with conducting(folder):
-            found, report = _done(folder, plan, lock, jobs, told)
+            found, report = _done(folder, plan, lock, workers, told)
     except KeyboardInterrupt:
         _stopped(folder, plan, target, as_json)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
@@ -138,9 +141,10 @@ def _finish(folder: Path, plan: Plan, lock: int | None, jobs: int | None, target
         raise typer.Exit(1)
 
 
-def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: dict[str, str]) -> tuple[Stand, Path]:
+def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: dict[str, str]) -> tuple[Stand, Path]:
     """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
     pieces = open_pieces(folder, plan)
+    jobs, together = workers
     at_once = jobs or workers_at_once(pieces)
     with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
 
@@ -149,7 +153,7 @@ def _done(folder: Path, plan: Plan, lock: int | None, jobs: int | None, told: di
                 told.setdefault(news.piece.label, news.sentence)
             hear(news)
 
-        conduct(folder, pieces, at_once, listen, lock)
+        conduct(folder, pieces, at_once, listen, lock, together)
     from counterpoise.report import write  # imports plotly, which is slow
 
     return _stand(folder, plan), write(folder)

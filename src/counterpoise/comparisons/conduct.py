@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import torch
 
+from counterpoise.comparisons.batches import batches
 from counterpoise.comparisons.contents import COMPARISON, LOG
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.runs.failure import keep_failure
@@ -94,45 +95,51 @@ def _busy(folder: Path) -> str:
 
 
 def conduct(
-    folder: Path, pieces: Sequence[Piece], at_once: int, tell: Callable[[News | None], object], lock: int | None
+    folder: Path,
+    pieces: Sequence[Piece],
+    at_once: int,
+    tell: Callable[[News | None], object],
+    lock: int | None,
+    together: int | None = None,
 ) -> None:
-    """Run pieces. `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
+    """Run pieces in `at_once` workers, each with at most `together` pieces in one batch.
+
+    `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
 
     `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
     the exception reaches the caller.
     """
     check_plain(folder)
-    waiting = list(reversed(pieces))
+    waiting = list(reversed(batches(pieces, at_once, together)))
     crew: list[_Worker] = []
     heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
     peak = _LEAST
     with os.fdopen(open_plain(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         try:
-            while waiting or any(worker.piece for worker in crew):
-                idle = next((worker for worker in crew if not worker.piece), None)
+            while waiting or any(worker.pieces for worker in crew):
+                idle = next((worker for worker in crew if not worker.pieces), None)
                 if waiting and idle is None and len(crew) < at_once and _room(crew, peak):
                     idle = _Worker(heard, log, lock)
                     crew.append(idle)
                 if waiting and idle is not None:
-                    idle.give(folder, waiting.pop())
+                    idle.give(folder, waiting.pop(), together)
                     continue
                 try:
                     worker, said = heard.get(timeout=0.5)
                 except queue.Empty:
                     tell(None)
                     continue
-                piece = worker.piece
                 if said is None:
                     crew.remove(worker)
-                    if piece:
+                    for piece in worker.pieces.values():
                         tell(_died(folder, piece, worker))
-                elif piece and "end" in said:
-                    worker.piece = None
-                    tell(News(piece, end=said["end"], sentence=said["sentence"]))
-                elif piece:
+                    worker.pieces = {}
+                elif "end" in said:
+                    tell(News(worker.pieces.pop(said["piece"]), end=said["end"], sentence=said["sentence"]))
+                else:
                     worker.young = False
                     peak = max(peak, said["memory"])
-                    tell(News(piece, said["round"], said["metrics"], said["seconds"]))
+                    tell(News(worker.pieces[said["piece"]], said["round"], said["metrics"], said["seconds"]))
         finally:
             for worker in crew:
                 worker.dismiss()
@@ -141,12 +148,13 @@ def conduct(
 
 
 class _Worker:
-    """A worker process, and the piece it is running."""
+    """A worker process, and the pieces it is running."""
 
     def __init__(
         self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]], log: IO[bytes], lock: int | None
     ) -> None:
-        self.piece: Piece | None = None
+        self.pieces: dict[int, Piece] = {}
+        """Those that have not ended, by their places in the list that it was given."""
         self.young = True
         """It has not finished a round, so it will need memory that is still free."""
         self._process = subprocess.Popen(
@@ -167,11 +175,12 @@ class _Worker:
                 heard.put((self, json.loads(line)))
         heard.put((self, None))
 
-    def give(self, folder: Path, piece: Piece) -> None:
+    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None) -> None:
         assert self._process.stdin is not None
-        self.piece = piece
+        self.pieces = dict(enumerate(pieces))
+        order = [{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces]
         with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
-            self._process.stdin.write(json.dumps({"folder": str(folder / piece.place), "values": piece.values}) + "\n")
+            self._process.stdin.write(json.dumps({"pieces": order, "together": together}) + "\n")
             self._process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -1,8 +1,8 @@
-"""A process that does one run after another for `counterpoise.comparisons.conduct`.
+"""A process that does runs for `counterpoise.comparisons.conduct`; those that can train as one batch do so.
 
-It is started with ``python -m counterpoise.comparisons.worker``. It reads pieces from standard input and writes news of
-them to standard output, each as one line of JSON. It ends when its input ends, that is, when its parent has ended in
-whatever way. If it is in the middle of a run then, it first writes a checkpoint.
+It is started with ``python -m counterpoise.comparisons.worker``. It reads lists of pieces from standard input and
+writes news of them to standard output, each as one line of JSON. It ends when its input ends, that is, when its parent
+has ended in whatever way. If it is in the middle of runs then, it first writes their checkpoints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,45 +28,60 @@ from counterpoise.measures import has_personal, own_curve
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import parse
 from counterpoise.runs.contents import CONFIG, FAILURE
+from counterpoise.runs.course import Course, OnRound
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import Unsafe, check_plain
 from counterpoise.runs.folder import busy
 from counterpoise.runs.locks import Busy, in_use
 from counterpoise.runs.removal import is_ours
-from counterpoise.runs.simulate import resume, run_setup
+from counterpoise.runs.run import Run
+from counterpoise.runs.simulate import resume_course, setup_course
+from counterpoise.runs.together import drive_together
 
-__all__ = ["do", "main", "told"]
+__all__ = ["begin", "failure", "main", "told", "work"]
 
 
-def do(folder: Path, values: Mapping[str, Any], on_round: Callable[[RoundRecord], object] | None = None) -> str:
-    """Begin or resume a run. Return one sentence that says why it failed, or an empty text.
+def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = None) -> Course:
+    """Begin or resume a run."""
+    check_plain(folder)
+    if in_use(folder):
+        raise Busy(busy(folder))
+    config = parse(values, str(folder))
+    if folder.is_dir() and is_ours(folder):
+        (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
+    if (folder / CONFIG).exists():
+        return (yield from resume_course(folder, on_round=on_round))
+    return (yield from setup_course(setup(config), on_round, folder))
 
-    The sentence is also written into the folder, unless another process uses the folder or it holds links.
+
+def failure(folder: Path, error: Exception) -> str:
+    """One sentence that says why a run failed.
+
+    It is also written into the run's folder, unless another process uses the folder or it holds links.
     """
-    try:
-        check_plain(folder)
-        if in_use(folder):
-            raise Busy(busy(folder))
-        config = parse(values, str(folder))
-        if folder.is_dir() and is_ours(folder):
-            (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
-        if (folder / CONFIG).exists():
-            resume(folder, on_round=on_round)
-        else:
-            run_setup(setup(config), on_round, folder)
-    except (Unsafe, Busy) as error:
+    if isinstance(error, Unsafe | Busy):
         return str(error)
-    except CounterpoiseError as error:
-        return _failed(folder, str(error))
-    except Exception as error:  # whatever it is, the other runs continue
-        return _failed(folder, f"{type(error).__name__}: {error}", traceback.format_exc())
-    return ""
-
-
-def _failed(folder: Path, sentence: str, more: str = "") -> str:
-    sentence = " ".join(sentence.split())
+    ours = isinstance(error, CounterpoiseError)
+    sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
+    more = "" if ours else "".join(traceback.format_exception(error))
     keep_failure(folder, f"{sentence}\n{more}")
     return sentence
+
+
+def work(pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callable[..., object]) -> None:
+    """Do some pieces, at most `together` in one batch, and tell their rounds and ends."""
+
+    def ended(place: int, what: Run | BaseException) -> None:
+        if isinstance(what, Exception):
+            tell(piece=place, end="failed", sentence=failure(Path(pieces[place]["folder"]), what))
+        elif isinstance(what, Run):
+            tell(piece=place, end="finished", sentence="")
+
+    def telling(place: int) -> OnRound:
+        return lambda record: tell(piece=place, **_shown(record))
+
+    courses = [begin(Path(p["folder"]), p["values"], telling(place)) for place, p in enumerate(pieces)]
+    drive_together(courses, ended, together)
 
 
 def main() -> None:
@@ -79,11 +95,10 @@ def main() -> None:
         while (order := orders.get()) is not None:
             busy.set()
             try:
-                sentence = do(Path(order["folder"]), order["values"], lambda record: _tell(news, **_shown(record)))
+                work(order["pieces"], order["together"], partial(_tell, news))
             except Interrupted:
                 return
             busy.clear()
-            _tell(news, end="failed" if sentence else "finished", sentence=sentence)
 
 
 def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 __all__ = [
     "align",
     "cat",
+    "expand",
     "fill",
     "form",
     "leaves",
@@ -76,6 +77,11 @@ def stack(trees: Sequence[Any]) -> Any:
 def cat(trees: Sequence[Any]) -> Any:
     """Concatenate stacked trees along their first dimension."""
     return trees[0] if len(trees) == 1 else _map(lambda *column: torch.cat(column), *trees)
+
+
+def expand(tree: Any, count: int) -> Any:
+    """The tree repeated for each of `count` clients, without a copy."""
+    return _map(lambda tensor: tensor.expand(count, *tensor.shape), tree)
 
 
 def where(active: Tensor, new: Any, old: Any) -> Any:

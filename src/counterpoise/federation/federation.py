@@ -206,8 +206,8 @@ class Federation:
         """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
         if isinstance(clients, Dataset):
             raise CounterpoiseError(
-                "clients must be a list of pairs of inputs and targets, not one torch Dataset. Stack its samples and deal "
-                "them with a recipe: Federation.from_arrays(x, y, partition=cp.iid(clients=10))."
+                "clients must be a list of pairs of inputs and targets, not one torch Dataset. Stack its samples and "
+                "deal them with a recipe: Federation.from_arrays(x, y, partition=cp.iid(clients=10))."
             )
         if isinstance(clients, int | float | None):
             raise CounterpoiseError(f"clients must be a list of pairs of inputs and targets, not {brief(clients)}.")

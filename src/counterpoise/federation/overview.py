@@ -70,7 +70,8 @@ def holdings(federation: Federation, labelled: int = 200, sized: int = 10_000) -
     """Who holds what, as plain values small enough to keep beside every run.
 
     ``sizes`` counts the samples that each client trains on; it is left out if there are more than `sized` clients.
-    ``labels`` counts the samples of each label, held-out ones included, for at most `labelled` clients, the ``shown``.
+    ``labels`` counts the samples of each label, held-out ones included, for at most `labelled` clients, which
+    ``shown`` names.
     """
     found: dict[str, Any] = {"clients": federation.clients}
     if federation.clients <= sized:

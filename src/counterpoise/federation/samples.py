@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,8 +55,9 @@ class Samples:
         return cls(x, y, scale, shift)
 
     def to(self, device: torch.device | str) -> Samples:
+        """The same samples on a device. Runs in one process that use the same arrays share the copy."""
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
-        return Samples(self.inputs.to(device), self.targets.to(device), scale, shift)
+        return Samples(_copied(self.inputs, device), _copied(self.targets, device), scale, shift)
 
     def rows(self, rows: Tensor) -> Samples:
         return Samples(self.inputs[rows], self.targets[rows], self.scale, self.shift)
@@ -67,6 +70,25 @@ class Samples:
         elif inputs.is_floating_point():
             inputs = inputs.to(dtype)
         return inputs, targets.to(dtype) if targets.is_floating_point() else targets
+
+
+_COPIES: dict[Any, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
+"""By place in memory, form and device: a tensor and its copy, as long as somebody holds both."""
+
+
+def _copied(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor on a device. While a tensor lives, no other lies at its place, so its place and form identify it."""
+    if tensor.device == torch.device(device):
+        return tensor
+    key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, str(device))
+    known = _COPIES.get(key)
+    copy = None if known is None or known[0]() is None else known[1]()
+    if copy is None:
+        copy = tensor.to(device)
+        for old in [old for old, refs in _COPIES.items() if any(ref() is None for ref in refs)]:
+            del _COPIES[old]
+        _COPIES[key] = weakref.ref(tensor), weakref.ref(copy)
+    return copy
 
 
 def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:

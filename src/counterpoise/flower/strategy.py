@@ -319,7 +319,7 @@ class Strategy(strategy.Strategy):
         given: ConfigRecord,
         decision: Decision | None = None,
     ) -> list[Message]:
-        """A message for each client's node; with `decision`, accepted rounds are as they will be once it is committed."""
+        """A message for each client's node; with `decision`, the accepted rounds are those after its commit."""
         told = {**given, "round": round, "seed": self.trainer.seed}
         server = self.loop.server
 

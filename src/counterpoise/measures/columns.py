@@ -1,4 +1,4 @@
-"""The measures that a comparison shows beside its metric. A new one is an entry here: tables, report and JSON follow."""
+"""The measures that a comparison shows beside its metric. Tables, report and JSON follow a new entry here."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def standings(
 def best_two(found: Sequence[Standing], lower: bool = False) -> tuple[Standing, Standing | None, Paired | None] | None:
     """The best mean, the runner-up, and their difference over shared seeds; None if there is no mean.
 
-    All are ranked, and the two returned, as they stand over the seeds that all share.
+    Only the seeds that all of them have count.
     """
     real = [s for s in on_shared_seeds(found) if math.isfinite(s.mean)]
     order = sorted(real, key=lambda s: s.mean if lower else -s.mean)

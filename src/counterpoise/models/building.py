@@ -17,14 +17,14 @@ from counterpoise.randomness import integer, purpose
 __all__ = ["Model", "build_model"]
 
 _COPIES = 4
-"""Of the model, at the least: the user's, the server's, a client's and its gradient."""
+"""A run holds at least this many copies of the model: the user's, the server's, a client's and its gradient."""
 
 Model = nn.Module | Callable[..., nn.Module] | str
 """A module, a factory (called with `shape` and `classes` if it takes them), or a model's name."""
 
 
 def _check_memory(factory: Callable[..., nn.Module], given: Mapping[str, object]) -> None:
-    """Refuse a model that does not fit, before any of it is allocated: torch's device meta has shapes and no numbers."""
+    """Refuse a model that does not fit before any of it is allocated: torch's device meta has shapes but no numbers."""
     try:
         with torch.device("meta"):
             needs = _COPIES * sum(p.numel() * p.element_size() for p in factory(**given).parameters())

@@ -13,9 +13,10 @@ def proximal(mu: float) -> Part:
     """The gradient of ``mu/2 |w - w_t|^2``, a pull towards the server's model (Li et al. 2020, eq. 2)."""
 
     def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
+        mu = client.numbers["mu"]
         return g + mu * (step.w - client.start)
 
-    return Part("proximal", gradient=gradient if mu else None)
+    return Part("proximal", numbers={"mu": mu}, gradient=gradient if mu else None)
 
 
 def mean_gradient(client: Client, reply: Reply) -> Tensor:

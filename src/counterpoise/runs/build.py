@@ -30,7 +30,7 @@ from counterpoise.models.building import Model
 from counterpoise.registry import Registry, flatten
 from counterpoise.runs.config import OWN, Config, LocalConfig, parse
 
-__all__ = ["check_same", "describe", "setup", "whole"]
+__all__ = ["check_same", "describe", "make", "setup", "whole"]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -47,7 +47,7 @@ def _options(registry: Registry[Any], choice: Mapping[str, Any]) -> dict[str, An
         if isinstance(value, Mapping) and "name" in value and key in entry.parameters:
             kind = entry.parameters[key].type
             inner = next((r for made, r in _INNER.items() if made in (kind, *get_args(kind))), None)
-            options[key] = value if inner is None else _make(inner, value)
+            options[key] = value if inner is None else make(inner, value)
     return entry.check(f"{registry.kind} {name}", options)
 
 
@@ -56,7 +56,8 @@ def _listed(given: Any) -> Any:
     return list(given) if isinstance(given, Sequence) else given
 
 
-def _make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
+def make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
+    """Make what a choice names, such as a method with its options."""
     return registry.make(choice["name"], **_options(registry, choice))
 
 
@@ -68,7 +69,7 @@ def setup(config: Config, **own: Any) -> Setup:
         if name not in given:
             raise _give(name)
     training = Training(
-        method=given.get("method") or _make(METHODS, config.method),
+        method=given.get("method") or make(METHODS, config.method),
         model=given.get("model")
         or functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model)),
         local=_local(config.local, given),
@@ -84,7 +85,7 @@ def setup(config: Config, **own: Any) -> Setup:
         seed=config.seed,
         evaluation=Evaluation(**dict(config.evaluation)),
         limits=Limits(**dict(config.limits)),
-        adversary=given.get("adversary") or [_make(ADVERSARIES, choice) for choice in config.adversary],
+        adversary=given.get("adversary") or [make(ADVERSARIES, choice) for choice in config.adversary],
     )
 
 
@@ -97,13 +98,13 @@ def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
             raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
         federation = load(
             data.name,
-            partition=_make(PARTITIONS, data.partition),
+            partition=make(PARTITIONS, data.partition),
             heldout=data.heldout,
             probe=data.probe,
             proxy=data.proxy,
             seed=config.seed if data.seed is None else data.seed,
             scaling=data.scaling,
-            features=None if data.features is None else _make(SKEWS, data.features),
+            features=None if data.features is None else make(SKEWS, data.features),
             samples=data.samples,
             columns=data.columns,
         )
@@ -118,10 +119,10 @@ def _local(local: LocalConfig, given: Mapping[str, Any]) -> Local:
     return Local(
         local.epochs,
         local.batch,
-        given.get("optimizer") or _make(OPTIMIZERS, local.optimizer),
-        given.get("schedule") or _make(SCHEDULES, local.schedule),
+        given.get("optimizer") or make(OPTIMIZERS, local.optimizer),
+        given.get("schedule") or make(SCHEDULES, local.schedule),
         local.steps,
-        given.get("augment") or (_make(AUGMENTS, local.augment) if local.augment else None),
+        given.get("augment") or (make(AUGMENTS, local.augment) if local.augment else None),
         local.memory,
     )
 
@@ -132,7 +133,7 @@ def _metrics(config: Config) -> dict[str, Metric] | None:
 
 def _cohort(config: Config) -> int | float | Availability | None:
     if isinstance(config.cohort, Mapping):
-        return _make(AVAILABILITIES, config.cohort)  # type: ignore[no-any-return]
+        return make(AVAILABILITIES, config.cohort)  # type: ignore[no-any-return]
     return config.cohort
 
 
@@ -159,7 +160,7 @@ def whole(kept: Config) -> Config:
     if name == OWN:
         return kept
     was = _BEFORE.get(str(name).rpartition(":")[2], {})
-    now = _make(METHODS, {**was, **kept.method}).spec.plain()
+    now = make(METHODS, {**was, **kept.method}).spec.plain()
     return kept.model_copy(update={"method": {**now, **kept.method}})
 
 

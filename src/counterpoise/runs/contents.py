@@ -7,6 +7,7 @@ import re
 from counterpoise.runs.files import is_partial
 
 __all__ = [
+    "BATCH",
     "CLIENTS",
     "CONFIG",
     "FAILURE",
@@ -21,6 +22,7 @@ __all__ = [
     "or_partial",
 ]
 
+BATCH = "batch.json"
 CONFIG = "config.toml"
 METRICS = "metrics.jsonl"
 CLIENTS = "clients.jsonl"
@@ -40,7 +42,7 @@ def any_of(*names: str) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, names)))
 
 
-_RUN = any_of(CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, REPORT)
+_RUN = any_of(BATCH, CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, REPORT)
 _CHECKPOINT = re.compile(rf"{re.escape(INDEX)}|state-\d+\.safetensors|rows-\d+(-\d+)?\.safetensors")
 
 

@@ -20,10 +20,11 @@ import tomli_w
 
 from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint, read_index
 from counterpoise.runs.config import OWN, Config, parse
-from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
+from counterpoise.runs.contents import BATCH, CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
 from counterpoise.runs.files import check_plain, is_partial, replace_text
 from counterpoise.runs.kept import record
 from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
@@ -104,6 +105,10 @@ class Folder:
         text = json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n"
         replace_text(self.path / HOLDINGS, text)
         self._holdings = {HOLDINGS: _sha256(text)}
+
+    def note_batch(self, batch: Batch) -> None:
+        """Note the batch of runs that this one trains in. It has no effect on the run, and rounds its numbers."""
+        replace_text(self.path / BATCH, json.dumps({"schema": SCHEMA, **batch._asdict()}) + "\n")
 
     @property
     def holdings_changed(self) -> bool:

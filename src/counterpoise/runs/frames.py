@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.records import COSTS, RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.method import Verdict
 
@@ -38,12 +38,7 @@ def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:
         "clients": len(record.cohort),
         "excluded": len(record.outcome.excluded),
         "skipped": record.outcome.skipped or None,
-        "seconds": record.seconds,
-        "bytes_up": record.bytes_up,
-        "bytes_down": record.bytes_down,
-        "bytes_server": record.bytes_server,
-        "bytes_clients": record.bytes_clients,
-        "memory": record.memory,
+        **{cost: getattr(record, cost) for cost in COSTS},
     }
 
 

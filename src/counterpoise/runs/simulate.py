@@ -5,50 +5,31 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shlex
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.errors import (
-    CounterpoiseError,
-    Diverged,
-    Failed,
-    Interrupted,
-    brief,
-    check_call,
-    takes_only_its_options,
-)
+from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
-from counterpoise.logs.base import Log, Logger, Start, logged, resolve
+from counterpoise.logs.base import Log, resolve
 from counterpoise.method import Method
 from counterpoise.models.building import Model
-from counterpoise.runs.ending import doubts, untrained
+from counterpoise.runs.course import Course, OnRound, drive, go
 from counterpoise.runs.run import Run
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
 
-__all__ = ["resume", "run_setup", "simulate"]
-
-OnRound = Callable[[RoundRecord], object]
-"""Called after every round. The run ends if it returns something true."""
-
-_SECONDS_BETWEEN_SAVES = 5.0
+__all__ = ["resume", "resume_course", "run_setup", "setup_course", "simulate"]
 
 logger = logging.getLogger(__name__)
 
@@ -119,16 +100,23 @@ def simulate(
 
 def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None) -> Run:
     """Run a set-up from its first round."""
+    return drive(setup_course(made, on_round, out, log))
+
+
+def setup_course(
+    made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None
+) -> Course:
+    """A set-up's run from its first round."""
     _check_on_round(on_round)
     loggers = resolve(log)
     simulation = Simulation.of(made)
     run = Run(made.training.method.name, made.seed, simulation.trainer.module)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
-        return _go(simulation, run, made.rounds, on_round, None, loggers)
+        return (yield from go(simulation, run, made.rounds, on_round, None, loggers))
     with _begun(made, simulation, run, out) as folder:
         folder.save(simulation.loop, "running")
-        return _go(simulation, run, made.rounds, on_round, folder, loggers)
+        return (yield from go(simulation, run, made.rounds, on_round, folder, loggers))
 
 
 def _path(given: object, what: str) -> Path:
@@ -186,25 +174,41 @@ def resume(
     that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
     stopped.
     """
+    return drive(
+        resume_course(
+            _path(folder, "folder"),
+            rounds,
+            on_round,
+            log,
+            method=method,
+            federation=federation,
+            model=model,
+            cohort=cohort,
+            optimizer=optimizer,
+            schedule=schedule,
+            augment=augment,
+            loss=loss,
+            metrics=metrics,
+            adversary=adversary,
+        )
+    )
+
+
+def resume_course(
+    folder: Path,
+    rounds: int | None = None,
+    on_round: OnRound | None = None,
+    log: Log | None = None,
+    **own: Any,
+) -> Course:
+    """A kept run from its checkpoint on; `own` are the user's own objects, as in `resume`."""
     from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder
 
     _check_on_round(on_round)
     loggers = resolve(log)
-    kept = Folder.open(_path(folder, "folder"))
-    made = setup(
-        whole(kept.config),
-        method=method,
-        federation=federation,
-        model=model,
-        cohort=cohort,
-        optimizer=optimizer,
-        schedule=schedule,
-        augment=augment,
-        loss=loss,
-        metrics=metrics,
-        adversary=adversary,
-    )
+    kept = Folder.open(folder)
+    made = setup(whole(kept.config), **own)
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
     run = Run(
@@ -216,7 +220,8 @@ def resume(
         _restore(kept, made.federation, simulation, run, writes)
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)
-        return _go(simulation, run, rounds or kept.config.rounds, on_round, kept if writes else None, loggers)
+        kept_in = kept if writes else None
+        return (yield from go(simulation, run, rounds or kept.config.rounds, on_round, kept_in, loggers))
 
 
 def _restore(folder: Folder, federation: Federation, simulation: Simulation, run: Run, writes: bool) -> None:
@@ -242,116 +247,3 @@ def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -
         )
     if writes:
         folder.extend(rounds)
-
-
-def _go(
-    simulation: Simulation,
-    run: Run,
-    rounds: int,
-    on_round: OnRound | None,
-    folder: Folder | None,
-    loggers: Sequence[Logger],
-) -> Run:
-    """Run the remaining rounds and report each to the loggers."""
-    if not loggers:
-        return _kept(simulation, run, rounds, on_round, folder)
-    start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
-    with logged(loggers, start) as tell:
-
-        def told(record: RoundRecord) -> object:
-            tell(record)
-            return on_round is not None and on_round(record)
-
-        return _kept(simulation, run, rounds, told, folder)
-
-
-def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Run:
-    """Run the remaining rounds and keep each as soon as it ends.
-
-    However the run ends, the folder holds a complete checkpoint of its last good round.
-    """
-    reason: Diverged | Failed | Interrupted | None = None
-    where = "" if folder is None else str(folder.path)
-    with _stoppable(simulation) as signals:
-        try:
-            status = _rounds(simulation, run, rounds, on_round, folder)
-            if status == "finished" and (why := untrained(run.rounds)):
-                status = "failed"
-                more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
-                how = f" Remove the cause, then give the run more rounds with: {more}" if where else ""
-                reason = Failed(f"{why} The model is the one the run began with.{how}")
-        except Diverged as error:
-            status = "diverged"
-            kept = f" The rounds before it are kept in {where}." if where else ""
-            reason = Diverged(
-                f"{error} This was in round {simulation.round + 1}; the model is the one from before that round.{kept}"
-            )
-        except Interrupted:
-            status = "stopped"
-            how = f" Continue with: counterpoise resume {shlex.quote(where)}" if where else ""
-            reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
-            reason.signal = signals[0] if signals else signal.SIGINT
-        except Exception as error:
-            if not simulation.server.whole:
-                kept = f" The run in {where} can be resumed from its last checkpoint." if where else ""
-                error.add_note(f"Round {simulation.round + 1} was only partly written and is dropped.{kept}")
-                raise
-            if folder is not None and len(run.rounds) == simulation.round == folder.written:
-                folder.save(simulation.loop, "failed")
-            error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
-            raise
-        run.status = status
-        run.model = simulation.trained()
-        if folder is not None:
-            folder.save(simulation.loop, status)
-    if reason is not None:
-        reason.run = run
-        raise reason
-    for sentence in (
-        doubts(run.rounds, simulation.server.limits.norm_ratio) if status == "finished" and not rank() else ()
-    ):
-        logger.warning("%s", sentence)
-    return run
-
-
-def _rounds(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> str:
-    saved = time.monotonic()
-    while simulation.round < rounds:
-        record = simulation.advance(last=simulation.round + 1 == rounds)
-        run.rounds.append(record)
-        if folder is not None:
-            folder.append(record)
-            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
-                folder.save(simulation.loop, "running")
-                saved = time.monotonic()
-        enough = on_round is not None and bool(on_round(record))
-        if simulation.round < rounds and simulation.backend.halt.is_set():
-            raise Interrupted
-        if enough:
-            return "finished" if simulation.round == rounds else "stopped"
-    return "finished"
-
-
-@contextlib.contextmanager
-def _stoppable(simulation: Simulation) -> Iterator[list[int]]:
-    """The first Ctrl-C or SIGTERM ends the run between two steps; a second one ends it at once.
-
-    Yields the list of signals received.
-    """
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if came:
-            raise KeyboardInterrupt
-        came.append(number)
-        simulation.backend.halt.set()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)

@@ -76,7 +76,7 @@ class Batched:
         fixed_cost = overhead(job.device.type, self.network.layout.size, batch)
 
         def sequence(some: Job, whole: Job, passes: int) -> BatchSequence:
-            # A captured step is either for sequences with a mask or for those without, so the whole cohort uses one kind.
+            # A captured step is for sequences with a mask or for those without, so the whole cohort uses one kind.
             ragged = (whole if self.captures else some).ragged
             return Batches(some, local, batch, passes, self.dtype).sequence(ragged)
 
@@ -113,7 +113,7 @@ class Batched:
                 self._check_halt()
                 cursor = chunk.survey(cursor)
             cursor.step.zero_()
-        steps, size = plan.steps, len(job.shared.start)
+        steps, size = plan.steps, job.shared.start.shape[-1]
         traces = {s: job.shared.start.new_zeros(len(job.steps), -(-passes * steps // s), size) for s in program.periods}
         for epoch in range(passes):
             for step in range(steps):
@@ -131,7 +131,7 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
-        inputs = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey)
+        inputs = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey, job.numbers, job.apart)
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
                 self, job.samples, on(job.device, inputs)
@@ -140,7 +140,7 @@ class Batched:
         chunk = self._captured.pop(key, None)
         if chunk is not None and chunk.fits(plan):
             chunk.load(plan)
-            fill((chunk.shared, chunk.inputs.state), (job.shared, job.state))
+            fill((chunk.shared, chunk.inputs.state, chunk.inputs.numbers), (job.shared, job.state, job.numbers))
         else:
             # Each holds memory of its own, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:
@@ -180,4 +180,5 @@ def _keep_traces(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> 
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
         if len(due):
             places, rows = (put(t, w.device) for t in (due, taken[due] // every))
-            trace[places, rows] = w[places] - job.shared.start
+            start = job.shared.start[places] if job.apart else job.shared.start
+            trace[places, rows] = w[places] - start

@@ -110,7 +110,7 @@ class BatchSequence(NamedTuple):
 
     @property
     def padded(self) -> BatchSequence:
-        """The same, padded with empty steps to the next power of four, so that a captured chunk fits longer ones too."""
+        """The same, padded with empty steps to the next power of four: a captured chunk then fits longer ones too."""
         more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
         return BatchSequence(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 

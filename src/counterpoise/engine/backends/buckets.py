@@ -1,8 +1,7 @@
 """Which clients train in one chunk: those with similar numbers of steps.
 
-A chunk takes as many steps as its longest client, so unequal clients waste work. But every chunk also has a cost of
-its own, which is as high as that of many clients (`overhead`); on a CPU, only if the clients are small. The cut with
-the lowest total cost is found exactly, over the distinct numbers of steps in the cohort. A CUDA graph fixes the
+A chunk takes as many steps as its longest client, so unequal clients waste work. But every chunk also has a
+fixed cost, which can be as high as that of many clients (`overhead`). The cut with the lowest total cost is found exactly, over the distinct numbers of steps in the cohort. A CUDA graph fixes the
 number of clients, so captured chunks come in few sizes (`room`).
 """
 

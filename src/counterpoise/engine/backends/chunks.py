@@ -48,6 +48,9 @@ class ChunkInputs(NamedTuple):
     state: Named
     sequence: BatchSequence
     survey: BatchSequence | None
+    numbers: Named = {}  # noqa: RUF012  # never written to
+    apart: bool = False
+    """Whether `shared` has a row for each client."""
 
 
 class ChunkPlan(NamedTuple):
@@ -77,10 +80,12 @@ class Chunk:
 
     def __init__(self, backend: ChunkBackend, samples: Samples, inputs: ChunkInputs) -> None:
         self.backend, self.program, self.samples, self.inputs = backend, backend.program, samples, inputs
-        self.shared, self.participant = inputs.shared, make_participants(inputs.counts, inputs.state)
+        self.shared, self.participant = inputs.shared, make_participants(inputs.counts, inputs.state, inputs.numbers)
+        self.over = 0 if inputs.apart else None
+        """How `vmap` maps `shared`: a row for each client, or the same for all."""
 
     def begin(self) -> Cursor:
-        progress = together(self.program.begin, (None, 0), self.shared, self.participant)
+        progress = together(self.program.begin, (self.over, 0), self.shared, self.participant)
         return Cursor(self.inputs.sequence.rows.new_zeros(()), progress)
 
     def survey(self, cursor: Cursor) -> Cursor:
@@ -92,13 +97,15 @@ class Chunk:
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         return cursor._replace(
-            progress=together(self.program.end_epoch, (None, 0, 0), self.shared, self.participant, cursor.progress)
+            progress=together(self.program.end_epoch, (self.over, 0, 0), self.shared, self.participant, cursor.progress)
         )
 
     def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:
         if not self.program.finishes:  # then it is elementwise, and works on stacks as it is
             return self.program.finish(self.shared, self.participant, cursor.progress, traces)
-        return together(self.program.finish, (None, 0, 0, 0), self.shared, self.participant, cursor.progress, traces)
+        return together(
+            self.program.finish, (self.over, 0, 0, 0), self.shared, self.participant, cursor.progress, traces
+        )
 
     def advance(
         self, phase: Phase, shared: Shared, participant: Participant, sequence: BatchSequence, cursor: Cursor
@@ -111,7 +118,7 @@ class Chunk:
     def move(self, phase: Phase, fixed: tuple[Shared, Participant], progress: Progress, now: BatchIndex) -> Progress:
         batch = gather(self.samples, self.program.local, self.backend.dtype, now)
         phase = partial(phase, self.backend.network)
-        after = together(phase, (None, 0, 0, 0), *fixed, progress, batch, draws="different")
+        after = together(phase, (self.over, 0, 0, 0), *fixed, progress, batch, draws="different")
         return after if now.active is None else Progress(*where(now.active, after, progress))
 
 

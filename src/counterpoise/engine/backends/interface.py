@@ -36,6 +36,10 @@ class Job(NamedTuple):
     """``[C]`` the clients' keys for this round."""
     state: Named
     """What each client kept from earlier rounds, stacked; on the samples' device."""
+    numbers: Named = {}  # noqa: RUF012  # never written to
+    """The parts' numbers, stacked, if the clients belong to runs whose numbers differ; on the samples' device."""
+    apart: bool = False
+    """Whether `shared` has a row for each client, because the clients belong to several runs."""
 
     @property
     def device(self) -> torch.device:
@@ -46,15 +50,18 @@ class Job(NamedTuple):
         if _all_in_order(places, len(self.sizes)):
             return self
         sizes = self.sizes[places]
+        there = put(places, self.device) if self.state or self.apart else places
         return Job(
-            self.shared,
+            select(self.shared, there) if self.apart else self.shared,
             self.samples,
             self.rows[places][:, : int(sizes.max())],
             sizes,
             self.steps[places],
             self.clients[places],
             self.keys[places],
-            select(self.state, put(places, self.device)) if self.state else {},
+            select(self.state, there),
+            select(self.numbers, there),
+            self.apart,
         )
 
     @property
@@ -75,10 +82,10 @@ class Job(NamedTuple):
         return ready(torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys)), self.device)
 
 
-def make_participants(counts: Tensor, state: Named) -> Participant:
+def make_participants(counts: Tensor, state: Named, numbers: Named) -> Participant:
     """What each client brings to a round."""
     clients, sizes, steps, keys = counts.unbind()
-    return Participant(clients, sizes, steps, keys, state)
+    return Participant(clients, sizes, steps, keys, state, numbers)
 
 
 def restore_order(chunks: Sequence[tuple[Tensor, TrainingResult]], device: torch.device) -> TrainingResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import NamedTuple
@@ -27,7 +28,7 @@ from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.memory import bytes_in_words, machine_memory
 
-__all__ = ["Work", "choose_setting", "count_work", "make_backend"]
+__all__ = ["Work", "choose_setting", "count_work", "join_work", "make_backend"]
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +64,13 @@ def count_work(federation: Federation, local: Local, parameters: int, cohort: in
     numbers = max(parameters, batch * prod(federation.shape))
     share = cohort if group is None else -(-max(cohort, 1) // group.size)
     return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share)
+
+
+def join_work(works: Sequence[Work]) -> Work:
+    """The work of several runs whose clients train as one batch."""
+    sizes, steps = torch.cat([work.sizes for work in works]), torch.cat([work.steps for work in works])
+    batch, numbers = max(work.batch for work in works), max(work.numbers for work in works)
+    return Work(sizes, steps, batch, numbers, sum(w.cohort for w in works), sum(w.share for w in works))
 
 
 def choose_setting(

@@ -71,7 +71,7 @@ class PerClient:
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
-                participants = make_participants(put(some.counts(local), some.device), some.state)
+                participants = make_participants(put(some.counts(local), some.device), some.state, some.numbers)
                 passes = Batches(some, local, batch, local.passes, self.dtype)
                 survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
                 if self._scripted_steps.covers(job.samples):
@@ -96,8 +96,9 @@ class PerClient:
         """Script the steps on batches of `size` samples, in a thread of the pool that also trains."""
         step = partial(_take_step, self.program, Network(self._module, self._layout, self._keyed, train=True), passes)
         with torch.no_grad():
-            progress = self.program.begin(job.shared, participant)
-            self._scripted_steps.script(size, step, (job.shared, participant), progress, passes.at(0, 0, 0, size))
+            shared = _shared(job, 0)
+            progress = self.program.begin(shared, participant)
+            self._scripted_steps.script(size, step, (shared, participant), progress, passes.at(0, 0, 0, size))
 
     def _train(
         self,
@@ -111,7 +112,7 @@ class PerClient:
         if not hasattr(self._own, "network"):
             self._own.network = Network(self._module, self._layout, self._keyed, train=True)
         network: Network = self._own.network
-        program, shared = self.program, job.shared
+        program, shared = self.program, _shared(job, row)
         with torch.no_grad():
             progress = program.begin(shared, participant)
             if survey is not None:
@@ -152,6 +153,11 @@ class PerClient:
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _shared(job: Job, row: int) -> Shared:
+    """What the client in a row of a job is sent."""
+    return select(job.shared, row) if job.apart else job.shared
 
 
 def _take_step(

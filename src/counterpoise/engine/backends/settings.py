@@ -61,10 +61,10 @@ class Engine:
     onednn: bool | None = None
     """On a CPU, let torch use oneDNN. By default not on ARM, where it slowed down all of our models, up to twofold."""
     record: bool | None = None
-    """On a CPU, script steps that are taken often, so that they run without Python, with the same result. By default this
-    is done for models of at most 4 million parameters if a step runs only code of torch and of this package. Set it to
-    true if your own models and hooks are pure functions of tensors: a scripted step does not repeat anything else they do
-    (count, print). Nothing is scripted if the model draws random numbers that cannot be keyed."""
+    """On a CPU, script steps that are taken often, so that they run without Python, with the same result. By default
+    this is done for models of at most 4 million parameters if a step runs only code of torch and of this package. Set it
+    to true if your own models and hooks are pure functions of tensors: a scripted step does not repeat anything else they
+    do (count, print). Nothing is scripted if the model draws random numbers that cannot be keyed."""
     store_gib: float = 4.0
     """GiB of memory for the rows that each part keeps for clients; rows beyond that go to a temporary file."""
 
@@ -169,5 +169,5 @@ def _check_device(name: str) -> None:
         raise CounterpoiseError("engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise CounterpoiseError(
-            f"engine: there is no {name}: torch finds {torch.cuda.device_count()} GPUs here, from cuda:0 on."
+            f"engine: there is no {name}: torch finds {torch.cuda.device_count()} GPUs here, and the first is cuda:0."
         )

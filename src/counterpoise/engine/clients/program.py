@@ -53,6 +53,8 @@ class Participant(NamedTuple):
     steps: Tensor
     key: Tensor
     state: Named
+    numbers: Named = {}  # noqa: RUF012  # never written to
+    """The parts' numbers, if its run is in a batch with runs whose numbers differ."""
 
 
 class Batch(NamedTuple):
@@ -217,6 +219,7 @@ class Program:
             key=participant.key,
             lr=shared.lr,
             local=self.local,
+            numbers=participant.numbers.get(part.name, part.numbers),
         )
 
     def begin(self, shared: Shared, participant: Participant) -> Progress:
@@ -324,7 +327,7 @@ def _check_step(made: Any, progress: Progress) -> tuple[Tensor, dict[str, Tensor
     if not pair or [*map(_layout, new)] != [*map(_layout, old)]:
         wanted, found = ("; ".join(map(_shapes, both)) for both in (old, new))
         raise CounterpoiseError(
-            "The optimizer's step must return (w, state), both laid out as it was given them: "
+            "The optimizer's step must return (w, state) with the same names, shapes and types that it was given: "
             f"{wanted}. It returned {found if pair else type(made).__name__}."
         )
     return made[0], {name: made[1][name] for name in progress.optimizer}

@@ -26,7 +26,7 @@ _LONG = "times as long as the cohort's median"
 _UNUSUAL = "times as long as the median of the last rounds"
 _ENORMOUS = "times as long as the model"
 _ENOUGH = 5
-"""From so many clients on, how long a reply may be is known from theirs alone; before, the model's length counts too."""
+"""The model's own length is a bound only until the lengths of this many clients are known."""
 
 
 @takes_only_its_options()

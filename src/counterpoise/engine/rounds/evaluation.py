@@ -11,13 +11,14 @@ from torch import Tensor
 
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.scores import Metric, limits_of
+from counterpoise.engine.trees import expand, select
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
 
-__all__ = ["Evaluation", "Evaluator"]
+__all__ = ["Evaluation", "Evaluator", "Measured"]
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -75,6 +76,10 @@ class Evaluation:
         return replace(self, every=interval(self.every, test), clients_every=interval(self.clients_every, heldout))
 
 
+Measured = tuple[dict[str, float], dict[str, dict[int, float]]]
+"""Metrics of a model as a whole, and of each client on its own samples."""
+
+
 class Evaluator:
     """Measures models on the server's test set and on clients' held-out parts, in the rounds that are due."""
 
@@ -89,7 +94,7 @@ class Evaluator:
         models: int = 1,
         seed: int = 0,
     ) -> None:
-        self._backend, self._federation, self._metrics, self._dtype = backend, federation, metrics, dtype
+        self._backend, self._federation, self.metrics, self._dtype = backend, federation, metrics, dtype
         self._rows, self._owners = _heldout(federation, _draw_evaluated(federation.clients, seed))
         tested = 0 if federation.test is None else len(federation.test)
         self.setting = asked.resolve(trained, tested, models * len(self._rows))
@@ -98,23 +103,32 @@ class Evaluator:
     @property
     def ranges(self) -> dict[str, tuple[float, float]]:
         """The names that a client's metrics can have, personal models included, with the limits of their values."""
-        known = {name: limits_of(metric) for name, metric in self._metrics.items()}
+        known = {name: limits_of(metric) for name, metric in self.metrics.items()}
         return known | {f"personal_{name}": range for name, range in known.items()}
 
-    def evaluate(self, model: Tensor, round: int, last: bool) -> tuple[dict[str, float], dict[str, dict[int, float]]]:
+    def evaluate(self, model: Tensor, round: int, last: bool) -> Measured:
         """Metrics on the test set and of each client, if they are due in this round."""
-        test, whole, each = self._federation.test, {}, {}
-        if test is not None and _due(self.setting.every, round, last):
-            values = self._measure(model, test, torch.arange(len(test)))
-            whole = {name: float(v.mean()) for name, v in values.items()}
+        due = self.due(round, last)
+        found = {what: self.measure(model[None], *samples, self._backend) for what, samples in due.items()}
+        return self.summarise({what: select(values, 0) for what, values in found.items()})
+
+    def due(self, round: int, last: bool) -> dict[str, tuple[Samples, Tensor]]:
+        """The samples that the server's model is measured on in this round: arrays and rows for test, train, clients."""
+        samples, due = self._federation, {}
+        if samples.test is not None and _due(self.setting.every, round, last):
+            due["test"] = samples.test, torch.arange(len(samples.test))
         if self._trained is not None and _due(self.setting.train_every, round, last):
-            values = self._measure(model, self._federation.base, self._trained)
-            # Not the loss: `train_loss` is what clients saw while they trained.
-            whole |= {f"train_{name}": float(v.mean()) for name, v in values.items() if name != "loss"}
+            due["train"] = samples.base, self._trained
         if self.clients_due(round, last):
-            values = self._measure(model, self._federation.base, self._rows)
-            each = {name: _by_owner(v, self._owners) for name, v in values.items()}
-        return whole, each
+            due["clients"] = samples.base, self._rows
+        return due
+
+    def summarise(self, found: Mapping[str, Mapping[str, Tensor]]) -> Measured:
+        """Means of what was measured on the samples that were due, and each client's own means."""
+        whole = {name: float(v.mean()) for name, v in found.get("test", {}).items()}
+        # Not the loss: `train_loss` is what clients saw while they trained.
+        whole |= {f"train_{name}": float(v.mean()) for name, v in found.get("train", {}).items() if name != "loss"}
+        return whole, {name: _by_owner(v, self._owners) for name, v in found.get("clients", {}).items()}
 
     def clients_due(self, round: int, last: bool) -> bool:
         return len(self._rows) > 0 and _due(self.setting.clients_every, round, last)
@@ -128,7 +142,7 @@ class Evaluator:
             return {}
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # similar sizes together, so that there is little padding
-        each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self._metrics}
+        each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self.metrics}
         for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()))):
             clients = there[places]
             for name, values in self._measure_own(models(clients.tolist()), clients).items():
@@ -143,20 +157,22 @@ class Evaluator:
         outputs = self._backend.own_outputs(models, inputs).flatten(0, 1)
         real = torch.arange(rows.shape[1]) < sizes[:, None]
         found = {}
-        for name, metric in self._metrics.items():
+        for name, metric in self.metrics.items():
             values = metric(outputs, targets.flatten(0, 1)).to("cpu", torch.float64).view(real.shape)
             found[name] = torch.where(real, values, 0).sum(1) / sizes
         return found
 
-    def _measure(self, model: Tensor, samples: Samples, rows: Tensor) -> dict[str, Tensor]:
-        """Every metric, one value per sample."""
-        parts: dict[str, list[Tensor]] = {name: [] for name in self._metrics}
-        for some in torch.split(rows.to(model.device), self.setting.batch):
+    def measure(self, models: Tensor, samples: Samples, rows: Tensor, backend: Backend) -> dict[str, Tensor]:
+        """Every metric of each model on the same samples, one value per sample: ``[M, samples]``."""
+        parts: dict[str, list[Tensor]] = {name: [] for name in self.metrics}
+        alone = len(models) == 1
+        for some in torch.split(rows.to(models.device), self.setting.batch):
             inputs, targets = samples.take(some, self._dtype)
-            outputs = self._backend.output(model, inputs)
-            for name, metric in self._metrics.items():
-                parts[name].append(metric(outputs, targets))
-        return {name: torch.cat(values).to("cpu", torch.float64) for name, values in parts.items()}
+            outputs = backend.output(models[0], inputs) if alone else backend.outputs(models, inputs).flatten(0, 1)
+            repeated = targets if alone else expand(targets, len(models)).flatten(0, 1)
+            for name, metric in self.metrics.items():
+                parts[name].append(metric(outputs, repeated).view(len(models), -1))
+        return {name: torch.cat(values, 1).to("cpu", torch.float64) for name, values in parts.items()}
 
 
 def _due(every: int | None, round: int, last: bool) -> bool:

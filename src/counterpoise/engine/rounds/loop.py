@@ -17,6 +17,7 @@ from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack
 from counterpoise.engine.clients.program import Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.evaluation import Measured
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision, Outcome, Server
 from counterpoise.engine.rounds.setup import Setup
@@ -37,7 +38,7 @@ __all__ = ["Closed", "Loop", "Opened", "Replies"]
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.1
-"""At a GPU's memory: a look takes as long as a small model's step."""
+"""How often to look at a GPU's memory: a look takes as long as a step of a small model."""
 
 
 class Opened(NamedTuple):
@@ -85,8 +86,8 @@ class Loop:
     """The server and the count of rounds.
 
     A round is opened, closed and committed. Between `open` and `close` its clients train, here or elsewhere. Nothing
-    changes before `commit`, so a run that stops or fails in training, on the server or in the evaluation of the server's
-    model is whole as of its last round. While `commit` writes, and measures personal models, the state is not whole
+    changes before `commit`, so a run that stops or fails in training, on the server or in the evaluation of the
+    server's model is whole as of its last round. While `commit` writes, and measures personal models, the state is not whole
     (`Server.whole`): if it fails there, the last checkpoint is the last good state.
     """
 
@@ -145,9 +146,20 @@ class Loop:
 
     def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
+        decision = self.decide(opened, replies)
+        measured = self.evaluator.evaluate(decision.model, opened.round, last)
+        return self.conclude(opened, replies, decision, measured, last)
+
+    def decide(self, opened: Opened, replies: Replies) -> Decision:
+        """The server's half of a round; nothing is written."""
         world = ServerWorld(self.trainer, opened.round, opened.shared)
-        decision = self.server.decide(replies.cohort, world, replies.absent)
-        metrics, each = self.evaluator.evaluate(decision.model, opened.round, last)
+        return self.server.decide(replies.cohort, world, replies.absent)
+
+    def conclude(
+        self, opened: Opened, replies: Replies, decision: Decision, measured: Measured, last: bool = False
+    ) -> Closed:
+        """A round whose new model has been measured, ready to be committed."""
+        metrics, each = measured
         losses = replies.losses
         if replies.results is not None:
             # Not before the server is done: on a GPU this waits for the training.

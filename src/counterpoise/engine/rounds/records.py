@@ -10,9 +10,21 @@ from counterpoise.engine.rounds.server import Outcome
 __all__ = ["COSTS", "RESERVED", "RoundRecord"]
 
 COSTS = ("seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory")
-"""What a round took; each is a field of its record."""
-RESERVED = ("round", "loss", "train_loss", *COSTS, "skipped")
-"""Names that a user's metric cannot have, because the run's record uses them."""
+"""What a round took; each is a field of its record, a key of ``metrics.jsonl`` and a column of frames."""
+RESERVED = (
+    "round",
+    "loss",
+    "train_loss",
+    *COSTS,
+    "skipped",
+    "facts",
+    "schema",
+    "clients",
+    "excluded",
+    "method",
+    "seed",
+)
+"""Names that a user's metric cannot have, because the run's record or its frames use them."""
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,7 @@ class Server:
 
 
 def _why_useless(round: Round, weighed: Weighed) -> str:
-    """Why the method's rule made nothing of a round that can be used; empty if it did, or if training diverged."""
+    """Why what the method made of a round cannot be used; empty if it can, or if training diverged."""
     weights, lost = weighed.weights, weighed.lost
     if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
         return "what the method made of the updates is NaN or infinite, although each of them is finite"
@@ -308,7 +308,8 @@ def _check(part: Part, seen: Round, round: Round) -> None:
             )
     if not isinstance(round.excluded, Mapping):
         raise CounterpoiseError(
-            f"part {part.name}: excluded must give the reason for each client, as {{3: 'it lied'}}, not {round.excluded!r}."
+            f"part {part.name}: excluded must give the reason for each client, as {{3: 'it lied'}}, "
+            f"not {round.excluded!r}."
         )
     for client, verdict in round.verdicts.items():
         if not isinstance(verdict, Verdict):

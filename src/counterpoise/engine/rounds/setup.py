@@ -61,7 +61,8 @@ class Training:
         )
         if self.loss is not None and not callable(self.loss):
             raise CounterpoiseError(
-                f"loss must be a function of outputs and targets that returns one value per sample, not {brief(self.loss)}. "
+                "loss must be a function of outputs and targets that returns one value per sample, "
+                f"not {brief(self.loss)}. "
                 "For example, lambda outputs, targets: (outputs - targets).square().mean(1)."
             )
         if not any(part.apply is not None for part in self.method.update):

@@ -25,9 +25,19 @@ from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.models.building import Model
 
-__all__ = ["Simulation"]
+__all__ = ["Batch", "Prepared", "Simulation"]
 
 log = logging.getLogger(__name__)
+
+
+class Batch(NamedTuple):
+    """A batch of runs whose clients train together, and how."""
+
+    runs: int
+    clients: int
+    """Of one round of all runs."""
+    backend: str
+    chunk: int | None
 
 
 class Prepared(NamedTuple):
@@ -67,6 +77,8 @@ class Simulation:
         self._prepared: Prepared | None = None
         self.overlaps = trainer.backend.asynchronous
         """Whether the next round is prepared while the device still trains this one."""
+        self.batch: Batch | None = None
+        """The batch of runs that its clients train in; None if it trains alone."""
 
     @property
     def round(self) -> int:
@@ -93,23 +105,34 @@ class Simulation:
         ready = self._prepared
         if ready is None or ready.round != opened.round:
             ready = self._prepare(opened.round, opened.asked, opened.dropped)
-        results, cohort, bytes_up = self._train_present(ready, opened)
+        results = None
+        if ready.job is not None:
+            results = self.backend.train(self.make_job(opened, ready), ready.planned)
+            self._look_ahead(opened.round + 1)
+        return self.reply(opened, ready, results)
+
+    def prepare(self, opened: Opened) -> Prepared:
+        """What an open round needs, for training that is planned elsewhere."""
+        return self._prepare(opened.round, opened.asked, opened.dropped, plans=False)
+
+    def make_job(self, opened: Opened, ready: Prepared) -> Job:
+        """The work of the clients that are there, with what they are sent and what they kept."""
+        assert ready.job is not None
+        state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
+        return ready.job._replace(shared=opened.shared, state=state)
+
+    def reply(self, opened: Opened, ready: Prepared, results: TrainingResult | None) -> Replies:
+        """The clients' replies, after adversaries meddled with them; `results` is None if nobody trained."""
+        cohort, bytes_up = self._nobody(), 0
+        if results is not None and ready.job is not None:
+            cohort = self.trainer.make_cohort(ready.present, ready.job, results)
+            bytes_up = byte_count(pack_reply(results, cohort.examples, cohort.steps))
         cohort, strange, liars = meddle(self.adversaries, self.trainer.seed, opened.round, cohort, ready.present)
         absent = _add_silent(ready.absent | strange, ready.present, cohort)
         bytes_down = self.loop.bytes_to_each(opened.shared) * _count_reached(ready)
         return Replies(cohort, absent, {}, bytes_up, bytes_down, liars, ready.present, results)
 
-    def _train_present(self, ready: Prepared, opened: Opened) -> tuple[TrainingResult | None, Cohort, int]:
-        """What the clients that are there end the round with, their honest replies, and the replies' bytes."""
-        if ready.job is None:
-            return None, self._nobody(), 0
-        state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
-        results = self.backend.train(ready.job._replace(shared=opened.shared, state=state), ready.planned)
-        self._look_ahead(opened.round + 1)
-        cohort = self.trainer.make_cohort(ready.present, ready.job, results)
-        return results, cohort, byte_count(pack_reply(results, cohort.examples, cohort.steps))
-
-    def _prepare(self, round: int, asked: list[int], dropped: list[int]) -> Prepared:
+    def _prepare(self, round: int, asked: list[int], dropped: list[int], plans: bool = True) -> Prepared:
         clients = torch.tensor(asked, dtype=torch.int64)
         federation = self.trainer.federation
         sizes = federation.train.sizes(clients)
@@ -121,7 +144,7 @@ class Simulation:
         if len(clients):
             rows = federation.train.rows(clients)
             job = self.trainer.make_job(self._nothing, federation.base, clients, sizes, rows, round, {})
-            planned = self.backend.plan(job)
+            planned = self.backend.plan(job) if plans else None
         return Prepared(round, asked, dropped, clients.tolist(), absent, job, planned)
 
     def _look_ahead(self, round: int) -> None:

@@ -70,10 +70,10 @@ class Trainer:
         self.traits = inspect_model(model, federation, scores)
         self.layout = self.layout.ending(self.traits.output)
         program = Program(method, local, scores["loss"], by_autograd)
-        asked = training.engine
+        self.asked = asked = training.engine
         device = torch.device(asked.place)
-        group = Group.join(device)
-        work = count_work(federation, local, self.layout.size, cohort, group)
+        self.group = group = Group.join(device)
+        self.work = work = count_work(federation, local, self.layout.size, cohort, group)
         self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
         self._switches = _switches(self.engine, device)

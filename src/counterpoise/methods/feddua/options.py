@@ -96,7 +96,7 @@ class Options:
 
     @property
     def witnessed(self) -> bool:
-        """Whether that training is a measure of reports. The branch's factor shows a false claim too weakly."""
+        """Whether reports are compared with that training. With a branch they are not: its factor shows lies too weakly."""
         return self.rehearses and not self.branch
 
     @property

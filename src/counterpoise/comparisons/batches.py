@@ -1,0 +1,60 @@
+"""Which pieces of a plan a worker is given at once: those that are likely to train as one batch.
+
+This goes by their configurations alone, without data. The worker looks at the runs themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from counterpoise.comparisons.plan import Piece
+from counterpoise.engine.clients.likeness import alike, client_hooks
+from counterpoise.methods import METHODS
+from counterpoise.runs.build import make
+from counterpoise.runs.config import parse
+
+__all__ = ["batches"]
+
+_MAY_DIFFER = ("seed", "rounds", "cohort", "method", "metrics", "adversary", "evaluation", "limits")
+
+
+def batches(pieces: Sequence[Piece], workers: int, together: int | None) -> list[list[Piece]]:
+    """The pieces in lists for workers, with at most `together` in each.
+
+    A group that can train as one batch is cut only if it is more than a worker's share of all pieces. Methods with much
+    to do on clients come first: a long list that begins last would keep one worker busy while the others have ended.
+    """
+    groups: list[tuple[Any, list[Piece]]] = []
+    for piece in pieces:
+        work = _work(piece)
+        fits = (group for other, group in groups if alike(other, work))
+        if (group := next(fits, None)) is None:
+            groups.append((work, group := []))
+        group.append(piece)
+    share = -(-len(pieces) // workers)
+    groups.sort(key=lambda group: -len(group[1]) * _weight(group[0][-1]))
+    return [part for _, group in groups for part in _cut(group, min(share, together or share))]
+
+
+def _weight(hooks: Sequence[Sequence[Any]]) -> int:
+    """A guess at how long a method takes on clients: one more than the number of its hooks and traces there."""
+    return 1 + sum(bool(value) for part in hooks for value in part)
+
+
+def _cut(group: Sequence[Piece], most: int) -> Iterator[list[Piece]]:
+    """A group in parts of nearly equal length, at most `most`."""
+    parts = -(-len(group) // most)
+    for part in range(parts):
+        yield list(group[part * len(group) // parts : (part + 1) * len(group) // parts])
+
+
+def _work(piece: Piece) -> list[Any]:
+    """What pieces in one batch have in common: their data's name, model, local training and client-side hooks."""
+    config = parse(piece.values, piece.place)
+    values: dict[str, Any] = config.model_dump(exclude={*_MAY_DIFFER, "paper"})
+    local, data, engine = values.pop("local"), values.pop("data"), values.pop("engine")
+    optimizer = {name: value for name, value in local.pop("optimizer").items() if name != "lr"}
+    local.pop("schedule")
+    engine.pop("store_gib")
+    return [values, local, optimizer, data["name"], data["scaling"], engine, client_hooks(make(METHODS, config.method))]

@@ -1,0 +1,92 @@
+"""Several runs' jobs as one: every client keeps its own start, broadcast, learning rate, state, key and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.clients.program import Named, TrainingResult
+from counterpoise.engine.devices import put
+from counterpoise.engine.trees import cat, expand, select
+from counterpoise.federation.samples import Samples
+
+__all__ = ["join_jobs", "join_samples", "number_equals", "split_results"]
+
+
+def number_equals(many: Sequence[Samples | None]) -> list[int]:
+    """A number for each set of samples, from 0; equal sets have the same one."""
+    different: list[Samples | None] = []
+    numbers = []
+    for samples in many:
+        number = next((i for i, other in enumerate(different) if _equal(samples, other)), len(different))
+        different += [samples] if number == len(different) else []
+        numbers.append(number)
+    return numbers
+
+
+def _equal(a: Samples | None, b: Samples | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return all(
+        x.shape == y.shape and x.dtype == y.dtype and (x.data_ptr() == y.data_ptr() or torch.equal(x, y))
+        for x, y in ((a.inputs, b.inputs), (a.targets, b.targets))
+    )
+
+
+def join_samples(bases: Sequence[Samples]) -> tuple[Samples, list[int]]:
+    """All samples in one set, and the row at which each of the given sets begins there. Equal sets are held once.
+
+    The sets have the same scaling.
+    """
+    numbers = number_equals(bases)
+    different = [bases[numbers.index(number)] for number in range(max(numbers) + 1)]
+    begins = [0, *torch.tensor([len(base) for base in different]).cumsum(0).tolist()]
+    joint = different[0]
+    if len(different) > 1:
+        inputs, targets = (torch.cat([getattr(base, name) for base in different]) for name in ("inputs", "targets"))
+        joint = Samples(inputs, targets, joint.scale, joint.shift)
+    return joint, [begins[number] for number in numbers]
+
+
+def join_jobs(
+    jobs: Sequence[Job], samples: Samples, begins: Sequence[int], numbers: Sequence[Mapping[str, Mapping[str, float]]]
+) -> Job:
+    """The jobs' clients one after the other.
+
+    `begins` says where each job's samples begin in the joint ones; `numbers` are those of each job's parts.
+    """
+    width = max(job.rows.shape[1] for job in jobs)
+    rows = [pad(job.rows + begin, (0, width - job.rows.shape[1])) for job, begin in zip(jobs, begins, strict=True)]
+    return Job(
+        cat([expand(job.shared, len(job.sizes)) for job in jobs]),
+        samples,
+        torch.cat(rows),
+        torch.cat([job.sizes for job in jobs]),
+        torch.cat([job.steps for job in jobs]),
+        torch.cat([job.clients for job in jobs]),
+        torch.cat([job.keys for job in jobs]),
+        cat([job.state for job in jobs]),
+        _rows_of(numbers, jobs) if any(own != numbers[0] for own in numbers) else {},
+        apart=True,
+    )
+
+
+def _rows_of(numbers: Sequence[Mapping[str, Mapping[str, float]]], jobs: Sequence[Job]) -> Named:
+    """The parts' numbers as tensors, with a row for each client."""
+    counts = torch.tensor([len(job.sizes) for job in jobs])
+
+    def rows(part: str, name: str) -> Tensor:
+        each = torch.tensor([own[part][name] for own in numbers], dtype=jobs[0].shared.start.dtype)
+        return put(each.repeat_interleave(counts), jobs[0].device)
+
+    return {part: {name: rows(part, name) for name in named} for part, named in numbers[0].items()}
+
+
+def split_results(results: TrainingResult, clients: Sequence[int]) -> list[TrainingResult]:
+    """Each run's results; `clients` counts each run's clients."""
+    ends = torch.tensor(clients).cumsum(0).tolist()
+    return [select(results, slice(end - count, end)) for end, count in zip(ends, clients, strict=True)]

@@ -1,0 +1,220 @@
+"""Several runs in lockstep: their clients train as one batch, and their servers stay apart.
+
+Every client keeps its own run's model, broadcast, learning rate, state, key and samples, so each run's cohorts, batches
+and records are those it has alone. Runs may be in different rounds.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.backends.joining import join_jobs, join_samples, number_equals, split_results
+from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
+from counterpoise.engine.clients.likeness import alike, why_different
+from counterpoise.engine.clients.program import TrainingResult, by_autograd
+from counterpoise.engine.rounds.evaluation import Evaluator, Measured
+from counterpoise.engine.rounds.loop import Opened, Replies
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.server import Decision
+from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
+from counterpoise.engine.trees import select
+from counterpoise.federation.samples import Samples
+
+__all__ = ["Lockstep", "why_apart"]
+
+log = logging.getLogger(__name__)
+
+
+def why_apart(a: Simulation, b: Simulation) -> str:
+    """Why two runs cannot train in one batch; empty if they can."""
+    one, other = a.trainer, b.trainer
+    engines = [replace(trainer.asked, store_gib=0.0) for trainer in (one, other)]
+    checks = {
+        "one of them trains on several processes": one.group is None and other.group is None,
+        "a model draws random numbers that cannot be keyed": not (one.traits.unkeyed or other.traits.unkeyed),
+        "their engines differ": engines[0] == engines[1],
+        "their models differ": one.layout == other.layout and alike(_untrained(a), _untrained(b)),
+        "their samples differ in shape, type or scaling": alike(_form(a), _form(b)),
+    }
+    apart = next((reason for reason, fine in checks.items() if not fine), "")
+    return apart or why_different(one.program, other.program)
+
+
+def _untrained(simulation: Simulation) -> list[Any]:
+    """All of a model that is not trained: its layers, buffers and frozen weights."""
+    module = simulation.trainer.module
+    frozen = {name: p.data for name, p in module.named_parameters() if not p.requires_grad}
+    return [type(module).__qualname__, repr(module), dict(module.named_buffers()), frozen]
+
+
+def _form(simulation: Simulation) -> list[Any]:
+    base = simulation.trainer.federation.base
+    shapes = [(tuple(t.shape[1:]), str(t.dtype)) for t in (base.inputs, base.targets)]
+    return [shapes, base.scale, base.shift]
+
+
+@dataclass
+class _Member:
+    """One run's round in progress."""
+
+    simulation: Simulation
+    last: bool
+    seconds: float = 0.0
+    """Of its own work so far and of its share of the joint work."""
+    error: Exception | None = None
+    opened: Opened = field(init=False)
+    ready: Prepared = field(init=False)
+    results: TrainingResult | None = None
+    replies: Replies = field(init=False)
+    decision: Decision = field(init=False)
+    measured: Measured = field(init=False)
+    record: RoundRecord = field(init=False)
+
+    def attempt(self, work: Callable[[_Member], None]) -> None:
+        """Do a piece of this run's own work, time it, and keep its error: the other runs go on."""
+        if self.error is not None:
+            return
+        begun = time.perf_counter()
+        try:
+            work(self)
+        except Exception as error:  # raised again in the run that it belongs to
+            self.error = error
+        self.seconds += time.perf_counter() - begun
+
+    def open(self) -> None:
+        self.opened = self.simulation.open()
+        self.ready = self.simulation.prepare(self.opened)
+
+    def train_alone(self) -> None:
+        self.results = self.simulation.backend.train(self.simulation.make_job(self.opened, self.ready))
+
+    def decide(self) -> None:
+        self.replies = self.simulation.reply(self.opened, self.ready, self.results)
+        self.decision = self.simulation.loop.decide(self.opened, self.replies)
+
+    def evaluate_alone(self) -> None:
+        evaluator = self.simulation.trainer.evaluator
+        self.measured = evaluator.evaluate(self.decision.model, self.opened.round, self.last)
+
+    def commit(self) -> None:
+        loop = self.simulation.loop
+        closed = loop.conclude(self.opened, self.replies, self.decision, self.measured, self.last)
+        self.record = loop.commit(closed._replace(seconds=self.seconds))
+
+
+class Lockstep:
+    """Runs that train together; `why_apart` is empty for any two of them."""
+
+    def __init__(self, simulations: Sequence[Simulation]) -> None:
+        trainers = [simulation.trainer for simulation in simulations]
+        first = trainers[0]
+        self.samples, begins = join_samples([trainer.federation.base for trainer in trainers])
+        self._begins = dict(zip(map(id, simulations), begins, strict=True))
+        sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
+        self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
+        """Equal sets of samples have the same number."""
+        work, program = (
+            join_work([trainer.work for trainer in trainers]),
+            replace(first.program, differentiate=by_autograd),
+        )
+        self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
+        _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
+        self._rows = work.cohort
+        for simulation in simulations:
+            simulation.batch = Batch(len(simulations), work.cohort, self.engine.backend, self.engine.chunk)
+
+    def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
+        """Run the next round of each run: its record, or what went wrong. The flag says whether it is the run's last."""
+        members = [_Member(simulation, last) for simulation, last in turns]
+        with members[0].simulation.trainer.setting(members[0].simulation.round + 1):
+            for member in members:
+                member.attempt(_Member.open)
+            self._train([m for m in members if m.error is None and m.ready.job is not None])
+            for member in members:
+                member.attempt(_Member.decide)
+            self._evaluate([m for m in members if m.error is None])
+            for member in members:
+                member.attempt(_Member.commit)
+        return [member.error or member.record for member in members]
+
+    def _train(self, members: Sequence[_Member]) -> None:
+        if not members:
+            return
+        begun = time.perf_counter()
+        try:
+            jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
+            begins = [self._begins[id(m.simulation)] for m in members]
+            numbers = [{p.name: p.numbers for p in m.simulation.trainer.program.parts if p.numbers} for m in members]
+            results = self._train_jobs(join_jobs(jobs, self.samples, begins, numbers))
+        except Exception as error:
+            log.warning("%d runs train one by one in this round, because together they failed: %s", len(members), error)
+            for member in members:
+                member.attempt(_Member.train_alone)
+            return
+        for member, own in zip(members, split_results(results, [len(job.sizes) for job in jobs]), strict=True):
+            member.results = own
+        if self.samples.targets.is_cuda:
+            torch.cuda.synchronize(self.samples.targets.device)
+        _share(members, [int(job.steps.sum()) for job in jobs], time.perf_counter() - begun)
+
+    def _train_jobs(self, job: Job) -> TrainingResult:
+        """Train a joint job. A capture fixes the number of clients, so the last one fills the empty places."""
+        clients = len(job.sizes)
+        if not self.backend.asynchronous or clients >= self._rows:
+            return self.backend.train(job)
+        places = torch.arange(self._rows).clamp(max=clients - 1)
+        return TrainingResult(*select(self.backend.train(job.some(places)), slice(clients)))
+
+    def _evaluate(self, members: Sequence[_Member]) -> None:
+        begun = time.perf_counter()
+        try:
+            measured, work = self._measure(members)
+        except Exception as error:
+            log.warning("%d runs are evaluated one by one, because together they failed: %s", len(members), error)
+            for member in members:
+                member.attempt(_Member.evaluate_alone)
+            return
+        for member, own in zip(members, measured, strict=True):
+            member.measured = own
+        _share(members, work, time.perf_counter() - begun)
+
+    def _measure(self, members: Sequence[_Member]) -> tuple[list[Measured], list[int]]:
+        """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
+        evaluators = [member.simulation.trainer.evaluator for member in members]
+        found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
+        work = [0 for _ in members]
+        stacks: list[tuple[Samples, Tensor, Evaluator, list[tuple[int, str]]]] = []
+        for place, (member, one) in enumerate(zip(members, evaluators, strict=True)):
+            for what, (samples, rows) in one.due(member.opened.round, member.last).items():
+                work[place] += len(rows)
+                same = (
+                    those
+                    for others, at, other, those in stacks
+                    if self._numbers[id(others)] == self._numbers[id(samples)]
+                    and torch.equal(at, rows)
+                    and one.setting.batch == other.setting.batch
+                    and alike(one.metrics, other.metrics)
+                )
+                if (those := next(same, None)) is None:
+                    stacks.append((samples, rows, one, those := []))
+                those.append((place, what))
+        for samples, rows, one, those in stacks:
+            models = torch.stack([members[place].decision.model for place, _ in those])
+            values = one.measure(models, samples, rows, self.backend)
+            for row, (place, what) in enumerate(those):
+                found[place][what] = select(values, row)
+        return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work
+
+
+def _share(members: Sequence[_Member], work: Sequence[int], seconds: float) -> None:
+    """Divide the time of joint work among the runs, by how much of the work is theirs."""
+    for member, own in zip(members, work, strict=True):
+        member.seconds += seconds * own / max(sum(work), 1)

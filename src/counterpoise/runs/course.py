@@ -1,0 +1,186 @@
+"""The rounds of a run, one by one.
+
+A run asks for its rounds (`Turn`) and is given their records, so that whoever drives it decides how they are computed:
+alone (`drive`) or in one batch with other runs (`counterpoise.runs.together`). However a run ends, its folder holds a
+complete checkpoint of its last good round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
+
+from counterpoise.engine.backends.distributed import rank
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.errors import Diverged, Failed, Interrupted
+from counterpoise.logs.base import Logger, Start, logged
+from counterpoise.runs.ending import doubts, untrained
+from counterpoise.runs.run import Run
+
+if TYPE_CHECKING:
+    from counterpoise.runs.folder import Folder
+
+__all__ = ["Course", "OnRound", "Turn", "drive", "go", "stoppable"]
+
+OnRound = Callable[[RoundRecord], object]
+"""Called after every round. The run ends if it returns something true."""
+
+_SECONDS_BETWEEN_SAVES = 5.0
+
+logger = logging.getLogger(__name__)
+
+
+class Turn(NamedTuple):
+    """A run's request for its next round."""
+
+    simulation: Simulation
+    last: bool
+    """Whether the round is the run's last, which is always evaluated."""
+
+
+Course = Generator[Turn, RoundRecord, Run]
+"""A run that asks for its rounds. Send it each round's record, or throw what stopped the round into it."""
+
+
+def drive(course: Course) -> Run:
+    """Compute a run's rounds here, one after another."""
+    try:
+        turn = next(course)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    with stoppable([turn.simulation.backend.halt]) as signals:
+        try:
+            while True:
+                try:
+                    record = turn.simulation.advance(turn.last)
+                except BaseException as error:
+                    turn = course.throw(error)
+                else:
+                    turn = course.send(record)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        except Interrupted as error:
+            error.signal = signals[0] if signals else signal.SIGINT
+            raise
+
+
+def go(
+    simulation: Simulation,
+    run: Run,
+    rounds: int,
+    on_round: OnRound | None,
+    folder: Folder | None,
+    loggers: Sequence[Logger],
+) -> Course:
+    """Ask for the remaining rounds and report each to the loggers."""
+    if not loggers:
+        return (yield from _kept(simulation, run, rounds, on_round, folder))
+    start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
+    with logged(loggers, start) as tell:
+
+        def told(record: RoundRecord) -> object:
+            tell(record)
+            return on_round is not None and on_round(record)
+
+        return (yield from _kept(simulation, run, rounds, told, folder))
+
+
+def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Course:
+    """Ask for the remaining rounds and keep each as soon as it ends."""
+    reason: Diverged | Failed | Interrupted | None = None
+    where = "" if folder is None else str(folder.path)
+    try:
+        status = yield from _rounds(simulation, run, rounds, on_round, folder)
+        if status == "finished" and (why := untrained(run.rounds)):
+            status = "failed"
+            more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
+            how = f" Remove the cause, then give the run more rounds with: {more}" if where else ""
+            reason = Failed(f"{why} The model is the one the run began with.{how}")
+    except Diverged as error:
+        status = "diverged"
+        kept = f" The rounds before it are kept in {where}." if where else ""
+        reason = Diverged(
+            f"{error} This was in round {simulation.round + 1}; the model is the one from before that round.{kept}"
+        )
+    except Interrupted:
+        status = "stopped"
+        how = f" Continue with: counterpoise resume {shlex.quote(where)}" if where else ""
+        reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
+    except Exception as error:
+        if not simulation.server.whole:
+            kept = f" The run in {where} can be resumed from its last checkpoint." if where else ""
+            error.add_note(f"Round {simulation.round + 1} was only partly written and is dropped.{kept}")
+            raise
+        if folder is not None and len(run.rounds) == simulation.round == folder.written:
+            folder.save(simulation.loop, "failed")
+        error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
+        raise
+    run.status = status
+    run.model = simulation.trained()
+    if folder is not None:
+        folder.save(simulation.loop, status)
+    if reason is not None:
+        reason.run = run
+        raise reason
+    for sentence in (
+        doubts(run.rounds, simulation.server.limits.norm_ratio) if status == "finished" and not rank() else ()
+    ):
+        logger.warning("%s", sentence)
+    return run
+
+
+def _rounds(
+    simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None
+) -> Generator[Turn, RoundRecord, str]:
+    saved, noted = time.monotonic(), None
+    while simulation.round < rounds:
+        record = yield Turn(simulation, last=simulation.round + 1 == rounds)
+        run.rounds.append(record)
+        if folder is not None:
+            if simulation.batch is not None and simulation.batch is not noted:
+                noted = simulation.batch
+                folder.note_batch(noted)
+            folder.append(record)
+            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+                folder.save(simulation.loop, "running")
+                saved = time.monotonic()
+        enough = on_round is not None and bool(on_round(record))
+        if simulation.round < rounds and simulation.backend.halt.is_set():
+            raise Interrupted
+        if enough:
+            return "finished" if simulation.round == rounds else "stopped"
+    return "finished"
+
+
+@contextlib.contextmanager
+def stoppable(halts: Sequence[threading.Event]) -> Iterator[list[int]]:
+    """The first Ctrl-C or SIGTERM sets `halts`, which end runs between two steps; a second one ends them at once.
+
+    Yields the list of signals received.
+    """
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+        for halt in halts:
+            halt.set()
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -1,0 +1,69 @@
+"""Which pieces a worker is given at once."""
+
+from typing import Any
+
+import pytest
+
+from counterpoise.comparisons.batches import batches
+from counterpoise.comparisons.plan import Piece
+
+VALUES: dict[str, Any] = {
+    "rounds": 2,
+    "data": {"name": "digits", "partition": {"name": "iid", "clients": 4}},
+    "model": {"name": "mlp"},
+    "method": {"name": "fedavg"},
+}
+
+
+def piece(label: str, seed: int = 0, **values: Any) -> Piece:
+    return Piece(label, seed, f"{label}/seed-{seed}", VALUES | {"seed": seed, "method": {"name": label}} | values)
+
+
+def given(pieces: list[Piece], workers: int = 1, together: int | None = None) -> list[list[str]]:
+    return [[piece.place for piece in some] for some in batches(pieces, workers, together)]
+
+
+def test_what_servers_do_keeps_no_runs_apart() -> None:
+    pieces = [piece(name, seed) for seed in (0, 1) for name in ("fedavg", "fedavgm", "median", "fedvarp", "feda4")]
+    assert given(pieces) == [[one.place for one in pieces]]
+
+
+def test_methods_with_more_to_do_on_clients_come_first() -> None:
+    pieces = [piece(name, seed) for name in ("fedavg", "fedprox", "scaffold", "fedoaed") for seed in (0, 1)]
+    assert [places[0] for places in given(pieces)] == [
+        "scaffold/seed-0",
+        "fedoaed/seed-0",
+        "fedprox/seed-0",
+        "fedavg/seed-0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "joins"),
+    [
+        ({"local": {"optimizer": {"name": "sgd", "lr": 0.5}}}, True),
+        ({"local": {"schedule": {"name": "cosine", "rounds": 9}}}, True),
+        ({"cohort": 2, "adversary": [{"name": "claims", "clients": 1}], "limits": {"norm_ratio": 5.0}}, True),
+        ({"engine": {"store_gib": 1.0}, "evaluation": {"every": 2}}, True),
+        ({"local": {"batch": 8}}, False),
+        ({"local": {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5}}}, False),
+        ({"model": {"name": "linear"}}, False),
+        ({"data": {"name": "synthetic", "partition": {"name": "iid", "clients": 4}}}, False),
+        ({"engine": {"dtype": "float64"}}, False),
+        ({"method": {"name": "fedprox", "mu": 0.5}}, False),
+    ],
+)
+def test_what_keeps_runs_apart(values: dict[str, Any], joins: bool) -> None:
+    assert len(given([piece("fedavg"), piece("other", **{"method": {"name": "fedavg"}} | values)])) == 1 + (not joins)
+
+
+def test_hooks_that_differ_in_a_number_stay_together() -> None:
+    assert len(given([piece("fedprox"), piece("other", method={"name": "fedprox", "mu": 0.5})])) == 1
+
+
+def test_a_group_is_cut_only_beyond_a_workers_share_and_evenly() -> None:
+    nine, two = [piece("fedavg", seed) for seed in range(9)], [piece("scaffold", seed) for seed in range(2)]
+    assert sorted(map(len, given(nine + two, workers=2))) == [2, 4, 5]
+    assert sorted(map(len, given(nine + two, workers=1))) == [2, 9]
+    assert sorted(map(len, given(nine + two, workers=1, together=4))) == [2, 3, 3, 3]
+    assert given(nine, together=1) == [[one.place] for one in nine]

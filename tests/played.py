@@ -1,0 +1,31 @@
+"""CUDA graphs that run on a CPU."""
+
+from counterpoise.engine.acceleration import graphs
+from counterpoise.engine.trees import fill, own
+
+
+class Played:
+    """A `CapturedGraph` without a GPU: what it gives lies in the same buffers after every call."""
+
+    def __init__(self, function, *arguments, into=None, fused=False):
+        self.function, self.arguments, self.into = function, arguments, into
+        before = own(arguments)
+        given = function(*arguments)
+        fill(arguments, before)  # a recording tries its phase, and what it tried is not to be seen
+        self.result = own(given) if into is None else into
+        if fused:
+            self.compiled = graphs.Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
+            self.compiled()
+            fill(arguments, before)
+        self.fused = fused
+
+    def __call__(self):
+        if self.fused:
+            self.compiled()
+        else:
+            fill(self.result, self.function(*self.arguments))
+        return self.result
+
+    def renew(self):
+        if self.fused:
+            self.compiled.renew()

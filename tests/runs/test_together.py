@@ -1,0 +1,121 @@
+"""Several runs driven in one process: each is kept as it would be alone, whatever happens to the others."""
+
+import json
+import logging
+import os
+import signal
+
+import pytest
+from helpers import blobs, small
+
+import counterpoise as cp
+from counterpoise.comparisons.collection import read_run
+from counterpoise.engine.rounds.setup import Setup
+from counterpoise.errors import Diverged, Interrupted
+from counterpoise.method import Part
+from counterpoise.methods import METHODS
+from counterpoise.runs import together
+from counterpoise.runs.simulate import resume_course, run_setup, setup_course
+
+LOCAL = cp.Local(epochs=2, batch=4, optimizer=cp.sgd(0.1))
+
+
+def setup(method="fedavg", seed=0, rounds=3, **settings):
+    made = METHODS.make(method) if isinstance(method, str) else method
+    given = {"cohort": 3, "local": LOCAL, "engine": cp.Engine(backend="per-client", device="cpu")} | settings
+    return Setup.of(made, blobs([5, 9, 4, 7], seed=seed), small().float(), rounds, seed=seed, **given)
+
+
+def drive(courses, most=None):
+    found = {}
+    together.drive_together(courses, found.__setitem__, most)
+    return [found[place] for place in range(len(courses))]
+
+
+def lines(folder):
+    """The kept rounds without what the machine says."""
+    rounds = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in one.items() if k not in ("seconds", "memory")} for one in rounds]
+
+
+def test_runs_of_several_groups_and_lengths_are_kept_as_they_are_alone(tmp_path):
+    setups = [setup("fedavg", 0), setup("scaffold", 1), setup("fedavgm", 1, rounds=5), setup("scaffold", 2)]
+    for place, made in enumerate(setups):
+        run_setup(made, out=tmp_path / "alone" / str(place))
+    runs = drive([setup_course(made, out=tmp_path / "joint" / str(place)) for place, made in enumerate(setups)])
+    assert [len(run.rounds) for run in runs] == [3, 3, 5, 3]
+    for place in range(4):
+        alone, joint = tmp_path / "alone" / str(place), tmp_path / "joint" / str(place)
+        assert lines(alone) == lines(joint)
+        assert (alone / "clients.jsonl").read_text() == (joint / "clients.jsonl").read_text()
+        assert (alone / "config.toml").read_text() == (joint / "config.toml").read_text()
+        assert read_run(joint).status == "finished"
+        assert not read_run(joint).doubts
+    batch = json.loads((tmp_path / "joint/2/batch.json").read_text())
+    assert (batch["runs"], batch["clients"], batch["backend"]) == (2, 6, "per-client")
+    assert not (tmp_path / "alone/2/batch.json").exists()
+
+
+def test_at_most_so_many_train_together(tmp_path):
+    drive([setup_course(setup(seed=seed), out=tmp_path / str(seed)) for seed in range(5)], most=2)
+    runs = [(tmp_path / str(seed) / "batch.json") for seed in range(5)]
+    assert [json.loads(place.read_text())["runs"] for place in runs if place.exists()] == [2, 2, 2, 2]
+
+
+def test_what_runs_keep_for_clients_must_fit_into_memory(monkeypatch, caplog):
+    monkeypatch.setattr(together, "machine_memory", lambda: 10_000)  # a row of a small model has 59 numbers of 4 bytes
+    runs = drive([setup_course(setup("scaffold", seed)) for seed in range(12)])
+    assert all(run.status == "finished" for run in runs)
+    assert "of these runs train together: what one more keeps for its clients could make it" in caplog.text
+
+
+def test_a_run_that_fails_diverges_or_cannot_begin_leaves_the_others_alone(tmp_path):
+    def apply(seen):
+        if seen.world.round == 2:
+            raise RuntimeError("out of luck")
+        return seen
+
+    unlucky = METHODS.make("fedavg").adding(trust=Part("unlucky", apply=apply))
+    run_setup(setup(seed=7), out=tmp_path / "alone")
+    setups = [setup(unlucky), setup(seed=7), setup(METHODS.make("fedavg", lr=1e39), 1)]
+    courses = [setup_course(made, out=tmp_path / str(place)) for place, made in enumerate(setups)]
+    failed, fine, diverged, missing = drive([*courses, resume_course(tmp_path / "nowhere")])
+    assert str(failed) == "out of luck"
+    assert read_run(tmp_path / "0").status == "failed"
+    assert len(read_run(tmp_path / "0").records) == 1
+    assert fine.status == "finished"
+    assert lines(tmp_path / "1") == lines(tmp_path / "alone")
+    assert isinstance(diverged, Diverged)
+    assert read_run(tmp_path / "2").status == "diverged"
+    assert isinstance(missing, cp.CounterpoiseError)
+
+
+def test_an_interruption_stops_all_with_checkpoints_and_they_can_be_resumed(tmp_path):
+    for seed in (0, 1):
+        run_setup(setup(seed=seed, rounds=6), out=tmp_path / "alone" / str(seed))
+
+    def stop(record):
+        if record.round == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    places = [tmp_path / "joint" / str(seed) for seed in (0, 1)]
+    found = {}
+    setups = [setup(seed=seed, rounds=6) for seed in (0, 1)]
+    courses = [setup_course(setups[0], stop, places[0]), setup_course(setups[1], None, places[1])]
+    with pytest.raises(Interrupted) as stopped:
+        together.drive_together(courses, found.__setitem__)
+    assert stopped.value.signal == signal.SIGTERM
+    assert all(isinstance(what, Interrupted) for what in found.values())
+    assert [read_run(place).status for place in places] == ["stopped", "stopped"]
+    given = {"federation": setups[0].federation, "model": setups[0].training.model}
+    others = {"federation": setups[1].federation, "model": setups[1].training.model}
+    runs = drive([resume_course(place, **own) for place, own in zip(places, (given, others), strict=True)])
+    assert [run.status for run in runs] == ["finished", "finished"]
+    for seed, place in enumerate(places):
+        assert lines(place) == lines(tmp_path / "alone" / str(seed))
+
+
+def test_runs_stay_apart_quietly(caplog):
+    with caplog.at_level(logging.WARNING):
+        drive([setup_course(setup("fedavg")), setup_course(setup("scaffold"))])
+    assert not caplog.records
