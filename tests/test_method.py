@@ -76,3 +76,10 @@ def test_every_method_that_keeps_state_on_clients_says_what_happens_when_it_is_l
     for entry in METHODS:
         for part in entry.factory().parts:
             assert part.client_state is None or part.when_lost
+
+
+@pytest.mark.parametrize("numbers", [{"mu": "x"}, {"mu": float("nan")}, {"mu": float("inf")}, {5: 1.0}, 3, None])
+def test_numbers_of_a_part_are_finite_and_have_names(numbers):
+    with pytest.raises(CounterpoiseError, match="part mine: numbers must give finite numbers by name"):
+        Part("mine", numbers=numbers)
+    assert Part("mine", numbers={"mu": 1, "nu": 0.5}).numbers == {"mu": 1, "nu": 0.5}

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import isfinite
+from numbers import Real
 from typing import Any, Self
 
 from torch import Tensor
@@ -129,6 +131,13 @@ class Part:
                 "A part's name must be a text and its reads a tuple of names, "
                 f"not {brief(self.name)} and {brief(self.reads)}."
             )
+        named = self.numbers.items() if isinstance(self.numbers, Mapping) else [(None, self.numbers)]
+        for name, number in named:
+            if not isinstance(name, str) or not isinstance(number, Real) or not isfinite(number):
+                raise CounterpoiseError(
+                    f"part {self.name}: numbers must give finite numbers by name, as {{'mu': 0.1}}, "
+                    f"not {brief(self.numbers)}."
+                )
         for hook, takes in _HOOKS.items():
             if getattr(self, hook) is not None:
                 check_call(getattr(self, hook), hook + takes, f"part {self.name}")

@@ -121,10 +121,8 @@ class Lockstep:
         sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
         self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
         """Equal sets of samples have the same number."""
-        work, program = (
-            join_work([trainer.work for trainer in trainers]),
-            replace(first.program, differentiate=by_autograd),
-        )
+        work = join_work([trainer.work for trainer in trainers])
+        program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         self._rows = work.cohort
