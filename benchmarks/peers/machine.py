@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["machine"]
+__all__ = ["commit", "machine"]
 
 
 def machine(device: str) -> dict[str, Any]:
@@ -28,8 +28,8 @@ def machine(device: str) -> dict[str, Any]:
         found["cpu"] = ", ".join(sorted(names))
     if device == "cuda":
         found |= {"gpu": torch.cuda.get_device_name(), "cuda": torch.version.cuda}
-    if commit := _commit():
-        found["commit"] = commit
+    if name := commit(Path(__file__).parent):
+        found["commit"] = name
     return found
 
 
@@ -38,8 +38,9 @@ def _cpuinfo() -> list[str]:
     return path.read_text().splitlines() if path.is_file() else []
 
 
-def _commit() -> str:
+def commit(folder: Path) -> str:
+    """The commit of the checkout that a folder lies in, or '' if git does not know it."""
     if not shutil.which("git"):
         return ""
-    asked = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty"]
+    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
     return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
