@@ -16,8 +16,8 @@ from scipy import stats
 import counterpoise as cp
 from counterpoise.comparisons.arms import compared, parse_method, swept
 from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
-from counterpoise.comparisons.conduct import open_pieces, workers_at_once
-from counterpoise.comparisons.plan import Piece, read_plan, slugs, write_plan
+from counterpoise.comparisons.conduct import open_pieces
+from counterpoise.comparisons.plan import read_plan, slugs, write_plan
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
@@ -221,20 +221,6 @@ def test_a_sweep_is_a_grid_and_single_points() -> None:
     ]
     (piece,) = made.pieces(made.arms[4])
     assert (piece.values["local"]["batch"], piece.values["cohort"]) == (8, 5)
-
-
-def test_how_many_at_once_follows_cores_and_threads_and_a_gpu_takes_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)), raising=False)
-
-    def at_once(pieces: int = 100, **values: Any) -> int:
-        return workers_at_once([Piece("x", seed, "x", {"cohort": 100, **values}) for seed in range(pieces)])
-
-    cpu = {"device": "cpu"}
-    assert at_once(engine=cpu) == 2
-    assert at_once(engine=cpu, cohort=4) == 8
-    assert at_once(engine=cpu | {"threads": 1}) == 16
-    assert at_once(engine=cpu | {"threads": 1}, pieces=3) == 3
-    assert at_once(engine={"device": "cuda:1"}, cohort=4) == 1
 
 
 # ---------------------------------------------------------------- doing pieces

@@ -20,7 +20,7 @@ from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.collection import of_plan
-from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, workers_at_once
+from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, seats_here
 from counterpoise.comparisons.contents import COMPARISON, of_comparison
 from counterpoise.comparisons.plan import Plan, read_plan, write_plan
 from counterpoise.comparisons.ranking import reached, verdict
@@ -145,15 +145,17 @@ def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: di
     """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
     pieces = open_pieces(folder, plan)
     jobs, together = workers
-    at_once = jobs or workers_at_once(pieces)
-    with shown(Board(plan, of_plan(folder, plan), at_once)) as hear:
+    seats = seats_here(pieces, jobs)
+    if sentence := seats.sentence():
+        echo(sentence, err=True)
+    with shown(Board(plan, of_plan(folder, plan), seats.most)) as hear:
 
         def listen(news: News | None) -> None:
             if news is not None and news.end == "failed":
                 told.setdefault(news.piece.label, news.sentence)
             hear(news)
 
-        conduct(folder, pieces, at_once, listen, lock, together)
+        conduct(folder, pieces, seats, listen, lock, together)
     from counterpoise.report import write  # imports plotly, which is slow
 
     return _stand(folder, plan), write(folder)

@@ -1,4 +1,4 @@
-"""Run the pieces of a plan in worker processes, as many at once as cores and memory allow.
+"""Run the pieces of a plan in worker processes: one on each GPU, or as many as cores and memory allow.
 
 The number of workers changes no result: a run's backend, chunk and threads come from its configuration. However the
 work ends, each piece is an ordinary run's folder that can be resumed.
@@ -7,28 +7,25 @@ work ends, each piece is an ordinary run's folder that can be resumed.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 import torch
 
 from counterpoise.comparisons.batches import batches
 from counterpoise.comparisons.contents import COMPARISON, LOG
+from counterpoise.comparisons.placement import Place, Seats, device_of, gpu_names, seats_for
 from counterpoise.comparisons.plan import Piece, Plan
+from counterpoise.comparisons.process import Heard, Worker
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold, in_use
 from counterpoise.runs.saved import status_of
 
-__all__ = ["News", "conduct", "conducting", "held", "open_pieces", "workers_at_once"]
+__all__ = ["News", "conduct", "conducting", "held", "open_pieces", "seats_here"]
 
 _LEAST = 2**30
 """Bytes that a worker is assumed to need until one has reported."""
@@ -59,22 +56,9 @@ def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
     return [piece for piece in pieces if status_of(folder / piece.place) not in ("finished", "diverged")]
 
 
-def workers_at_once(pieces: Sequence[Piece]) -> int:
-    """How many workers to run at once: one on a GPU; on a CPU, as many as give two threads per core.
-
-    This factor is a choice, not a measured optimum. No result depends on it.
-    """
-    most = 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    for piece in pieces:
-        engine, cohort = piece.values.get("engine", {}), piece.values.get("cohort")
-        if str(engine.get("device", "auto")).startswith("cuda") or (
-            engine.get("device", "auto") == "auto" and torch.cuda.is_available()
-        ):
-            return 1
-        threads = min(engine.get("threads") or cores, cohort if type(cohort) is int else cores)
-        most = max(most, 2 * cores // max(threads, 1))
-    return min(most, cores, max(len(pieces), 1))
+def seats_here(pieces: Sequence[Piece], jobs: int | None = None) -> Seats:
+    """The workers for some pieces on this machine. Counting its GPUs asks the driver, and opens none of them."""
+    return seats_for(pieces, torch.cuda.device_count(), jobs)
 
 
 def held(folder: Path) -> contextlib.AbstractContextManager[int | None]:
@@ -97,12 +81,12 @@ def _busy(folder: Path) -> str:
 def conduct(
     folder: Path,
     pieces: Sequence[Piece],
-    at_once: int,
+    seats: Seats,
     tell: Callable[[News | None], object],
     lock: int | None,
     together: int | None = None,
 ) -> None:
-    """Run pieces in `at_once` workers, each with at most `together` pieces in one batch.
+    """Run pieces in as many workers as there are seats, each with at most `together` pieces in one batch.
 
     `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
 
@@ -110,27 +94,31 @@ def conduct(
     the exception reaches the caller.
     """
     check_plain(folder)
-    waiting = list(reversed(batches(pieces, at_once, together)))
-    crew: list[_Worker] = []
-    heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]] = queue.Queue()
+    waiting = batches(pieces, seats.most, together)
+    names = gpu_names(os.environ, seats.gpus)
+    crew: list[Worker] = []
+    heard: Heard = queue.Queue()
     peak = _LEAST
     with os.fdopen(open_plain(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         try:
             while waiting or any(worker.pieces for worker in crew):
-                idle = next((worker for worker in crew if not worker.pieces), None)
-                if waiting and idle is None and len(crew) < at_once and _room(crew, peak):
-                    idle = _Worker(heard, log, lock)
-                    crew.append(idle)
-                if waiting and idle is not None:
-                    idle.give(folder, waiting.pop(), together)
-                    continue
+                if (found := _next(waiting, seats, crew)) is not None:
+                    batch, place = found
+                    worker = _seated(crew, place)
+                    if worker is None and _room(crew, peak):
+                        worker = Worker(heard, log, lock, place, place.environment(names))
+                        crew.append(worker)
+                    if worker is not None:
+                        worker.give(folder, waiting.pop(batch), together)
+                        continue
                 try:
                     worker, said = heard.get(timeout=0.5)
                 except queue.Empty:
                     tell(None)
                     continue
                 if said is None:
-                    crew.remove(worker)
+                    if worker in crew:
+                        crew.remove(worker)
                     for piece in worker.pieces.values():
                         tell(_died(folder, piece, worker))
                     worker.pieces = {}
@@ -147,53 +135,29 @@ def conduct(
                 worker.wait()
 
 
-class _Worker:
-    """A worker process, and the pieces it is running."""
-
-    def __init__(
-        self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]], log: IO[bytes], lock: int | None
-    ) -> None:
-        self.pieces: dict[int, Piece] = {}
-        """Those that have not ended, by their places in the list that it was given."""
-        self.young = True
-        """It has not finished a round, so it will need memory that is still free."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "counterpoise.comparisons.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            start_new_session=True,  # only the parent gets Ctrl-C
-            pass_fds=() if lock is None else (lock,),
-        )
-        threading.Thread(target=self._hear, args=(heard,), daemon=True).start()
-
-    def _hear(self, heard: queue.Queue[tuple[_Worker, dict[str, Any] | None]]) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
-            for line in lines:
-                heard.put((self, json.loads(line)))
-        heard.put((self, None))
-
-    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None) -> None:
-        assert self._process.stdin is not None
-        self.pieces = dict(enumerate(pieces))
-        order = [{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces]
-        with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
-            self._process.stdin.write(json.dumps({"pieces": order, "together": together}) + "\n")
-            self._process.stdin.flush()
-
-    def dismiss(self) -> None:
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-
-    def wait(self) -> int:
-        """Wait for its exit status. A second Ctrl-C stops waiting and leaves the process running."""
-        return self._process.wait()
+def _next(waiting: Sequence[Sequence[Piece]], seats: Seats, crew: Sequence[Worker]) -> tuple[int, Place] | None:
+    """The first batch that there is a place for now, and that place."""
+    taken = [worker.place.gpu for worker in crew if worker.pieces]
+    for number, batch in enumerate(waiting):
+        if (place := seats.free(device_of(batch[0]), taken)) is not None:
+            return number, place
+    return None
 
 
-def _room(crew: Sequence[_Worker], peak: int) -> bool:
+def _seated(crew: list[Worker], place: Place) -> Worker | None:
+    """The idle worker at a place. If there is none, the idle workers elsewhere are dismissed to make room for one."""
+    idle = [worker for worker in crew if not worker.pieces]
+    for worker in idle:
+        if worker.place == place:
+            return worker
+    for worker in idle:
+        crew.remove(worker)
+        worker.dismiss()
+        worker.wait()
+    return None
+
+
+def _room(crew: Sequence[Worker], peak: int) -> bool:
     """Whether there is memory for one more worker beside those still growing. The first may always start."""
     free = _free_memory()
     growing = sum(worker.young for worker in crew)
@@ -209,7 +173,7 @@ def _free_memory() -> int | None:
         return None
 
 
-def _died(folder: Path, piece: Piece, worker: _Worker) -> News:
+def _died(folder: Path, piece: Piece, worker: Worker) -> News:
     sentence = (
         f"Its process ended with status {worker.wait()} in the middle of the run, perhaps for lack of memory; "
         f"see {folder / LOG}. The same command tries again."

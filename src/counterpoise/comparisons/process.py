@@ -1,0 +1,75 @@
+"""A worker process, as its parent sees it. It is given lists of pieces and heard of in lines of JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from counterpoise.comparisons.placement import Place
+from counterpoise.comparisons.plan import Piece
+
+__all__ = ["Heard", "Worker"]
+
+Heard: TypeAlias = "queue.Queue[tuple[Worker, dict[str, Any] | None]]"
+"""What workers say, each line with its worker; None means that it has ended."""
+
+
+class Worker:
+    """A worker process, and the pieces it is running."""
+
+    def __init__(
+        self,
+        heard: Heard,
+        log: IO[bytes],
+        lock: int | None,
+        place: Place,
+        environment: Mapping[str, str],
+    ) -> None:
+        self.place = place
+        self.pieces: dict[int, Piece] = {}
+        """Those that have not ended, by their places in the list that it was given."""
+        self.young = True
+        """It has not finished a round, so it will need memory that is still free."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "counterpoise.comparisons.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            start_new_session=True,  # only the parent gets Ctrl-C
+            env={**os.environ, **environment},
+            pass_fds=() if lock is None else (lock,),
+        )
+        threading.Thread(target=self._hear, args=(heard,), daemon=True).start()
+
+    def _hear(self, heard: Heard) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                heard.put((self, json.loads(line)))
+        heard.put((self, None))
+
+    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None) -> None:
+        assert self._process.stdin is not None
+        self.pieces = dict(enumerate(pieces))
+        order = [{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces]
+        with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
+            self._process.stdin.write(json.dumps({"pieces": order, "together": together}) + "\n")
+            self._process.stdin.flush()
+
+    def dismiss(self) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def wait(self) -> int:
+        """Wait for its exit status. A second Ctrl-C stops waiting and leaves the process running."""
+        return self._process.wait()
