@@ -1,5 +1,6 @@
 """`load`: scaling, parts of a set, real data where it is here, and what flwr-datasets can load."""
 
+import os
 import sys
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import datasets
 from counterpoise.federation.catalogue import DATASETS, place
 from counterpoise.federation.datasets import read
+from counterpoise.federation.readers import read_arrays
 
 
 @pytest.fixture
@@ -34,6 +37,31 @@ def test_bytes_become_numbers_as_asked(colours):
     assert standard.base.inputs.dtype == torch.uint8
     test = standard.test.take(torch.arange(7), torch.float64)[0].numpy()
     assert np.allclose(test, ((x - mean) / deviation)[:7])  # the training part's mean, not its own
+
+
+def test_a_file_is_read_once_and_again_if_it_changes(colours, monkeypatch):
+    path, x = colours
+    reads = []
+    monkeypatch.setattr(datasets, "read_arrays", lambda path: reads.append(path) or read_arrays(path))
+    one, two = (cp.load(path, partition=cp.iid(2), seed=seed) for seed in (0, 1))
+    assert len(reads) == 1
+    assert one.base.inputs.data_ptr() == two.base.inputs.data_ptr()
+    np.savez(path, x_train=x[::-1], y_train=np.arange(60) % 4)
+    os.utime(path, ns=(0, 0))  # the clock may not have moved on
+    assert np.allclose(numbers(cp.load(path, partition=cp.iid(2))), x[::-1] / 255)
+
+
+def test_a_folder_is_read_again_if_one_of_its_files_changes(tmp_path):
+    arrays = {"x_train": np.zeros((6, 2), "f"), "y_train": np.arange(6) % 2}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    assert (numbers(cp.load(str(tmp_path), partition=cp.iid(2))) == 0).all()
+    when = tmp_path.stat().st_mtime_ns
+    (tmp_path / "x_train.npy").unlink()  # the earlier federation still maps it
+    np.save(tmp_path / "x_train.npy", arrays["x_train"] + 1)
+    os.utime(tmp_path / "x_train.npy", ns=(0, 0))
+    os.utime(tmp_path, ns=(when, when))  # as if it had been overwritten in place
+    assert (numbers(cp.load(str(tmp_path), partition=cp.iid(2))) == 1).all()
 
 
 def test_digits_have_17_levels():

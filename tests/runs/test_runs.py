@@ -567,6 +567,18 @@ def test_a_metric_cannot_take_a_name_of_the_record() -> None:
             cp.simulate("fedavg", federation(), metrics={name: squares}, **SETTINGS)
 
 
+def test_runs_with_the_same_data_and_seed_share_one_federation() -> None:
+    def held(*settings: str) -> cp.Federation:
+        return setup(parse(override(read("quickstart")[0], settings), "x")).federation
+
+    one = held("method=fedavgm", "local.epochs=3")
+    assert held("method=fedadam", f"data.fingerprint={one.fingerprint}") is one
+    assert held("data.seed=0") is one
+    assert held("seed=1").fingerprint != one.fingerprint
+    assert held("data.partition.alpha=0.4").fingerprint != one.fingerprint
+    assert held().fingerprint == one.fingerprint
+
+
 def test_a_run_without_a_folder_can_be_saved_and_resumed(tmp_path: Path) -> None:
     method = cp.methods.fedavgm().adding(upload=remembering())
     fed = federation()

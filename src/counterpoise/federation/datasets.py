@@ -21,7 +21,7 @@ from counterpoise.federation.readers import Raw, read_arrays
 from counterpoise.federation.sources import data_folder
 from counterpoise.randomness import check_seed, purpose, sample
 
-__all__ = ["load", "read"]
+__all__ = ["load", "read", "stamp"]
 
 FLOWER = "flwr:"
 SCALINGS = ("unit", "centred", "standard")
@@ -106,22 +106,27 @@ def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> 
         )
     if columns is not None and not name.startswith(FLOWER):
         raise CounterpoiseError(f"columns are for {FLOWER} data sets; the arrays of {name} are known by their names.")
-    if name in DATASETS:
-        found = place(DATASETS[name])
-        stamp = None if found is None else (str(found), found.stat().st_mtime_ns)
-        return _load_named(name, str(data_folder()), stamp, 0 if DATASETS[name].files else seed)
     if name.startswith(FLOWER):
         return read_flower(name.removeprefix(FLOWER), columns)
+    return _arrays(name, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
+
+
+@functools.lru_cache(maxsize=1)
+def _arrays(name: str, stamp: object, seed: int) -> Raw:
+    """Keep the last data set in memory, so that compared runs read it once."""
+    if name in DATASETS:
+        return DATASETS[name].arrays(seed)
     path = Path(name).expanduser()
     if path.suffix == ".npz" or path.is_dir():
         return read_arrays(path)
     raise unknown("data set", name, DATASETS)
 
 
-@functools.lru_cache(maxsize=1)
-def _load_named(name: str, folder: str, stamp: tuple[str, int] | None, seed: int) -> Raw:
-    """Keep the last data set in memory, so that compared runs read it once."""
-    return DATASETS[name].arrays(seed)
+def stamp(name: str) -> tuple[object, ...]:
+    """Where a data set's files lie and when they were written; a different stamp means that they must be read again."""
+    found = place(DATASETS[name]) if name in DATASETS else Path(name).expanduser()
+    files = [] if found is None else [found, *sorted(found.glob("*.npy"))]
+    return str(data_folder()), *((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
 
 
 def _identities(name: str) -> np.ndarray | None:

@@ -17,13 +17,15 @@ def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
     """``[clients, classes]`` samples of each label, held-out ones included."""
     if federation.classes is None:
         raise CounterpoiseError("These targets are not class numbers, so there are no labels to count.")
-    counts = np.zeros((len(clients), federation.classes), dtype=np.int64)
+    shape = len(clients), federation.classes
+    counts = torch.zeros(shape, dtype=torch.int64)
     for held in (federation.train, federation.heldout):
         rows, sizes = held.rows(clients), held.sizes(clients)
         real = torch.arange(rows.shape[1]) < sizes[:, None]
         owners = torch.arange(len(clients))[:, None].expand_as(rows)[real]
-        np.add.at(counts, (owners.numpy(), federation.base.targets[rows[real]].numpy()), 1)
-    return counts
+        places = owners * federation.classes + federation.base.targets[rows[real]]
+        counts += torch.bincount(places, minlength=counts.numel()).view(shape)
+    return counts.numpy()
 
 
 def spread(count: int, most: int) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Metric, Metrics, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
+from counterpoise.federation.datasets import stamp
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
 from counterpoise.method import SLOTS, Method
@@ -28,7 +30,7 @@ from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
 from counterpoise.models.building import Model
 from counterpoise.registry import Registry, flatten
-from counterpoise.runs.config import OWN, Config, LocalConfig, parse
+from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
 
 __all__ = ["check_same", "describe", "make", "setup", "whole"]
 
@@ -94,25 +96,33 @@ def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
     if "federation" in given:
         federation: Federation = given["federation"]
     else:
-        if data.partition is None:
-            raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
-        federation = load(
-            data.name,
-            partition=make(PARTITIONS, data.partition),
-            heldout=data.heldout,
-            probe=data.probe,
-            proxy=data.proxy,
-            seed=config.seed if data.seed is None else data.seed,
-            scaling=data.scaling,
-            features=None if data.features is None else make(SKEWS, data.features),
-            samples=data.samples,
-            columns=data.columns,
-        )
+        seed = config.seed if data.seed is None else data.seed
+        federation = _dealt(json.dumps(data.model_dump(exclude={"seed", "fingerprint"})), seed, stamp(data.name))
     if data.fingerprint is not None and data.fingerprint != federation.fingerprint:
         raise CounterpoiseError(
             "The federation given is not the one this run was made with: their fingerprints differ."
         )
     return federation
+
+
+@functools.lru_cache(maxsize=1)
+def _dealt(settings: str, seed: int, stamp: object) -> Federation:
+    """Keep the last federation in memory, so that methods compared with the same seed share it and its fingerprint."""
+    data = DataConfig(**json.loads(settings))
+    if data.partition is None:
+        raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
+    return load(
+        data.name,
+        partition=make(PARTITIONS, data.partition),
+        heldout=data.heldout,
+        probe=data.probe,
+        proxy=data.proxy,
+        seed=seed,
+        scaling=data.scaling,
+        features=None if data.features is None else make(SKEWS, data.features),
+        samples=data.samples,
+        columns=data.columns,
+    )
 
 
 def _local(local: LocalConfig, given: Mapping[str, Any]) -> Local:
