@@ -1,8 +1,8 @@
 """Compare clients as one batch with clients one at a time, on the same perceptrons, and show which auto chooses.
 
 Clients train two epochs of 120 samples each (equal) or of log-normal sizes from 10 to 1,200 (unequal), with batch
-10. With --device cuda: rounds of 100 of 1,000 unequal clients, by where the cohort is cut. The cut follows from
-what a chunk is assumed to cost beside its clients (`buckets.overhead`).
+10. With --device cuda: rounds of 100 of 1,000 unequal clients, by the ratio of the widths that a captured chunk can
+have as its clients finish (`buckets.widths`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import counterpoise as cp
 from counterpoise.engine.backends import batched
 
 PERCEPTRON = {"images": 120, "batch": 10, "epochs": 2, "lr": 0.01, "momentum": 0.9}
-CUTS = (2.0, 7.0, 20.0, 60.0, 200.0, 600.0)
+RATIOS = (1.2, 1.5, 2.0, 4.0)
 
 
 def perceptron(inputs: int, hidden: int) -> nn.Module:
@@ -85,16 +85,16 @@ def on_a_gpu(many: int) -> dict[str, Any]:
     for name, (work, model) in works.items():
         data, arms = work.data(), {}
 
-        def cut(over: str) -> None:
-            batched.overhead = lambda *sizes: float(over)  # type: ignore[assignment]
+        def narrow(ratio: str) -> None:
+            batched._RATIO = float(ratio)
 
-        for over in map(str, CUTS):
-            cut(over)
-            arms[over] = Ours(work, data, model, "cuda", None)
-            arms[over].run(12)
-        times = turns(arms, many, 10, cut)
-        print(name, {over: round(1000 * min(own), 1) for over, own in times.items()}, flush=True)
-        results[name] = {"seconds_a_round_by_overhead": times, "parameters": sum(p.numel() for p in model.parameters())}
+        for ratio in map(str, RATIOS):
+            narrow(ratio)
+            arms[ratio] = Ours(work, data, model, "cuda", None)
+            arms[ratio].run(12)
+        times = turns(arms, many, 10, narrow)
+        print(name, {ratio: round(1000 * min(own), 1) for ratio, own in times.items()}, flush=True)
+        results[name] = {"seconds_a_round_by_ratio": times, "parameters": sum(p.numel() for p in model.parameters())}
     return results
 
 

@@ -11,7 +11,7 @@ Torch has no unsigned 64-bit arithmetic, so words are int64 and right shifts are
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,6 +39,8 @@ _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 _LAST = (1 << 63) - 1
 _ALL = (1 << 64) - 1
+_TABLE = 2**10
+"""Up to this many values, a permutation is computed whole."""
 
 
 Array = npt.NDArray[np.int64]
@@ -153,17 +155,28 @@ def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
     mask = (1 << half) - 1
     # Few bits need many Feistel rounds: with 6 rounds, cohorts of 10 clients were visibly uneven.
     turn = np.arange(16).reshape(-1, *(1,) * places.ndim)
-    turns = np.broadcast_to(counted(np.atleast_1d(keys.numpy()), turn), (16, *places.shape))
+    hashed = counted(np.atleast_1d(keys.numpy()), turn)
+    turns = np.broadcast_to(hashed, (16, *places.shape))
 
-    def shuffle(word: Array, some: npt.NDArray[np.bool_] | slice) -> Array:
+    def shuffle(word: Array, mixed: Callable[[Array, Array], Array], turns: Array) -> Array:
         left, right = word >> half, word & mask
         for turn in turns:
-            left, right = right, left ^ (_mix((turn[some] ^ right) + _GOLDEN) & mask)
+            left, right = right, left ^ mixed(turn, right)
         return (left << half) | right
 
-    word = shuffle(places.numpy(), slice(None))
+    def mix(turn: Array, right: Array) -> Array:
+        return _mix((turn ^ right) + _GOLDEN) & mask
+
+    if keys.numel() == 1 and 4**half <= _TABLE:  # whole, because NumPy takes as long for a few numbers as for many
+        mixed = mix(hashed.reshape(16, 1), np.arange(mask + 1))
+        table = shuffle(np.arange(4**half), np.take, mixed)
+        word = table[places.numpy()]
+        while (outside := word >= size).any():
+            word[outside] = table[word[outside]]
+        return torch.from_numpy(word)
+    word = shuffle(places.numpy(), mix, turns)
     while (outside := word >= size).any():
-        word[outside] = shuffle(word[outside], outside)
+        word[outside] = shuffle(word[outside], mix, turns[:, outside])
     return torch.from_numpy(word)
 
 

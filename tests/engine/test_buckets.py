@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from counterpoise.engine.backends.buckets import buckets, overhead, pays, room
+from counterpoise.engine.backends.buckets import buckets, overhead, pays, room, widths
 
 
-def exactly(clients, most):
-    return clients
+def cost(chunks, steps, overhead):
+    return sum((len(chunk) + overhead) * int(steps[chunk].max()) for chunk in chunks)
 
 
-def cost(chunks, steps, overhead, size=exactly):
-    most = len(steps)
-    return sum((size(len(chunk), most) + overhead) * int(steps[chunk].max()) for chunk in chunks)
-
-
-@given(st.integers(1, 500), st.data())
-def test_recorded_chunks_have_few_sizes_each_at_most_four_times_what_is_needed(most, data):
+@given(st.integers(1, 500), st.sampled_from([1.5, 2.0, 4.0]), st.data())
+def test_recorded_chunks_have_few_widths_each_little_more_than_needed(most, ratio, data):
     clients = data.draw(st.integers(1, most))
-    size = room(clients, most)
-    assert clients <= size <= min(most, 4 * clients)
-    assert len({room(clients, most) for clients in range(1, most + 1)}) <= 1 + most.bit_length() / 2
+    size = room(clients, most, ratio)
+    assert clients <= size <= min(most, max(2, math.ceil(ratio * clients)))
+    assert len({room(clients, most, ratio) for clients in range(1, most + 1)}) <= 2 + math.log(most, ratio)
+
+
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.sampled_from([1.5, 4.0]), st.integers(0, 9))
+def test_every_step_has_room_for_the_clients_that_still_have_a_batch(lengths, ratio, more):
+    steps = torch.tensor(sorted(lengths, reverse=True))
+    most = len(lengths) + more
+    found = widths(steps, most, ratio)
+    assert found == [room(sum(length > step for length in lengths), most, ratio) for step in range(max(lengths))]
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 12), st.floats(0, 20))
@@ -37,22 +41,16 @@ def test_every_client_is_in_one_chunk_of_bounded_size(lengths, most, overhead):
     assert max(map(len, chunks)) <= most
 
 
-@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.floats(0, 20), st.sampled_from([exactly, room]))
-def test_no_cut_of_the_sorted_cohort_is_cheaper(lengths, overhead, size):
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=7), st.floats(0, 20))
+def test_no_cut_of_the_sorted_cohort_is_cheaper(lengths, overhead):
     steps = torch.tensor(sorted(lengths))
-    ours = cost(buckets(steps, len(lengths), overhead, size), steps, overhead, size)
+    ours = cost(buckets(steps, len(lengths), overhead), steps, overhead)
     places = list(range(len(lengths)))
     for k in range(len(lengths)):
         for cuts in itertools.combinations(places[1:], k):
             edges = [0, *cuts, len(lengths)]
             other = [torch.tensor(places[a:b]) for a, b in itertools.pairwise(edges)]
-            if _between_lengths(edges, steps):
-                assert ours <= cost(other, steps, overhead, size) + 1e-9
-
-
-def _between_lengths(edges, steps):
-    """Whether no clients of the same number of steps are cut apart, which only pays where sizes are rounded."""
-    return all(int(steps[edge - 1]) < int(steps[edge]) for edge in edges[1:-1])
+            assert ours <= cost(other, steps, overhead) + 1e-9
 
 
 def test_a_skewed_cohort_wastes_little_on_a_cpu():
@@ -82,6 +80,5 @@ def test_chunks_pay_on_a_cpu_for_many_small_and_equal_clients(lengths, parameter
 
 
 def test_a_chunk_weighs_less_the_more_a_client_has_to_do():
-    assert overhead("cpu", 650, 10) == pytest.approx(161.2, abs=0.1)
-    assert overhead("cuda", 61_706, 20) == pytest.approx(22.5, abs=0.1)
-    assert overhead("cpu", 4 * 650, 10) == overhead("cpu", 650, 40) == pytest.approx(overhead("cpu", 650, 10) / 2)
+    assert overhead(650, 10) == pytest.approx(161.2, abs=0.1)
+    assert overhead(4 * 650, 10) == overhead(650, 40) == pytest.approx(overhead(650, 10) / 2)

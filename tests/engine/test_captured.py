@@ -8,7 +8,7 @@ from torch import nn
 
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
-from counterpoise.engine.backends import batched, chunks
+from counterpoise.engine.backends import chunks
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
@@ -19,8 +19,9 @@ from counterpoise.methods import METHODS, avg
 SIZES = [1, 9, 4, 13, 6, 9, 9, 5]  # in chunks of 2: some of the same shape, and scripts that need padding
 
 
+@pytest.mark.parametrize("chunk", [2, 6])
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
-def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
+def test_recorded_chunks_compute_what_plain_ones_do(name, chunk, monkeypatch):
     monkeypatch.setattr(chunks, "CapturedGraph", Played)
 
     def models(recorded):
@@ -31,7 +32,7 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
             cohort=6,
             seed=3,
             local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
-            engine=double(backend="batched", chunk=2),
+            engine=double(backend="batched", chunk=chunk),
         )
         if recorded:
             simulation.backend.captures = simulation.overlaps = True
@@ -43,17 +44,17 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, monkeypatch):
         assert torch.allclose(recorded, plain, rtol=1e-12, atol=1e-14)
 
 
-def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
-    monkeypatch.setattr(batched, "overhead", lambda device, *sizes: 20.0)  # of LeNet-5 on a GPU
+@pytest.mark.parametrize(("fused", "most"), [(False, 10), (True, 4)])
+def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
+    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
     made = []
 
-    class Counted(batched.CapturedChunk):
-        def __init__(self, *given):
-            made.append(self)
-            super().__init__(*given)
+    class Counted(Played):
+        def __init__(self, *given, into=None, **how):
+            made.append(into)
+            super().__init__(*given, into=into, **how)
 
-    monkeypatch.setattr(batched, "CapturedChunk", Counted)
+    monkeypatch.setattr(chunks, "CapturedGraph", Counted)
     sizes = [1 + 400 // place for place in range(1, 121)]
     simulation = Simulation(
         avg(),
@@ -63,16 +64,45 @@ def test_unequal_cohorts_soon_need_no_new_recordings(monkeypatch):
         local=Local(batch=5, optimizer=sgd(0.1)),
         engine=double(backend="batched"),
     )
-    simulation.backend.captures = True
+    simulation.backend.captures, simulation.backend.fused = True, fused
     counts = []
     for _ in range(30):
         simulation.advance()
-        counts.append(len(made))
-    assert counts[9] > 2  # several chunks a round
-    assert counts[-1] <= 8
+        counts.append(sum(into is not None for into in made))
+    assert 3 <= counts[-1] <= most  # widths of a step
     assert counts[-1] == counts[14]
-    sizes = [chunk.inputs.counts.shape[1] for chunk in simulation.backend._captured.values()]
-    assert len(sizes) == len(set(sizes))  # one of each, with a mask
+    assert len(simulation.backend._captured) == 1
+
+
+def test_a_step_trains_few_clients_beside_those_that_have_a_batch(monkeypatch):
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    engine = double(backend="batched")
+    simulation = Simulation(
+        avg(), blobs([40, 8, 8, 8, 4, 4, 4, 4]), small(), local=Local(batch=4, optimizer=sgd(0.1)), engine=engine
+    )
+    simulation.backend.captures = True
+    job = simulation.prepare(simulation.open()).job
+    (plan,) = simulation.backend.plan(job)
+    assert plan.places.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert plan.widths == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_survey_reaches_every_client_whatever_its_number_of_steps(monkeypatch):
+    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+
+    def model(recorded):
+        simulation = Simulation(
+            METHODS.make("qffl"),
+            blobs([4, 8, 8, 40]),
+            small(),
+            local=Local(steps=[5, 4, 3, 1], batch=4, optimizer=sgd(0.1)),
+            engine=double(backend="batched"),
+        )
+        simulation.backend.captures = recorded
+        simulation.advance()
+        return simulation.server.model
+
+    assert torch.allclose(model(True), model(False), rtol=1e-12, atol=1e-14)
 
 
 def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
@@ -113,7 +143,7 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
             model,
             cohort=6,
             local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
-            engine=Engine(device="cpu", backend="batched", chunk=2),
+            engine=Engine(device="cpu", backend="batched"),
         )
         its = made.trainer
         made.backend.network = Network(its.module, its.layout, its.traits.keyed, train=True, half=half)
@@ -134,7 +164,9 @@ def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch
     fused = compiled_beside_plain(monkeypatch, METHODS.make(name), small(), half=half)
     chunk = next(iter(fused.backend._captured.values()))
     models = 2 if name == "ditto" else 1  # whose casts are kept
-    assert len(chunk._step.compiled._pairs) == (models if half else 0)
+    assert {*chunk._steps} == {6, 2}
+    for step in chunk._steps.values():
+        assert len(step.compiled._pairs) == (models if half else 0)
 
 
 def test_a_model_of_one_parameter_is_compiled_too(monkeypatch):

@@ -1,12 +1,14 @@
 """The batched backend: a chunk of clients trained as one, by `torch.func.vmap`.
 
-Clients with similar numbers of steps train in one chunk (`buckets`); a client that finishes before the others
-of its chunk is masked. On a GPU, the phases of a chunk are captured as CUDA graphs.
+A client that finishes before the others of its chunk is masked. On a CPU, clients with similar numbers of steps train
+in one chunk. On a GPU, the phases of a chunk are captured as CUDA graphs, and a chunk becomes narrower as its clients
+finish (`buckets`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from counterpoise.engine.acceleration.convolution import Lowered
 from counterpoise.engine.acceleration.doors import use_cuda_graphs
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
 from counterpoise.engine.backends.batching import Batches, BatchSequence
-from counterpoise.engine.backends.buckets import buckets, overhead, room
+from counterpoise.engine.backends.buckets import buckets, overhead, widths
 from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk, together
 from counterpoise.engine.backends.interface import Job, restore_order
 from counterpoise.engine.clients.network import Network
@@ -29,6 +31,10 @@ from counterpoise.flat import Layout
 __all__ = ["Batched"]
 
 _MOST_CHUNKS = 16
+_RATIO, _COMPILED_RATIO = 1.5, 4.0
+"""Of the widths that a captured chunk can have. Capturing one takes a tenth of a second, compiling one half a minute."""
+_BATCH_BYTES, _MOST_BYTES = 24, 2**28
+"""Bytes of a captured chunk for each place of its batches, and how many of them may be kept for longer clients."""
 _OFTEN = 200
 """A CPU scripts steps of one form after it has taken this many; that takes as long as 100 to 200 steps."""
 
@@ -50,11 +56,14 @@ class Batched:
         half: bool = False,
         script_steps: bool = False,
         graphs: bool = True,
+        longest: int = 0,
     ) -> None:
         self.program = program
         self.chunk = chunk
         self.dtype = dtype
         self.fused = fused
+        self.longest = longest
+        """The most steps of a client in a round; 0 if that is unknown."""
         self.halt = threading.Event()
         modes = (Lowered,) if lowered else ()
         self.network = Network(module, layout, keyed, train=True, stacked=True, half=half, modes=modes)
@@ -72,26 +81,47 @@ class Batched:
         batch = job.width(local.batch)
         surveyed = job.once(batch)
         plans = []
-        sized = {"size": room} if self.captures else {}
-        fixed_cost = overhead(job.device.type, self.network.layout.size, batch)
 
         def sequence(some: Job, whole: Job, passes: int) -> BatchSequence:
             # A captured step is for sequences with a mask or for those without, so the whole cohort uses one kind.
             ragged = (whole if self.captures else some).ragged
             return Batches(some, local, batch, passes, self.dtype).sequence(ragged)
 
-        for places in buckets(job.steps, self.chunk, fixed_cost, **sized):
+        for places in self._cut(job, batch):
             clients = len(places)
-            if self.captures and (more := room(clients, self.chunk) - clients):
-                places = torch.cat((places, places[-1:].expand(more)))
+            if self.captures and clients < self.chunk:
+                places = torch.cat((places, places[-1:].expand(self.chunk - clients)))
             some, once = job.some(places), surveyed.some(places)
             survey = sequence(once, surveyed, 1) if surveys else None
-            steps, survey_steps = int(some.steps.max()), int(once.steps.max())
             trained = sequence(some, job, local.passes)
-            plans.append(ChunkPlan(places, clients, some.counts(local), trained, steps, survey, survey_steps))
+            plans.append(
+                ChunkPlan(
+                    places,
+                    clients,
+                    some.counts(local),
+                    trained,
+                    self._widths(some.steps, clients),
+                    survey,
+                    self._widths(once.steps, clients) if surveys else [],
+                )
+            )
         if (known := self._captured.get(_key(job, plans[0]))) and known.fits(plans[0]):
             known.load(plans[0])  # the device may still train the last round; the copies wait behind that
         return plans
+
+    def _cut(self, job: Job, batch: int) -> Sequence[Tensor]:
+        """The places of a cohort in chunks."""
+        if self.captures:
+            return torch.split(job.steps.argsort(descending=True, stable=True), self.chunk)
+        return buckets(job.steps, self.chunk, overhead(self.network.layout.size, batch))
+
+    def _widths(self, steps: Tensor, clients: int) -> list[int]:
+        """How many of a chunk's clients each step trains; the first `clients` are real."""
+        if not self.captures:
+            return [len(steps)] * int(steps.max())
+        # A survey's steps need not fall, so a client there may wait for those behind it.
+        falling = steps[:clients].flip(0).cummax(0).values.flip(0)
+        return widths(falling, self.chunk, _COMPILED_RATIO if self.fused else _RATIO)
 
     def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():
@@ -109,16 +139,16 @@ class Batched:
         chunk = self._make_chunk(job, plan)
         cursor = chunk.begin()
         if plan.survey is not None:
-            for _ in range(plan.survey_steps):
+            for width in plan.survey_widths:
                 self._check_halt()
-                cursor = chunk.survey(cursor)
+                cursor = chunk.survey(cursor, width)
             cursor.step.zero_()
-        steps, size = plan.steps, job.shared.start.shape[-1]
+        steps, size = len(plan.widths), job.shared.start.shape[-1]
         traces = {s: job.shared.start.new_zeros(len(job.steps), -(-passes * steps // s), size) for s in program.periods}
         for epoch in range(passes):
-            for step in range(steps):
+            for step, width in enumerate(plan.widths):
                 self._check_halt()
-                cursor = chunk.step(cursor)
+                cursor = chunk.step(cursor, width)
                 if traces:
                     _keep_traces(traces, job, epoch, step, cursor.progress.w)
             if program.ends_epochs:
@@ -145,11 +175,16 @@ class Batched:
             # Each holds memory of its own, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:
                 del self._captured[next(iter(self._captured))]
-            inputs = inputs._replace(sequence=plan.sequence.padded, survey=plan.survey and plan.survey.padded)
-            chunk = CapturedChunk(self, job.samples, own(on(job.device, inputs)))
-            chunk.loaded = plan
+            survey = plan.survey and plan.survey.padded(0)
+            inputs = inputs._replace(sequence=plan.sequence.padded(self._length(plan)), survey=survey)
+            chunk = CapturedChunk(self, job.samples, own(on(job.device, inputs)), plan)
         self._captured[key] = chunk
         return chunk
+
+    def _length(self, plan: ChunkPlan) -> int:
+        """How many steps the buffers of a captured chunk have room for: the longest client's, if that is not too much."""
+        of_one = plan.sequence.rows[0].numel() * _BATCH_BYTES
+        return self.longest if self.longest * of_one <= _MOST_BYTES else 0
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():

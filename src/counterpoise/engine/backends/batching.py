@@ -108,10 +108,13 @@ class BatchSequence(NamedTuple):
     active: Tensor | None
     """``[T, C]`` which clients have a batch; None if all have one at every step."""
 
-    @property
-    def padded(self) -> BatchSequence:
-        """The same, padded with empty steps to the next power of four: a captured chunk then fits longer ones too."""
-        more = (1 << 2 * math.ceil((len(self.rows) - 1).bit_length() / 2)) - len(self.rows)
+    def padded(self, least: int) -> BatchSequence:
+        """The same with empty steps at its end: at least `least` steps in all, or the next power of four.
+
+        A captured chunk then fits longer sequences too.
+        """
+        steps = len(self.rows)
+        more = (least if steps <= least else 1 << 2 * math.ceil((steps - 1).bit_length() / 2)) - steps
         return BatchSequence(*(t if t is None else torch.cat((t, t.new_zeros(more, *t.shape[1:]))) for t in self))  # type: ignore[arg-type]
 
     def at(self, step: Tensor) -> BatchIndex:

@@ -17,7 +17,7 @@ from counterpoise.engine.backends.interface import make_participants
 from counterpoise.engine.backends.refusals import reason_of, refusal
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Named, Participant, Program, Progress, Shared, Traces, TrainingResult
-from counterpoise.engine.trees import align, form, leaves, own, where
+from counterpoise.engine.trees import align, form, leaves, own, select, where
 from counterpoise.federation.samples import Samples
 
 __all__ = ["CapturedChunk", "Chunk", "ChunkBackend", "ChunkInputs", "ChunkPlan", "ScriptedChunk", "together"]
@@ -61,11 +61,11 @@ class ChunkPlan(NamedTuple):
     """How many of the places are real clients; the rest repeat the last one, to pad the chunk to a captured size."""
     counts: Tensor
     sequence: BatchSequence
-    steps: int
-    """Steps in one pass."""
+    widths: list[int]
+    """How many of the clients each step of a pass trains: the first ones, which are those that still have a batch."""
     survey: BatchSequence | None
-    survey_steps: int
-    """Steps of the survey."""
+    survey_widths: list[int]
+    """The same of the survey."""
 
 
 class Cursor(NamedTuple):
@@ -88,11 +88,12 @@ class Chunk:
         progress = together(self.program.begin, (self.over, 0), self.shared, self.participant)
         return Cursor(self.inputs.sequence.rows.new_zeros(()), progress)
 
-    def survey(self, cursor: Cursor) -> Cursor:
+    def survey(self, cursor: Cursor, width: int) -> Cursor:
         assert self.inputs.survey is not None
         return self.advance(self.program.survey, self.shared, self.participant, self.inputs.survey, cursor)
 
-    def step(self, cursor: Cursor) -> Cursor:
+    def step(self, cursor: Cursor, width: int) -> Cursor:
+        """The next step of the first `width` clients; all of them, unless the chunk is captured."""
         return self.advance(self.program.step, self.shared, self.participant, self.inputs.sequence, cursor)
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
@@ -132,8 +133,8 @@ class ScriptedChunk(Chunk):
     def begin(self) -> Cursor:
         return self._lay_out(super().begin())
 
-    def survey(self, cursor: Cursor) -> Cursor:
-        return self._lay_out(super().survey(cursor))
+    def survey(self, cursor: Cursor, width: int) -> Cursor:
+        return self._lay_out(super().survey(cursor, width))
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         return self._lay_out(super().end_epoch(cursor))
@@ -144,7 +145,7 @@ class ScriptedChunk(Chunk):
         self.current_form = form(((self.shared, self.participant), cursor.progress))
         return cursor
 
-    def step(self, cursor: Cursor) -> Cursor:
+    def step(self, cursor: Cursor, width: int) -> Cursor:
         scripted_steps, move = self.backend.scripted_steps, partial(self.move, self.program.step)
         now = self.inputs.sequence.at(cursor.step)
         arguments = ((self.shared, self.participant), cursor.progress, now)
@@ -157,12 +158,22 @@ class ScriptedChunk(Chunk):
 
 
 class CapturedChunk(Chunk):
-    """The phases as CUDA graphs, captured on first use and run for all chunks of these shapes."""
+    """The phases as CUDA graphs, captured on first use and run for all chunks of these shapes.
 
-    loaded: ChunkPlan | None = None
+    A step of fewer clients than the chunk has is a graph of its own, on the first rows of the same buffers.
+    """
+
+    loaded: ChunkPlan
     """The plan whose batches lie in the buffers."""
-    _written = True
-    """Whether another phase wrote to the cursor since the last step."""
+    _current: CapturedGraph | None = None
+    """The step run last, if no other phase wrote to the cursor since."""
+
+    def __init__(self, backend: ChunkBackend, samples: Samples, inputs: ChunkInputs, plan: ChunkPlan) -> None:
+        super().__init__(backend, samples, inputs)
+        self.loaded = plan
+        self._steps: dict[int, CapturedGraph] = {}
+        self._surveys: dict[int, CapturedGraph] = {}
+        """By width."""
 
     def fits(self, plan: ChunkPlan) -> bool:
         """Whether the buffers are long enough for a plan."""
@@ -186,15 +197,13 @@ class CapturedChunk(Chunk):
         begin = super().begin
         return CapturedGraph(lambda: align(begin()))  # a copy: the cursor must not write to the model's buffers
 
-    @cached_property
-    def _survey(self) -> CapturedGraph:
-        return CapturedGraph(super().survey, self._cursor, into=self._cursor)
-
-    @cached_property
-    def _step(self) -> CapturedGraph:
-        advance, cursor = partial(self.advance, self.program.step), self._cursor
-        arguments = (self.shared, self.participant, self.inputs.sequence, cursor)
-        return CapturedGraph(advance, *arguments, into=cursor, fused=self.backend.fused)
+    def _capture(self, phase: Phase, sequence: BatchSequence, width: int, fused: bool) -> CapturedGraph:
+        """A phase of the first `width` clients."""
+        shared = select(self.shared, slice(width)) if self.inputs.apart else self.shared
+        some = BatchSequence(*(t if t is None else t[:, :width] for t in sequence))  # type: ignore[arg-type]
+        cursor = Cursor(self._cursor.step, select(self._cursor.progress, slice(width)))
+        arguments = (shared, select(self.participant, slice(width)), some, cursor)
+        return CapturedGraph(partial(self.advance, phase), *arguments, into=cursor, fused=fused)
 
     @cached_property
     def _end_epoch(self) -> CapturedGraph:
@@ -216,29 +225,31 @@ class CapturedChunk(Chunk):
         return self._begin.result  # type: ignore[no-any-return]
 
     def begin(self) -> Cursor:
-        phases = {
-            "_begin": True,
-            "_survey": self.program.surveys,
-            "_step": True,
-            "_end_epoch": self.program.ends_epochs,
-        }
-        for phase, used in phases.items():
-            if used:
-                getattr(self, phase)  # capture before the cursor holds anything, because a capture runs the phase
-        self._written = True
+        # Capture before the cursor holds anything, because a capture runs the phase.
+        for width in dict.fromkeys(self.loaded.widths):
+            if width not in self._steps:
+                self._steps[width] = self._capture(self.program.step, self.inputs.sequence, width, self.backend.fused)
+        for width in dict.fromkeys(self.loaded.survey_widths):
+            if width not in self._surveys and self.inputs.survey is not None:
+                self._surveys[width] = self._capture(self.program.survey, self.inputs.survey, width, fused=False)
+        if self.program.ends_epochs:
+            _ = self._end_epoch
+        self._current = None
         return self._begin()  # type: ignore[no-any-return]
 
-    def survey(self, cursor: Cursor) -> Cursor:
-        return self._survey()  # type: ignore[no-any-return]
+    def survey(self, cursor: Cursor, width: int) -> Cursor:
+        self._surveys[width]()
+        return cursor
 
-    def step(self, cursor: Cursor) -> Cursor:
-        if self._written:
-            self._step.renew()
-            self._written = False
-        return self._step()  # type: ignore[no-any-return]
+    def step(self, cursor: Cursor, width: int) -> Cursor:
+        if (step := self._steps[width]) is not self._current:
+            step.renew()
+            self._current = step
+        step()
+        return cursor
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
-        self._written = True
+        self._current = None
         return self._end_epoch()  # type: ignore[no-any-return]
 
     def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:

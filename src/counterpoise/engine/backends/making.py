@@ -105,7 +105,10 @@ def make_backend(
     if batched:
         program = replace(program, differentiate=by_functions)
         how = {"fused": engine.compile, "lowered": engine.convolutions == "triton", "half": engine.bf16}
-        backend = Batched(program, module, layout, keyed, most, dtype, script_steps=script_steps, **how)
+        longest = program.local.passes * int(work.steps.max())
+        backend = Batched(
+            program, module, layout, keyed, most, dtype, script_steps=script_steps, longest=longest, **how
+        )
     else:
         backend = PerClient(program, module, layout, keyed, threads, dtype, script_steps=script_steps)
     return program, backend if group is None else Distributed(backend, program, group)

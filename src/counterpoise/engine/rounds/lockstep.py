@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.joining import join_jobs, join_samples, number_equals, split_results
 from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
 from counterpoise.engine.clients.likeness import alike, why_different
@@ -125,7 +124,6 @@ class Lockstep:
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
-        self._rows = work.cohort
         for simulation in simulations:
             simulation.batch = Batch(len(simulations), work.cohort, self.engine.backend, self.engine.chunk)
 
@@ -151,7 +149,7 @@ class Lockstep:
             jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
             begins = [self._begins[id(m.simulation)] for m in members]
             numbers = [{p.name: p.numbers for p in m.simulation.trainer.program.parts if p.numbers} for m in members]
-            results = self._train_jobs(join_jobs(jobs, self.samples, begins, numbers))
+            results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
         except Exception as error:
             log.warning("%d runs train one by one in this round, because together they failed: %s", len(members), error)
             for member in members:
@@ -162,14 +160,6 @@ class Lockstep:
         if self.samples.targets.is_cuda:
             torch.cuda.synchronize(self.samples.targets.device)
         _share(members, [int(job.steps.sum()) for job in jobs], time.perf_counter() - begun)
-
-    def _train_jobs(self, job: Job) -> TrainingResult:
-        """Train a joint job. A capture fixes the number of clients, so the last one fills the empty places."""
-        clients = len(job.sizes)
-        if not self.backend.asynchronous or clients >= self._rows:
-            return self.backend.train(job)
-        places = torch.arange(self._rows).clamp(max=clients - 1)
-        return TrainingResult(*select(self.backend.train(job.some(places)), slice(clients)))
 
     def _evaluate(self, members: Sequence[_Member]) -> None:
         begun = time.perf_counter()
