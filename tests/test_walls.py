@@ -188,7 +188,8 @@ CAUGHT = {
         "the good rounds are saved, then it is raised again",
     ],
     "runs/together.py": [
-        "what stopped a round is raised again in every run of the batch, each of which saves what it has",
+        "what stopped the training is raised again in every run of the batch, each of which saves what it has",
+        "so is what stopped the servers' half",
         "a run that fails is told of, and the others go on",
     ],
 }

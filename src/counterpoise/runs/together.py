@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import torch
 
-from counterpoise.engine.rounds.lockstep import Lockstep, why_apart
+from counterpoise.engine.rounds.lockstep import Lockstep, Member, why_apart
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.errors import Interrupted
@@ -19,6 +21,9 @@ from counterpoise.runs.run import Run
 __all__ = ["Ended", "drive_together"]
 
 log = logging.getLogger(__name__)
+
+_TWO_BATCHES = 4
+"""From this many runs on, a GPU trains them in two batches."""
 
 Ended = Callable[[int, Run | BaseException], object]
 """Told of each run's end: its place among the courses, and the run or what stopped it."""
@@ -35,15 +40,11 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
         for place, course in enumerate(courses):
             _ask(place, course, turns, ended, lambda course: next(course))
         for places in _groups(turns, most):
-            group = [turns[place].simulation for place in places]
-            lockstep = Lockstep(group) if len(group) > 1 else None
-            halts[:] = [one.backend.halt for one in (*group, *((lockstep,) if lockstep else ()))]
+            batches = [_Batch([turns[place].simulation for place in some], some) for some in _halves(places, turns)]
+            halts[:] = [halt for batch in batches for halt in batch.halts]
             for halt in halts if signals else ():  # it came before there was anything to stop
                 halt.set()
-            while live := [place for place in places if place in turns]:
-                found = _advance([turns.pop(place) for place in live], lockstep)
-                for place, what in zip(live, found, strict=True):
-                    _ask(place, courses[place], turns, ended, _answer(what))
+            _alternate(batches, courses, turns, ended)
         if signals:
             stopped = Interrupted("Stopped.")
             stopped.signal = signals[0]
@@ -90,14 +91,56 @@ def _memory(one: Simulation) -> int | None:
     return machine_memory()
 
 
-def _advance(turns: Sequence[Turn], lockstep: Lockstep | None) -> list[RoundRecord | BaseException]:
-    """The next round of each run, or what stopped it."""
-    try:
-        if lockstep is not None:
-            return [*lockstep.advance(turns)]
-        return [turns[0].simulation.advance(turns[0].last)]
-    except BaseException as error:  # each run saves what it has and raises it again
-        return [error for _ in turns]
+class _Batch:
+    """Runs that train together, or one alone."""
+
+    def __init__(self, simulations: Sequence[Simulation], places: Sequence[int]) -> None:
+        self.places = places
+        self._lockstep = Lockstep(simulations) if len(simulations) > 1 else None
+        backends = [one.backend for one in simulations] + ([self._lockstep.backend] if self._lockstep else [])
+        self.halts = [backend.halt for backend in backends]
+
+    def begin(self, turns: Sequence[Turn]) -> Callable[[], list[RoundRecord | BaseException]]:
+        """Begin the next round of each run. Call what this returns for the records, or for what stopped the rounds."""
+        try:
+            if self._lockstep is None:
+                record = turns[0].simulation.advance(turns[0].last)
+                return lambda: [record]
+            begun = self._lockstep.begin(turns)
+        except BaseException as error:  # each run saves what it has and raises it again
+            stopped = error
+            return lambda: [stopped for _ in turns]
+        return partial(self._finish, self._lockstep, begun)
+
+    def _finish(self, lockstep: Lockstep, begun: Sequence[Member]) -> list[RoundRecord | BaseException]:
+        try:
+            return [*lockstep.finish(begun)]
+        except BaseException as error:
+            return [error for _ in begun]
+
+
+def _halves(places: Sequence[int], turns: Mapping[int, Turn]) -> list[Sequence[int]]:
+    """On a GPU, two batches: while the device trains the clients of one, the servers of the other work."""
+    if len(places) < _TWO_BATCHES or not turns[places[0]].simulation.backend.asynchronous:
+        return [places]
+    return [places[::2], places[1::2]]
+
+
+def _alternate(batches: Sequence[_Batch], courses: Sequence[Course], turns: dict[int, Turn], ended: Ended) -> None:
+    """Compute all rounds of some batches. Every batch has begun a round while another one ends its own."""
+    begun: deque[tuple[_Batch, list[int], Callable[[], list[RoundRecord | BaseException]]]] = deque()
+
+    def begin(batch: _Batch) -> None:
+        if live := [place for place in batch.places if place in turns]:
+            begun.append((batch, live, batch.begin([turns.pop(place) for place in live])))
+
+    for batch in batches:
+        begin(batch)
+    while begun:
+        batch, live, finish = begun.popleft()
+        for place, what in zip(live, finish(), strict=True):
+            _ask(place, courses[place], turns, ended, _answer(what))
+        begin(batch)
 
 
 def _answer(what: RoundRecord | BaseException) -> Callable[[Course], Turn]:

@@ -29,7 +29,7 @@ class CapturedGraph:
     """
 
     def __init__(self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False) -> None:
-        self._function, self._arguments, self._into = function, arguments, into
+        self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ class CapturedGraph:
         if self._compiled is not None:
             self._compiled()
             return self._into
-        result = self._function(*self._arguments)
+        result = self._function(*self.arguments)
         if self._into is None:
             return result
         fill(self._into, result)

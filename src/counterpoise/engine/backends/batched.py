@@ -19,7 +19,8 @@ from counterpoise.engine.acceleration.doors import use_cuda_graphs
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
 from counterpoise.engine.backends.batching import Batches, BatchSequence
 from counterpoise.engine.backends.buckets import buckets, overhead, widths
-from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk, together
+from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk
+from counterpoise.engine.backends.forward import Forward
 from counterpoise.engine.backends.interface import Job, restore_order
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Program, Traces, TrainingResult
@@ -68,6 +69,7 @@ class Batched:
         modes = (Lowered,) if lowered else ()
         self.network = Network(module, layout, keyed, train=True, stacked=True, half=half, modes=modes)
         self._evaluate = Network(module, layout, keyed, train=False, stacked=True, half=half, modes=modes)
+        self._forward = Forward(self._evaluate)
         self.captures = graphs and use_cuda_graphs(next(module.parameters()).device)
         self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
         self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
@@ -188,12 +190,11 @@ class Batched:
 
     def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            some = torch.split(models, self.chunk)
-            return torch.cat([together(self._evaluate, (0, None), models, inputs) for models in some])
+            return self._forward(models, inputs, shared=True, captures=self.captures)
 
     def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            return together(self._evaluate, (0, 0), models, inputs)
+            return self._forward(models, inputs, shared=False, captures=self.captures)
 
     def output(self, model: Tensor, inputs: Tensor) -> Tensor:
         with torch.no_grad():

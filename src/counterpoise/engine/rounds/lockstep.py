@@ -6,9 +6,10 @@ and records are those it has alone. Runs may be in different rounds.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,7 +28,7 @@ from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
 from counterpoise.engine.trees import select
 from counterpoise.federation.samples import Samples
 
-__all__ = ["Lockstep", "why_apart"]
+__all__ = ["Lockstep", "Member", "why_apart"]
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +62,7 @@ def _form(simulation: Simulation) -> list[Any]:
 
 
 @dataclass
-class _Member:
+class Member:
     """One run's round in progress."""
 
     simulation: Simulation
@@ -77,7 +78,7 @@ class _Member:
     measured: Measured = field(init=False)
     record: RoundRecord = field(init=False)
 
-    def attempt(self, work: Callable[[_Member], None]) -> None:
+    def attempt(self, work: Callable[[Member], None]) -> None:
         """Do a piece of this run's own work, time it, and keep its error: the other runs go on."""
         if self.error is not None:
             return
@@ -87,6 +88,11 @@ class _Member:
         except Exception as error:  # raised again in the run that it belongs to
             self.error = error
         self.seconds += time.perf_counter() - begun
+
+    @property
+    def steps(self) -> int:
+        """The steps that its clients take in a pass: its share of the joint training."""
+        return 0 if self.ready.job is None else int(self.ready.job.steps.sum())
 
     def open(self) -> None:
         self.opened = self.simulation.open()
@@ -124,24 +130,49 @@ class Lockstep:
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
+        device = self.samples.targets.device
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for simulation in simulations:
             simulation.batch = Batch(len(simulations), work.cohort, self.engine.backend, self.engine.chunk)
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
         """Run the next round of each run: its record, or what went wrong. The flag says whether it is the run's last."""
-        members = [_Member(simulation, last) for simulation, last in turns]
-        with members[0].simulation.trainer.setting(members[0].simulation.round + 1):
+        return self.finish(self.begin(turns))
+
+    def begin(self, turns: Sequence[tuple[Simulation, bool]]) -> list[Member]:
+        """Open the next round of each run and train its clients. A GPU may still be at work when this returns."""
+        members = [Member(simulation, last) for simulation, last in turns]
+        with self._setting(members[0]):
             for member in members:
-                member.attempt(_Member.open)
+                member.attempt(Member.open)
             self._train([m for m in members if m.error is None and m.ready.job is not None])
+        return members
+
+    def finish(self, members: Sequence[Member]) -> list[RoundRecord | Exception]:
+        """The servers' half of a round that was begun."""
+        with self._setting(members[0]):
+            self._wait([m for m in members if m.results is not None])
             for member in members:
-                member.attempt(_Member.decide)
+                member.attempt(Member.decide)
             self._evaluate([m for m in members if m.error is None])
             for member in members:
-                member.attempt(_Member.commit)
+                member.attempt(Member.commit)
         return [member.error or member.record for member in members]
 
-    def _train(self, members: Sequence[_Member]) -> None:
+    @contextlib.contextmanager
+    def _setting(self, first: Member) -> Iterator[None]:
+        """Torch's switches, and on a GPU a stream of this batch's own: another batch may train at the same time."""
+        with first.simulation.trainer.setting(first.simulation.round + 1):
+            if self._stream is None:
+                yield
+                return
+            around = torch.cuda.current_stream(self._stream.device)
+            self._stream.wait_stream(around)
+            with torch.cuda.stream(self._stream):
+                yield
+            around.wait_stream(self._stream)
+
+    def _train(self, members: Sequence[Member]) -> None:
         if not members:
             return
         begun = time.perf_counter()
@@ -153,28 +184,33 @@ class Lockstep:
         except Exception as error:
             log.warning("%d runs train one by one in this round, because together they failed: %s", len(members), error)
             for member in members:
-                member.attempt(_Member.train_alone)
+                member.attempt(Member.train_alone)
             return
         for member, own in zip(members, split_results(results, [len(job.sizes) for job in jobs]), strict=True):
             member.results = own
-        if self.samples.targets.is_cuda:
-            torch.cuda.synchronize(self.samples.targets.device)
-        _share(members, [int(job.steps.sum()) for job in jobs], time.perf_counter() - begun)
+        _share(members, [m.steps for m in members], time.perf_counter() - begun)
 
-    def _evaluate(self, members: Sequence[_Member]) -> None:
+    def _wait(self, members: Sequence[Member]) -> None:
+        """Wait until a GPU has trained the clients, so that this time is not taken for a server's."""
+        if self._stream is not None:
+            begun = time.perf_counter()
+            self._stream.synchronize()
+            _share(members, [m.steps for m in members], time.perf_counter() - begun)
+
+    def _evaluate(self, members: Sequence[Member]) -> None:
         begun = time.perf_counter()
         try:
             measured, work = self._measure(members)
         except Exception as error:
             log.warning("%d runs are evaluated one by one, because together they failed: %s", len(members), error)
             for member in members:
-                member.attempt(_Member.evaluate_alone)
+                member.attempt(Member.evaluate_alone)
             return
         for member, own in zip(members, measured, strict=True):
             member.measured = own
         _share(members, work, time.perf_counter() - begun)
 
-    def _measure(self, members: Sequence[_Member]) -> tuple[list[Measured], list[int]]:
+    def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
         """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
         evaluators = [member.simulation.trainer.evaluator for member in members]
         found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
@@ -202,7 +238,7 @@ class Lockstep:
         return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work
 
 
-def _share(members: Sequence[_Member], work: Sequence[int], seconds: float) -> None:
+def _share(members: Sequence[Member], work: Sequence[int], seconds: float) -> None:
     """Divide the time of joint work among the runs, by how much of the work is theirs."""
     for member, own in zip(members, work, strict=True):
         member.seconds += seconds * own / max(sum(work), 1)
