@@ -27,7 +27,9 @@ Out = Annotated[
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "--jobs", min=1, help="Worker processes [default: one per GPU, or as cores allow]. Results do not depend on it."
+        "--jobs",
+        min=1,
+        help="Worker processes [default: one per GPU, or as cores allow]. Changes results by rounding at most.",
     ),
 ]
 Together = Annotated[

@@ -1,6 +1,6 @@
 """Run the pieces of a plan in worker processes: one on each GPU, or as many as cores and memory allow.
 
-The number of workers changes no result: a run's backend, chunk and threads come from its configuration. However the
+The number of workers changes results by no more than rounding: it decides which runs train as one batch. However the
 work ends, each piece is an ordinary run's folder that can be resumed.
 """
 

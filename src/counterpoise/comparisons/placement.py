@@ -1,6 +1,6 @@
 """On which device each worker of a comparison runs: one worker for each GPU, or as many as the cores allow on a CPU.
 
-No result depends on it, beyond the rounding of different devices.
+No result depends on it, beyond the rounding of different devices and batches.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ def mlflow(uri: str | None = None, experiment: str = "counterpoise") -> Logger:
                 client.log_param(run.info.run_id, name, str(value)[:_LONGEST])
 
     def round(record: RoundRecord) -> None:
-        if record.round <= state["told"]:  # a round that was repeated after a kill gives the same numbers
+        if record.round <= state["told"]:  # repeated after a kill, to the same numbers up to rounding
             return
         from mlflow.entities import Metric
 

@@ -172,7 +172,7 @@ def resume(
 
     Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
     that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
-    stopped.
+    stopped. A run that began in a batch with others, in a comparison or a sweep, agrees with it to rounding.
     """
     return drive(
         resume_course(

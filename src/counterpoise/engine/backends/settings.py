@@ -1,7 +1,7 @@
 """How the work is done: backend, device, threads, chunk, precision.
 
 A setting is resolved once from what was asked, the device and the sizes of the work, never from load or free
-memory. It is written into the run: for one resolved setting, a run repeats bit for bit.
+memory. It is written into the run: for one resolved setting, a run alone repeats bit for bit.
 """
 
 from __future__ import annotations
