@@ -157,6 +157,8 @@ class Lockstep:
             self._evaluate([m for m in members if m.error is None])
             for member in members:
                 member.attempt(Member.commit)
+        if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
 
     @contextlib.contextmanager
@@ -166,11 +168,9 @@ class Lockstep:
             if self._stream is None:
                 yield
                 return
-            around = torch.cuda.current_stream(self._stream.device)
-            self._stream.wait_stream(around)
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
             with torch.cuda.stream(self._stream):
                 yield
-            around.wait_stream(self._stream)
 
     def _train(self, members: Sequence[Member]) -> None:
         if not members:
