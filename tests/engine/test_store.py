@@ -127,7 +127,7 @@ def test_a_run_that_spills_is_the_same_and_resumes(name, tmp_path, monkeypatch):
 def test_a_disk_that_fills_up_while_a_round_is_written_leaves_the_last_good_round(
     name, tensors, row, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(sys.modules["counterpoise.runs.course"], "_SECONDS_BETWEEN_SAVES", -1.0)
+    monkeypatch.setattr(sys.modules["counterpoise.runs.course"], "pause_between_saves", lambda *_: -1.0)
     federation = cp.load("digits", partition=cp.iid(12))
     settings = {"model": cp.models.linear, "rounds": 5, "cohort": 4, "seed": 2, "engine": cp.Engine(store_gib=0)}
     whole = cp.simulate(name, federation, **settings)

@@ -14,7 +14,8 @@ from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import Diverged, Interrupted
 from counterpoise.method import Part
 from counterpoise.methods import METHODS
-from counterpoise.runs import together
+from counterpoise.runs import course, together
+from counterpoise.runs.course import pause_between_saves
 from counterpoise.runs.simulate import resume_course, run_setup, setup_course
 
 LOCAL = cp.Local(epochs=2, batch=4, optimizer=cp.sgd(0.1))
@@ -119,3 +120,17 @@ def test_runs_stay_apart_quietly(caplog):
     with caplog.at_level(logging.WARNING):
         drive([setup_course(setup("fedavg")), setup_course(setup("scaffold"))])
     assert not caplog.records
+
+
+def test_a_large_batch_saves_less_often_but_at_least_once_a_minute():
+    assert pause_between_saves(0.01, 1) == 5
+    assert pause_between_saves(0.01, 30) == pytest.approx(15)
+    assert pause_between_saves(0.4, 30) == 60
+
+
+def test_the_pause_between_saves_follows_from_the_last_save_and_the_size_of_the_batch(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(course, "pause_between_saves", lambda seconds, runs: asked.append((seconds, runs)) or -1.0)
+    drive([setup_course(setup(seed=seed, rounds=2), None, tmp_path / str(seed)) for seed in (0, 1, 2)])
+    assert [runs for _, runs in asked] == [1, 1, 1] + 6 * [3]
+    assert all(seconds > 0 for seconds, _ in asked[3:])

@@ -28,12 +28,15 @@ from counterpoise.runs.run import Run
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
 
-__all__ = ["Course", "OnRound", "Turn", "drive", "go", "stoppable"]
+__all__ = ["Course", "OnRound", "Turn", "drive", "go", "pause_between_saves", "stoppable"]
 
 OnRound = Callable[[RoundRecord], object]
 """Called after every round. The run ends if it returns something true."""
 
-_SECONDS_BETWEEN_SAVES = 5.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
+"""Seconds between two saves of a run."""
+_SHARE = 0.02
+"""The part of the time that a batch of runs may spend on saving, within these limits."""
 
 logger = logging.getLogger(__name__)
 
@@ -140,7 +143,7 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
 def _rounds(
     simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None
 ) -> Generator[Turn, RoundRecord, str]:
-    saved, noted = time.monotonic(), None
+    saved, pause, noted = time.monotonic(), pause_between_saves(0.0, 1), None
     while simulation.round < rounds:
         record = yield Turn(simulation, last=simulation.round + 1 == rounds)
         run.rounds.append(record)
@@ -149,15 +152,24 @@ def _rounds(
                 noted = simulation.batch
                 folder.note_batch(noted)
             folder.append(record)
-            if time.monotonic() - saved > _SECONDS_BETWEEN_SAVES:
+            if (begun := time.monotonic()) - saved > pause:
                 folder.save(simulation.loop, "running")
                 saved = time.monotonic()
+                pause = pause_between_saves(saved - begun, 1 if noted is None else noted.runs)
         enough = on_round is not None and bool(on_round(record))
         if simulation.round < rounds and simulation.backend.halt.is_set():
             raise Interrupted
         if enough:
             return "finished" if simulation.round == rounds else "stopped"
     return "finished"
+
+
+def pause_between_saves(seconds: float, runs: int) -> float:
+    """How long a run waits until it saves again, if saving took it `seconds` and it trains with `runs` in one batch.
+
+    All of them wait while one saves.
+    """
+    return min(max(_SHORTEST_PAUSE, seconds * runs / _SHARE), _LONGEST_PAUSE)
 
 
 @contextlib.contextmanager
