@@ -196,3 +196,32 @@ def tracing(every: int, most: int, name: str = "tracing") -> Part:
         return Reply(reply.update, told, reply.state)
 
     return Part(name, trace_every=every, finish=finish)
+
+
+def postman() -> Part:
+    """A part whose server writes to each client, from its record; clients report the letter and add it to the update.
+
+    The letter is 0.001 times the sum of the client's number and 10 times the rounds in which it was heard; at first 0.
+    """
+
+    def apply(round):
+        numbers = torch.tensor(round.cohort.ids, dtype=round.model.dtype)
+        heard = {"number": numbers, "rounds": round.records["rounds"] + 1}
+        return round.but(records=heard, state={"factor": round.state["factor"]})
+
+    def letters(state, records):
+        return {"value": (records["number"] + 10 * records["rounds"])[:, None] * state["factor"]}
+
+    def finish(client, reply):
+        value = client.letter["value"]
+        return Reply(reply.update + value.sum(), {"letter": value})
+
+    return Part(
+        "postman",
+        server_state=lambda start: {"factor": start.new_full((1,), 1e-3)},
+        client_record=lambda start: {"number": start.new_zeros(()), "rounds": start.new_zeros(())},
+        letters=letters,
+        gradient=lambda client, step, g: g + client.letter["value"],
+        finish=finish,
+        apply=apply,
+    )

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from helpers import digits, double
+from helpers import digits, double, postman
 from torch import nn
 
 import counterpoise as cp
@@ -21,7 +21,7 @@ from counterpoise.engine import Evaluation, Simulation
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.errors import Interrupted
 from counterpoise.local import Local, sgd
-from counterpoise.methods import METHODS
+from counterpoise.methods import METHODS, avg
 
 METHODS_HERE = ("fedavg", "feda4", "fedbac", "fedoaed", "feddua:scaffold", "qffl", "ditto", "fedvarp")
 """A probe, a broadcast, traces, reports with client state and rehearsals, a survey, personal models, records."""
@@ -32,6 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "liars": {"adversary": [cp.adversary.sign_flip(clients=2), cp.adversary.noisy(clients=2)]},
     "stragglers": {"cohort": cp.stragglers(5, rate=0.4)},
     "dropout": {"dropout": 0.5},
+    "letters": {"method": avg().adding(upload=postman())},
     "batched": {"method": "scaffold", "engine": double(backend="batched", chunk=2)},
 }
 
@@ -48,7 +49,8 @@ def history(case: str, rounds: int = 2) -> dict[str, Any]:
         "engine": double(),
         "evaluation": Evaluation(1, 1),
     } | settings
-    method = METHODS.make(given.pop("method", "fedavg"))
+    method = given.pop("method", "fedavg")
+    method = METHODS.make(method) if isinstance(method, str) else method
     simulation = Simulation(method, federation, cp.models.registry.Layers(*layers), seed=1, **given)
     records = [simulation.advance() for _ in range(rounds)]
     return {

@@ -17,6 +17,7 @@ class FixedWorld:
 
     def __init__(self, size: int, round: int = 1, population: int = 10, outputs=None, targets=None, local=None) -> None:
         self.round, self.population, self.key = round, population, 7
+        self.cohort = population
         self.local = local or Local()
         self.layout = Layout(("w",), ((size,),))
         self._outputs, self.probe_targets = outputs, targets

@@ -29,7 +29,7 @@ class Client:
     start: Tensor
     """The server's model at the start of the round, ``[D]``."""
     broadcast: Tensors
-    """What this part's server half sent."""
+    """What this part's server half sent to everyone."""
     shared: Mapping[str, Tensors]
     """What the parts named in ``reads`` sent."""
     state: Tensors
@@ -50,6 +50,8 @@ class Client:
     """How the client trains."""
     numbers: Mapping[str, float | Tensor] = field(default_factory=dict)
     """The part's own ``numbers``. Runs that differ only in these train as one batch, and then they are tensors."""
+    letter: Tensors = field(default_factory=dict)
+    """What this part's server half sent to this client alone."""
     trace: Tensor | None = None
     """For ``finish``, if the part has ``trace_every``: the displacements ``w - start`` along the way, ``[S, D]``."""
     traced: Tensor | None = None
@@ -201,7 +203,8 @@ class Round:
     """One round on the server, as one part sees it; ``apply`` returns it changed.
 
     ``records`` are stacked in the cohort's order; the returned ones replace the stored rows of the same clients.
-    A client named in ``excluded`` is left out of everything that follows.
+    A client named in ``excluded`` is left out of everything that follows, except that later parts see its record in
+    ``left_out`` and may change it there.
     """
 
     cohort: Cohort
@@ -218,6 +221,8 @@ class Round:
     """Why this round leaves the model unchanged; empty if it is not skipped."""
     state: Tensors = field(default_factory=dict)
     records: Tensors = field(default_factory=dict)
+    left_out: Tensors = field(default_factory=dict)
+    """This part's records of the clients that earlier parts excluded in this round, stacked like ``records``."""
     reports: Tensors = field(default_factory=dict)
     shared: Mapping[str, Tensors] = field(default_factory=dict)
     """The server state of the parts named in ``reads``."""

@@ -60,6 +60,7 @@ _HOOKS = {
     "finish": "(client, reply)",
     "personal": "(model, state)",
     "broadcast": "(state)",
+    "letters": "(state, records)",
     "apply": "(round)",
     "check": "(world)",
 }
@@ -104,6 +105,9 @@ class Part:
 
     broadcast: Callable[[Tensors], dict[str, Tensor]] | None = None
     """What to send to every client, given the server state."""
+    letters: Callable[[Tensors, Tensors], dict[str, Tensor]] | None = None
+    """What to send to each client alone, given the server state and the records of the clients asked, which are
+    stacked ``[C, ...]``. The result has a row for each of them."""
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
     by_counts: bool | Callable[[Mapping[str, Tensors]], bool] = False
@@ -211,6 +215,11 @@ class Method:
                 raise CounterpoiseError(
                     f"part {part.name} has personal but keeps nothing on clients, so it would never be asked; "
                     "lay out in client_state what a client's own model is made of."
+                )
+            if part.letters is not None and part.client_record is None:
+                raise CounterpoiseError(
+                    f"part {part.name} has letters but keeps nothing about clients, so all of them would be alike; "
+                    "lay out a client_record, or send it to everyone with broadcast."
                 )
             if part.client_state is not None and not part.when_lost:
                 raise CounterpoiseError(

@@ -16,13 +16,16 @@ from counterpoise.engine.clients.batches import client_keys
 from counterpoise.engine.clients.messages import (
     byte_count,
     pack_broadcast,
+    pack_letters,
     pack_reply,
     stack_replies,
     template,
     unpack_broadcast,
+    unpack_letters,
 )
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Program, Shared, TrainingResult, by_autograd
+from counterpoise.engine.trees import expand
 from counterpoise.flat import Layout
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
@@ -37,6 +40,7 @@ class World:
 
     def __init__(self, round, layout, federation, network):
         self.round, self.layout, self.population, self.local, self.key = round, layout, federation.clients, LOCAL, round
+        self.cohort = federation.clients
         self._samples, self._network = federation.probe, network
 
     @property
@@ -55,7 +59,7 @@ def identity(client):
 
 def node(method, federation, client, message, round):
     """All that one node does: bytes in, bytes out. What it trains with is made anew each time."""
-    shared = unpack_broadcast(load(message))
+    shared, letters = unpack_broadcast(load(message)), expand(unpack_letters(load(message)), 1)
     module = cp.models.mlp(federation.shape, 10, hidden=8).double()
     program = Program(method, LOCAL, cross_entropy, by_autograd)
     backend = PerClient(program, module, Layout.of(module), False, 1, torch.float64)
@@ -73,6 +77,7 @@ def node(method, federation, client, message, round):
         ids,
         client_keys(SEED, round, ids),
         state,
+        letters,
     )
     result = TrainingResult(*(select(field, 0) for field in backend.train(job)))
     return save(pack_reply(result, sizes[0], job.steps[0] * LOCAL.passes))
@@ -86,11 +91,13 @@ def networked(method, federation, model):
     rng = random.Random(1)
     for round in range(1, ROUNDS + 1):
         shared = Shared(server.model, server.broadcast(), torch.tensor(LOCAL.lr(round), dtype=torch.float64))
-        message = save(pack_broadcast(shared))
+        letters = server.letters([identity(client) for client in range(CLIENTS)])
+        messages = [save(pack_broadcast(shared) | pack_letters(select(letters, c))) for c in range(CLIENTS)]
         arrived = list(range(CLIENTS))
         rng.shuffle(arrived)
-        replies = {identity(c): load(node(method, federation, c, message, round)) for c in arrived}
-        like = template(program, shared, {p.name: p.client_state(shared.start) for p in method.parts if p.client_state})
+        replies = {identity(c): load(node(method, federation, c, messages[c], round)) for c in arrived}
+        state = {p.name: p.client_state(shared.start) for p in method.parts if p.client_state}
+        like = template(program, shared, state, select(letters, 0))
         cohort, misfits = stack_replies(replies, like)
         assert misfits == {}
         assert cohort.ids == tuple(sorted(map(identity, range(CLIENTS))))

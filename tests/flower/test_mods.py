@@ -14,6 +14,7 @@ from grids import InProcess
 from helpers import ALL_METHODS, blobs, double, small
 
 from counterpoise.engine.clients.messages import template
+from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.mods import _list_sent, fit_mods
@@ -134,7 +135,9 @@ def test_what_clients_of_a_method_report_is_known_beforehand(method):
     federation = blobs((9,) * 12, probe=1, proxy=9)
     made = Strategy(METHODS.make(method), federation, model=small(), engine=double()).simulation
     state = {name: store.initial for name, store in made.client_state.items()}
-    assert set(_list_sent(METHODS.make(method))) == template(made.trainer.program, made.open().shared, state).keys()
+    letters = select(made.server.letters([0]), 0)
+    expected = template(made.trainer.program, made.open().shared, state, letters).keys()
+    assert set(_list_sent(METHODS.make(method))) == expected
 
 
 def test_reports_that_could_not_be_foreseen_do_not_leave_the_node(monkeypatch, caplog):

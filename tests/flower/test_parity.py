@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from grids import InProcess
-from helpers import ALL_METHODS, assert_close, blobs, double, small
+from helpers import ALL_METHODS, assert_close, blobs, double, postman, small
 
 from counterpoise.engine import Evaluation, Simulation
 from counterpoise.flower import Strategy, client_app
 from counterpoise.local import Local, sgd
-from counterpoise.methods import METHODS
+from counterpoise.methods import METHODS, avg
 
 CASES = [*ALL_METHODS, *(f"feddua:{name}" for name in ALL_METHODS if name != "feddua")]
 LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05, momentum=0.5))
@@ -18,17 +18,21 @@ SIZES, COHORT, SEED, ROUNDS = (9, 6, 12, 7, 10, 8, 11), 5, 3, 3
 FEDERATION = blobs(SIZES, heldout=0.2, probe=1, proxy=20)
 
 
+def method_of(case):
+    return METHODS.make(case) if isinstance(case, str) else case
+
+
 def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, **grid):
     """A method's rounds through messages."""
     app = client_app(
-        METHODS.make(case),
+        method_of(case),
         small(),
         lambda context: federation.only(context.node_config["partition-id"]),
         local=LOCAL,
         engine=double(),
     )
     strategy = Strategy(
-        METHODS.make(case),
+        method_of(case),
         federation,
         model=small(),
         rounds=rounds,
@@ -46,7 +50,7 @@ def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, **grid
 
 def simulated(case, federation, **settings):
     simulation = Simulation(
-        METHODS.make(case),
+        method_of(case),
         federation,
         small(),
         local=LOCAL,
@@ -58,7 +62,7 @@ def simulated(case, federation, **settings):
     return simulation, [simulation.advance() for _ in range(ROUNDS)]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, pytest.param(avg().adding(upload=postman()), id="letters")])
 def test_three_rounds_are_those_of_the_simulator(case):
     simulation, records = simulated(case, FEDERATION)
     strategy = deployed(case, FEDERATION)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.messages import template
 from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.federation.partition import iid
@@ -85,7 +86,9 @@ def _list_sent(method: Method) -> Iterable[str]:
     try:
         simulation = Simulation(method, tiny, _Tiny(), engine=Engine(device="cpu", threads=1))
         state = {name: store.initial for name, store in simulation.client_state.items()}
-        return template(simulation.trainer.program, simulation.open().shared, state)
+        return template(
+            simulation.trainer.program, simulation.open().shared, state, select(simulation.server.letters([0]), 0)
+        )
     except Exception as error:  # hooks are the user's and may raise anything
         raise CounterpoiseError(
             f"LocalDpMod makes updates private and nothing else. What clients of {method.name} send could not be "

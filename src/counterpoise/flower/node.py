@@ -12,13 +12,13 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from counterpoise.engine.backends.settings import DTYPES, Engine
-from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast
+from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast, unpack_letters
 from counterpoise.engine.clients.program import TrainingResult
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.engine.trees import select
+from counterpoise.engine.trees import expand, select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.mods import fit_mods
@@ -66,10 +66,11 @@ def client_app(
         sizes = held.sizes(_ALONE)
         if not int(sizes):
             raise CounterpoiseError("This node holds no data to train on.")
-        shared = unpack_broadcast({name: tensor.to(here.start.device) for name, tensor in tensors.items()})
+        sent = {name: tensor.to(here.start.device) for name, tensor in tensors.items()}
+        shared, letters = unpack_broadcast(sent), expand(unpack_letters(sent), 1)
         state = {name: store.gather([0]) for name, store in here.client_state.items()}
         number = torch.tensor([_whole(config["client"])])
-        job = here.make_job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state)
+        job = here.make_job(shared, here.federation.base, number, sizes, held.rows(_ALONE), round, state, letters)
         with here.setting(round):
             results = here.backend.train(job)
         for part in here.client_state:

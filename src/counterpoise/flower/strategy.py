@@ -14,7 +14,8 @@ from flwr.serverapp import Grid, strategy
 from flwr.serverapp.strategy import Result
 
 from counterpoise.engine.backends.settings import Engine
-from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, template
+from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, pack_letters, template
+from counterpoise.engine.clients.program import Named
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.loop import Closed, Loop, Opened, Replies
@@ -22,6 +23,7 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.scores import Loss, Metrics
+from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
@@ -236,11 +238,14 @@ class Strategy(strategy.Strategy):
         self._check_given(arrays)
         self._opened = opened = self.loop.open()
         initial = {name: store.initial for name, store in self.loop.client_state.items()}
-        self._like = template(self.trainer.program, opened.shared, initial)
+        one_letter = select(self.loop.server.letters([0]), 0)
+        self._like = template(self.trainer.program, opened.shared, initial, one_letter)
         here = self._wait(grid, opened)
         there = [client for client in opened.asked if client in here and client not in opened.dropped]
         arrays, nodes = to_record(pack_broadcast(opened.shared)), {client: here[client] for client in there}
-        return self._messages(MessageType.TRAIN, nodes, arrays, opened.round, config)
+        places = {client: place for place, client in enumerate(opened.asked)}
+        letters = {client: select(opened.letters, places[client]) for client in there}
+        return self._messages(MessageType.TRAIN, nodes, arrays, opened.round, config, letters)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -252,7 +257,7 @@ class Strategy(strategy.Strategy):
         cohort, reasons, losses, up = sift_replies(replies, self._clients_by_message(), opened.round, self._like)
         absent = {client: AWAY for client in opened.asked if client not in self._sent}
         absent |= dict.fromkeys(opened.dropped, DROPPED)
-        down = self.loop.bytes_to_each(opened.shared) * len(self._sent)
+        down = self.loop.bytes_to_each(opened) * len(self._sent)
         with self.trainer.setting(opened.round):
             last = opened.round == self._last_round
             closed = self.loop.close(opened, Replies(cohort, absent | reasons, losses, up, down), last)
@@ -269,7 +274,7 @@ class Strategy(strategy.Strategy):
         every, decision = self.loop.evaluator.setting.clients_every, self._closed.decision
         due = bool(every) and (self._closed.last or decision.round % (every or 1) == 0)
         nodes, model = self.roster.present(grid) if due else {}, {"model": decision.model}
-        return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, decision)
+        return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, {}, decision)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of what the nodes measured on their own held-out data; the round is then committed and kept."""
@@ -317,15 +322,20 @@ class Strategy(strategy.Strategy):
         arrays: ArrayRecord,
         round: int,
         given: ConfigRecord,
+        letters: Mapping[int, Named],
         decision: Decision | None = None,
     ) -> list[Message]:
-        """A message for each client's node; with `decision`, the accepted rounds are those after its commit."""
+        """A message for each client's node, with its own letters.
+
+        With `decision`, the accepted rounds are those after its commit.
+        """
         told = {**given, "round": round, "seed": self.trainer.seed}
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:
             accepted = {part: server.accepted_rounds(part, [client], decision)[0] for part in server.accepted}
-            return ArrayRecord({**arrays, **to_record(pack_accepted(accepted))})
+            own = pack_accepted(accepted) | pack_letters(letters.get(client, {}))
+            return ArrayRecord({**arrays, **to_record(own)})
 
         self._sent = {
             client: Message(

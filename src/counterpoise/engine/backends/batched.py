@@ -163,7 +163,9 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
-        inputs = ChunkInputs(job.shared, plan.counts, job.state, plan.sequence, plan.survey, job.numbers, job.apart)
+        inputs = ChunkInputs(
+            job.shared, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, job.apart
+        )
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
                 self, job.samples, on(job.device, inputs)
@@ -172,7 +174,8 @@ class Batched:
         chunk = self._captured.pop(key, None)
         if chunk is not None and chunk.fits(plan):
             chunk.load(plan)
-            fill((chunk.shared, chunk.inputs.state, chunk.inputs.numbers), (job.shared, job.state, job.numbers))
+            into = (chunk.shared, chunk.inputs.state, chunk.inputs.letters, chunk.inputs.numbers)
+            fill(into, (job.shared, job.state, job.letters, job.numbers))
         else:
             # Each holds memory of its own, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:

@@ -48,7 +48,8 @@ class ChunkInputs(NamedTuple):
     state: Named
     sequence: BatchSequence
     survey: BatchSequence | None
-    numbers: Named = {}  # noqa: RUF012  # never written to
+    letters: Named = {}  # noqa: RUF012  # never written to
+    numbers: Named = {}  # noqa: RUF012
     apart: bool = False
     """Whether `shared` has a row for each client."""
 
@@ -80,7 +81,8 @@ class Chunk:
 
     def __init__(self, backend: ChunkBackend, samples: Samples, inputs: ChunkInputs) -> None:
         self.backend, self.program, self.samples, self.inputs = backend, backend.program, samples, inputs
-        self.shared, self.participant = inputs.shared, make_participants(inputs.counts, inputs.state, inputs.numbers)
+        self.shared = inputs.shared
+        self.participant = make_participants(inputs.counts, inputs.state, inputs.letters, inputs.numbers)
         self.over = 0 if inputs.apart else None
         """How `vmap` maps `shared`: a row for each client, or the same for all."""
 

@@ -174,7 +174,7 @@ class Distributed:
         """What one client ends a round with; only its layout is used, which is the same in every round."""
         if self._like is None:
             start, state = job.shared.start, select(job.state, 0)
-            reports = unpack_reports(template(self._program, job.shared, state))
+            reports = unpack_reports(template(self._program, job.shared, state, select(job.letters, 0)))
             self._like = TrainingResult(start, reports, state, start.new_zeros(()))
         return self._like  # type: ignore[no-any-return]
 

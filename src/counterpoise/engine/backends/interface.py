@@ -36,7 +36,9 @@ class Job(NamedTuple):
     """``[C]`` the clients' keys for this round."""
     state: Named
     """What each client kept from earlier rounds, stacked; on the samples' device."""
-    numbers: Named = {}  # noqa: RUF012  # never written to
+    letters: Named = {}  # noqa: RUF012  # never written to
+    """What each client alone is sent, stacked; on the samples' device."""
+    numbers: Named = {}  # noqa: RUF012
     """The parts' numbers, stacked, if the clients belong to runs whose numbers differ; on the samples' device."""
     apart: bool = False
     """Whether `shared` has a row for each client, because the clients belong to several runs."""
@@ -50,7 +52,7 @@ class Job(NamedTuple):
         if _all_in_order(places, len(self.sizes)):
             return self
         sizes = self.sizes[places]
-        there = put(places, self.device) if self.state or self.apart else places
+        there = put(places, self.device) if self.state or self.letters or self.apart else places
         return Job(
             select(self.shared, there) if self.apart else self.shared,
             self.samples,
@@ -60,6 +62,7 @@ class Job(NamedTuple):
             self.clients[places],
             self.keys[places],
             select(self.state, there),
+            select(self.letters, there),
             select(self.numbers, there),
             self.apart,
         )
@@ -82,10 +85,10 @@ class Job(NamedTuple):
         return ready(torch.stack((self.clients, self.sizes, self.steps * local.passes, self.keys)), self.device)
 
 
-def make_participants(counts: Tensor, state: Named, numbers: Named) -> Participant:
-    """What each client brings to a round."""
+def make_participants(counts: Tensor, state: Named, letters: Named, numbers: Named) -> Participant:
+    """What each client brings to a round, and what it alone is sent."""
     clients, sizes, steps, keys = counts.unbind()
-    return Participant(clients, sizes, steps, keys, state, numbers)
+    return Participant(clients, sizes, steps, keys, state, letters, numbers)
 
 
 def restore_order(chunks: Sequence[tuple[Tensor, TrainingResult]], device: torch.device) -> TrainingResult:

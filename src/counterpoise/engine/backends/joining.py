@@ -1,4 +1,6 @@
-"""Several runs' jobs as one: every client keeps its own start, broadcast, learning rate, state, key and samples."""
+"""Several runs' jobs as one: every client keeps its own start, broadcast, letters, learning rate, state, key and
+samples.
+"""
 
 from __future__ import annotations
 
@@ -70,6 +72,7 @@ def join_jobs(
         torch.cat([job.clients for job in jobs]),
         torch.cat([job.keys for job in jobs]),
         cat([job.state for job in jobs]),
+        cat([job.letters for job in jobs]),
         _rows_of(numbers, jobs) if any(own != numbers[0] for own in numbers) else {},
         apart=True,
     )

@@ -71,7 +71,8 @@ class PerClient:
         try:
             for places in torch.split(order, _PLANNED_TOGETHER):
                 some = job.some(places)
-                participants = make_participants(put(some.counts(local), some.device), some.state, some.numbers)
+                counts = put(some.counts(local), some.device)
+                participants = make_participants(counts, some.state, some.letters, some.numbers)
                 passes = Batches(some, local, batch, local.passes, self.dtype)
                 survey = Batches(some.once(batch), local, batch, 1, self.dtype) if self.program.surveys else None
                 if self._scripted_steps.covers(job.samples):

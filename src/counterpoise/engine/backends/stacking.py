@@ -164,6 +164,11 @@ def _trial(program: Program, module: nn.Module, federation: Federation, batch: i
         for p in parts
         if p.client_state is not None
     }
+    letters = {
+        p.name: p.letters(states.get(p.name, {}), {k: v.expand(2, *v.shape) for k, v in p.client_record(start).items()})
+        for p in parts
+        if p.letters is not None and p.client_record is not None
+    }
     shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
     two, rows = torch.arange(2), (torch.arange(batch + 1) % len(samples)).expand(2, -1)
-    return Job(shared, samples.to(start.device), rows, two + batch, two + 1, two, two, kept)
+    return Job(shared, samples.to(start.device), rows, two + batch, two + 1, two, two, kept, letters)

@@ -18,12 +18,14 @@ __all__ = [
     "byte_count",
     "pack_accepted",
     "pack_broadcast",
+    "pack_letters",
     "pack_reply",
     "show_text",
     "stack_replies",
     "template",
     "unpack_accepted",
     "unpack_broadcast",
+    "unpack_letters",
     "unpack_reports",
 ]
 
@@ -45,13 +47,23 @@ def _nest(prefix: str, arrays: Mapping[str, Tensor]) -> Named:
 
 
 def pack_broadcast(shared: Shared) -> Arrays:
-    """What the server sends to a client."""
+    """What the server sends to every client."""
     return {"model": shared.start, "lr": shared.lr} | _flatten("broadcast", shared.broadcast)
 
 
 def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
     """What a client reads from it."""
     return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
+
+
+def pack_letters(letters: Named) -> Arrays:
+    """What the server sends to one client alone, or to several if the letters are stacked."""
+    return _flatten("letter", letters)
+
+
+def unpack_letters(arrays: Mapping[str, Tensor]) -> Named:
+    """What a client reads from it."""
+    return _nest("letter", arrays)
 
 
 def pack_accepted(rounds: Mapping[str, int]) -> Arrays:
@@ -74,10 +86,10 @@ def unpack_reports(arrays: Mapping[str, Tensor]) -> Named:
     return _nest("report", arrays)
 
 
-def template(program: Program, shared: Shared, state: Named) -> Arrays:
+def template(program: Program, shared: Shared, state: Named, letters: Named) -> Arrays:
     """A reply with the right names and shapes, made by a client that takes no step."""
     one = torch.ones((), dtype=torch.int64, device=shared.start.device)
-    participant = Participant(torch.zeros_like(one), one, one, torch.zeros_like(one), state)
+    participant = Participant(torch.zeros_like(one), one, one, torch.zeros_like(one), state, letters)
     traces = {every: shared.start.new_zeros(1, len(shared.start)) for every in program.periods}
     with torch.no_grad():
         return pack_reply(program.finish(shared, participant, program.begin(shared, participant), traces), one, one)

@@ -46,14 +46,15 @@ class Shared(NamedTuple):
 
 
 class Participant(NamedTuple):
-    """One client in one round, and what it brings: its number, counts, key and state."""
+    """One client in one round: its number, counts and key, the state it brings and what only it is sent."""
 
     client: Tensor
     examples: Tensor
     steps: Tensor
     key: Tensor
     state: Named
-    numbers: Named = {}  # noqa: RUF012  # never written to
+    letters: Named = {}  # noqa: RUF012  # never written to
+    numbers: Named = {}  # noqa: RUF012
     """The parts' numbers, if its run is in a batch with runs whose numbers differ."""
 
 
@@ -220,6 +221,7 @@ class Program:
             lr=shared.lr,
             local=self.local,
             numbers=participant.numbers.get(part.name, part.numbers),
+            letter=participant.letters.get(part.name, {}),
         )
 
     def begin(self, shared: Shared, participant: Participant) -> Progress:

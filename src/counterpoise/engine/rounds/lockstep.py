@@ -1,7 +1,7 @@
 """Several runs in lockstep: their clients train as one batch, and their servers stay apart.
 
-Every client keeps its own run's model, broadcast, learning rate, state, key and samples, so each run's cohorts, batches
-and records are those it has alone. Runs may be in different rounds.
+Every client keeps its own run's model, broadcast, letters, learning rate, state, key and samples, so each run's cohorts,
+batches and records are those it has alone. Runs may be in different rounds.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast
-from counterpoise.engine.clients.program import Shared, TrainingResult
+from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast, pack_letters
+from counterpoise.engine.clients.program import Named, Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Measured
@@ -42,13 +42,15 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Opened(NamedTuple):
-    """A round that has begun: who is asked, and what everybody is sent."""
+    """A round that has begun: who is asked, and what they are sent."""
 
     round: int
     asked: list[int]
     dropped: list[int]
     """Those of the clients asked that will drop out."""
     shared: Shared
+    letters: Named
+    """What each of the clients asked is sent alone, stacked in their order."""
     begun: float
 
 
@@ -102,7 +104,7 @@ class Loop:
         """When the GPU's memory was looked at last, and its peak then."""
         for part in trainer.program.method.parts:
             if part.check is not None:
-                part.check(ServerWorld(trainer, 0, None))
+                part.check(ServerWorld(trainer, 0))
 
     @classmethod
     def of(cls, setup: Setup) -> Loop:
@@ -142,7 +144,7 @@ class Loop:
             there = put(torch.tensor(lr, dtype=self.trainer.engine.torch_dtype), self.server.model.device)
             self._lr = (lr, there)
         shared = Shared(self.server.model, self.server.broadcast(), self._lr[1])
-        return Opened(round, asked, dropped, shared, begun)
+        return Opened(round, asked, dropped, shared, self.server.letters(asked), begun)
 
     def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
@@ -152,7 +154,7 @@ class Loop:
 
     def decide(self, opened: Opened, replies: Replies) -> Decision:
         """The server's half of a round; nothing is written."""
-        world = ServerWorld(self.trainer, opened.round, opened.shared)
+        world = ServerWorld(self.trainer, opened.round, opened.shared, self.server.letters)
         return self.server.decide(replies.cohort, world, replies.absent)
 
     def conclude(
@@ -200,9 +202,10 @@ class Loop:
             *self._state_bytes(),
         )
 
-    def bytes_to_each(self, shared: Shared) -> int:
+    def bytes_to_each(self, opened: Opened) -> int:
         """The bytes that each client is sent in a round."""
-        return byte_count(pack_broadcast(shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
+        to_all = byte_count(pack_broadcast(opened.shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
+        return to_all + byte_count(pack_letters(opened.letters)) // max(len(opened.asked), 1)
 
     def recall(self, records: Sequence[RoundRecord]) -> None:
         """Restore what the server knew about the last rounds of a resumed run."""

@@ -1,4 +1,4 @@
-"""The server's half of a round: broadcast, admit, then each slot's parts in order.
+"""The server's half of a round: broadcast, write letters, admit, then each slot's parts in order.
 
 It is the same in the simulator and on Flower: it knows the world only through `counterpoise.method.World`.
 """
@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from counterpoise.engine.rounds.admission import Limits, admit, broken
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.store import Store
+from counterpoise.engine.trees import cat
 from counterpoise.errors import CounterpoiseError, Diverged, brief
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
@@ -115,6 +116,16 @@ class Server:
             if part.broadcast is not None
         }
 
+    def letters(self, clients: Sequence[int]) -> Named:
+        """What each of some clients is sent alone: a row for each of them, in their order."""
+        return {
+            part.name: _check_letters(
+                part, part.letters(self.state.get(part.name, {}), self.records[part.name].gather(clients)), len(clients)
+            )
+            for part in self.method.parts
+            if part.letters is not None and clients
+        }
+
     def receive(self, cohort: Cohort, world: World, absent: Mapping[int, str] | None = None) -> Outcome:
         """Decide on a round's replies and commit the decision."""
         decision = self.decide(cohort, world, absent)
@@ -172,6 +183,7 @@ class Server:
         rows: Rows = {}
         accepted: Accepted = {}
         notes: dict[str, dict[int, float]] = {}
+        gone: tuple[int, ...] = ()
         for part in self.method.parts:
             if part.apply is None:
                 continue
@@ -180,6 +192,7 @@ class Server:
             seen = round.but(
                 state=state.get(part.name, {}),
                 records={} if store is None else store.gather(ids),
+                left_out={} if store is None else store.gather(gone),
                 reports=round.cohort.reports.get(part.name, {}),
                 shared={name: state.get(name, {}) for name in part.reads},
             )
@@ -189,11 +202,14 @@ class Server:
                 state[part.name] = dict(round.state)
             if store is not None:
                 rows[part.name] = (ids, round.records)
+                if round.left_out is not seen.left_out:
+                    rows[part.name] = ((*ids, *gone), cat([dict(round.records), dict(round.left_out)]))
             for name, noted in round.notes.items() if round.notes is not seen.notes else ():
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
             accepted[part.name] = tuple(client for client in ids if client not in round.excluded)
             if round.excluded:
                 excluded |= round.excluded
+                gone += tuple(client for client in ids if client in round.excluded)
                 round = _leave_out(round, round.excluded)
             if not round.skipped and not len(round.cohort):
                 round = round.skip("no client could be trusted")
@@ -293,6 +309,18 @@ def _leave_out(round: Round, excluded: Mapping[int, str]) -> Round:
     )
 
 
+def _check_letters(part: Part, made: Any, clients: int) -> dict[str, Tensor]:
+    """What a part's `letters` returned, checked to have a row for each client."""
+    letters = check_named(part, "letters", made)
+    for name, rows in letters.items():
+        if rows.shape[:1] != (clients,):
+            raise CounterpoiseError(
+                f"part {part.name}: its hook letters must return a row for each of the {clients} clients, "
+                f"but {name} has the shape {tuple(rows.shape)}."
+            )
+    return letters
+
+
 def _check(part: Part, seen: Round, round: Round) -> None:
     """Check that a part returned a round with the state and records it declared: others would be lost."""
     if not isinstance(round, Round):
@@ -321,6 +349,7 @@ def _check(part: Part, seen: Round, round: Round) -> None:
     for what, before, after, declared in (
         ("server_state", seen.state, round.state, part.server_state),
         ("client_record", seen.records, round.records, part.client_record),
+        ("client_record", seen.left_out, round.left_out, part.client_record),
     ):
         if after and declared is None:
             raise CounterpoiseError(f"part {part.name} returned {', '.join(after)} but declares no {what}.")

@@ -13,11 +13,13 @@ from torch import nn
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.clients.messages import byte_count, pack_reply
 from counterpoise.engine.clients.program import Shared, TrainingResult
+from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.adversaries import meddle, recruit
 from counterpoise.engine.rounds.loop import Loop, Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import MOST_ROUNDS, Settings, Setup
 from counterpoise.engine.rounds.store import Store
+from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import DROPPED, SILENT
 from counterpoise.federation.federation import Federation
@@ -49,7 +51,7 @@ class Prepared(NamedTuple):
     present: list[int]
     absent: dict[int, str]
     job: Job | None
-    """Without the model and the clients' state."""
+    """Without the model, the clients' state and their letters."""
     planned: Any
 
 
@@ -119,7 +121,9 @@ class Simulation:
         """The work of the clients that are there, with what they are sent and what they kept."""
         assert ready.job is not None
         state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
-        return ready.job._replace(shared=opened.shared, state=state)
+        there = [place for place, client in enumerate(opened.asked) if client not in ready.absent]
+        letters = select(opened.letters, put(torch.tensor(there), ready.job.device)) if opened.letters else {}
+        return ready.job._replace(shared=opened.shared, state=state, letters=letters)
 
     def reply(self, opened: Opened, ready: Prepared, results: TrainingResult | None) -> Replies:
         """The clients' replies, after adversaries meddled with them; `results` is None if nobody trained."""
@@ -129,7 +133,7 @@ class Simulation:
             bytes_up = byte_count(pack_reply(results, cohort.examples, cohort.steps))
         cohort, strange, liars = meddle(self.adversaries, self.trainer.seed, opened.round, cohort, ready.present)
         absent = _add_silent(ready.absent | strange, ready.present, cohort)
-        bytes_down = self.loop.bytes_to_each(opened.shared) * _count_reached(ready)
+        bytes_down = self.loop.bytes_to_each(opened) * _count_reached(ready)
         return Replies(cohort, absent, {}, bytes_up, bytes_down, liars, ready.present, results)
 
     def _prepare(self, round: int, asked: list[int], dropped: list[int], plans: bool = True) -> Prepared:
@@ -143,7 +147,7 @@ class Simulation:
         job = planned = None
         if len(clients):
             rows = federation.train.rows(clients)
-            job = self.trainer.make_job(self._nothing, federation.base, clients, sizes, rows, round, {})
+            job = self.trainer.make_job(self._nothing, federation.base, clients, sizes, rows, round, {}, {})
             planned = self.backend.plan(job) if plans else None
         return Prepared(round, asked, dropped, clients.tolist(), absent, job, planned)
 

@@ -109,12 +109,20 @@ class Trainer:
         return self.engine.store_gib * 2**30
 
     def make_job(
-        self, shared: Shared, samples: Samples, clients: Tensor, sizes: Tensor, rows: Tensor, round: int, state: Named
+        self,
+        shared: Shared,
+        samples: Samples,
+        clients: Tensor,
+        sizes: Tensor,
+        rows: Tensor,
+        round: int,
+        state: Named,
+        letters: Named,
     ) -> Job:
         """The job of some clients in a round: client i trains on the first ``sizes[i]`` of its rows."""
         # The imagined clients of a rehearsal have negative numbers.
         steps = self.program.local.steps_of(clients.clamp(min=0), sizes)
-        return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state)
+        return Job(shared, samples, rows, sizes, steps, clients, client_keys(self.seed, round, clients), state, letters)
 
     def make_cohort(self, ids: Sequence[int], job: Job, results: TrainingResult) -> Cohort:
         """Honest replies: each client claims the count it trained on."""

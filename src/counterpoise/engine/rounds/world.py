@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from counterpoise.engine.clients.program import Shared
+from counterpoise.engine.clients.program import Named, Shared
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.samples import Samples
@@ -20,8 +20,14 @@ __all__ = ["ServerWorld"]
 class ServerWorld:
     """`counterpoise.method.World` of one round, in the simulator and on a Flower server."""
 
-    def __init__(self, trainer: Trainer, round: int, shared: Shared | None) -> None:
-        self._trainer, self._shared = trainer, shared
+    def __init__(
+        self,
+        trainer: Trainer,
+        round: int,
+        shared: Shared | None = None,
+        letters: Callable[[Sequence[int]], Named] | None = None,
+    ) -> None:
+        self._trainer, self._shared, self._letters = trainer, shared, letters
         self.round = round
         self.key = integer(trainer.seed, purpose("server"), round)
         self.population = trainer.federation.clients
@@ -67,6 +73,7 @@ class ServerWorld:
                 f"The server's proxy set has {len(proxy)} samples, and {max(sizes)} are needed. Load more with proxy=."
             )
         assert self._shared is not None
+        assert self._letters is not None
         imagined = -1 - torch.arange(len(sizes))
         rows = torch.stack(
             [
@@ -78,5 +85,8 @@ class ServerWorld:
             name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
             for name, store in trainer.client_state.items()
         }
-        job = trainer.make_job(self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state)
+        letters = self._letters(imagined.tolist())  # those of clients never seen
+        job = trainer.make_job(
+            self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state, letters
+        )
         return trainer.make_cohort(imagined.tolist(), job, trainer.backend.train(job))
