@@ -14,7 +14,7 @@ import sys
 
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import assign, override, parse, read
-from counterpoise.runs.simulate import run_setup
+from counterpoise.runs.starting import run_setup
 
 
 def main(preset: str = "feda4/table-1-fmnist-small", *settings: str) -> list[list[float]]:

@@ -13,7 +13,7 @@ import pytest
 
 from counterpoise.cli.screen import loading
 
-LAZY = ("counterpoise",)
+LAZY = ("counterpoise", "counterpoise.federation", "counterpoise.runs")
 SLOW = ("torch", "numpy", "pandas", "pydantic", "sklearn", "scipy", "plotly", "flwr")
 
 
@@ -48,6 +48,33 @@ for words in {helps + mistakes}:
         assert (end.code or 0) == (2 if words in {mistakes} else 0), words
 """
     assert not loaded_by(code)
+
+
+@pytest.mark.parametrize(
+    "words", [["presets"], ["presets", "feda4", "--json"], ["data", "list"], ["data", "where", "digits"]], ids=" ".join
+)
+def test_lists_of_presets_and_data_sets_do_not_load_torch(words: list[str]) -> None:
+    code = f"""
+import sys
+from counterpoise.cli import main
+sys.argv = ["counterpoise", *{words}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+    assert "torch" not in loaded_by(code)
+
+
+def test_every_partition_is_registered_in_a_fresh_interpreter() -> None:
+    code = """
+from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS
+import counterpoise as cp
+for registry, names in ((PARTITIONS, "iid draws mixed dirichlet lq shards natural power-law quantity-dirichlet flwr"),
+                        (AVAILABILITIES, "weighted stragglers replay"), (SKEWS, "noise rotation colour")):
+    assert {*names.split()} <= {entry.name for entry in registry}, sorted(entry.name for entry in registry)
+"""
+    loaded_by(code)
 
 
 @pytest.mark.parametrize("package", LAZY)

@@ -13,7 +13,20 @@ import pytest
 import counterpoise
 
 ROOT = Path(counterpoise.__file__).parent
-CORE = ["randomness", "registry", "flat", "local", "hooks", "method", "errors", "texts", "memory", "augment", "lazy"]
+CORE = [
+    "randomness",
+    "registry",
+    "flat",
+    "local",
+    "hooks",
+    "method",
+    "errors",
+    "hashing",
+    "texts",
+    "memory",
+    "augment",
+    "lazy",
+]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 INNER = {
     "flower/mods.py": {"flwr.app.message"},

@@ -10,7 +10,6 @@ Torch has no unsigned 64-bit arithmetic, so words are int64 and right shifts are
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.hashing import FIRST, GOLDEN, LAST, SECOND, check_seed, hashed, integer, purpose
 
 __all__ = [
     "check_seed",
@@ -34,11 +33,6 @@ __all__ = [
     "uniform",
 ]
 
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
-_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
-_SECOND = 0x94D049BB133111EB - (1 << 64)
-_LAST = (1 << 63) - 1
-_ALL = (1 << 64) - 1
 _TABLE = 2**10
 """Up to this many values, a permutation is computed whole."""
 
@@ -52,20 +46,9 @@ def _shift(word: Words, bits: int) -> Words:
 
 
 def _mix(word: Words) -> Words:
-    word = (word ^ _shift(word, 30)) * _FIRST
-    word = (word ^ _shift(word, 27)) * _SECOND
+    word = (word ^ _shift(word, 30)) * FIRST
+    word = (word ^ _shift(word, 27)) * SECOND
     return word ^ _shift(word, 31)
-
-
-def check_seed(seed: object) -> None:
-    """Refuse a seed that cannot be a word of the hash."""
-    if type(seed) is not int or not 0 <= seed < 2**63:
-        raise CounterpoiseError(f"seed must be a whole number at least 0 and below 2^63, not {seed!r}.")
-
-
-def purpose(name: str) -> int:
-    """A fixed 63-bit number for a purpose's name, so that two purposes never share a stream."""
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") >> 1
 
 
 def counter(*words: int | Tensor, device: torch.device | str | None = None) -> Tensor:
@@ -79,7 +62,7 @@ def counter(*words: int | Tensor, device: torch.device | str | None = None) -> T
         device = rest[0].device if rest else "cpu"
     state = torch.full((), begun, dtype=torch.int64, device=device)
     for word in rest:
-        state = _mix((state ^ word) + _GOLDEN)
+        state = _mix((state ^ word) + GOLDEN)
     return state
 
 
@@ -87,31 +70,15 @@ def counted(*words: int | Array) -> Array:
     """`counter` for NumPy arrays, at least one: NumPy takes a fraction of torch's time on small arrays."""
     state, rest = _begun(words, np.ndarray)
     for word in rest:
-        state = _mix((state ^ word) + _GOLDEN)
+        state = _mix((state ^ word) + GOLDEN)
     return state  # type: ignore[return-value]
 
 
 def _begun(words: Sequence[Any], kind: type) -> tuple[int, Sequence[Any]]:
     """The hash of the leading plain integers, as a signed word, and the words that follow them."""
     first = next((i for i, word in enumerate(words) if isinstance(word, kind)), len(words))
-    begun = _plain(words[:first])
+    begun = hashed(words[:first])
     return begun - (begun >> 63 << 64), words[first:]
-
-
-def integer(*words: int) -> int:
-    """The hash of plain integers as a non-negative 63-bit integer, for seeding other generators."""
-    return _plain(words) & _LAST
-
-
-def _plain(words: Sequence[int]) -> int:
-    """The hash of plain integers as an unsigned word, in Python: a hundred times faster than with scalar tensors."""
-    state = 0
-    for word in words:
-        state = ((state ^ word) + _GOLDEN) & _ALL
-        state = (state ^ state >> 30) * _FIRST & _ALL
-        state = (state ^ state >> 27) * _SECOND & _ALL
-        state ^= state >> 31
-    return state
 
 
 _DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
@@ -128,7 +95,7 @@ def normal(bits: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """Hashed words as standard normal numbers (Box-Muller, from each word and its rehash)."""
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     radius = uniform(bits, wide).neg().log1p().mul(-2).sqrt()
-    return (radius * torch.cos(2 * torch.pi * uniform(_mix(bits + _GOLDEN), wide))).to(dtype)
+    return (radius * torch.cos(2 * torch.pi * uniform(_mix(bits + GOLDEN), wide))).to(dtype)
 
 
 def orders(keys: Words, sizes: Words, width: int) -> Words:
@@ -139,10 +106,10 @@ def orders(keys: Words, sizes: Words, width: int) -> Words:
     """
     if isinstance(keys, Tensor):
         places = torch.arange(width, device=keys.device)
-        ranks = torch.where(places < sizes[:, None], counter(keys[:, None], places), _LAST)
+        ranks = torch.where(places < sizes[:, None], counter(keys[:, None], places), LAST)
         return ranks.argsort(dim=1, stable=True)
     numbers = np.arange(width)
-    return np.where(numbers < sizes[:, None], counted(keys[:, None], numbers), _LAST).argsort(axis=1, kind="stable")
+    return np.where(numbers < sizes[:, None], counted(keys[:, None], numbers), LAST).argsort(axis=1, kind="stable")
 
 
 def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
@@ -165,7 +132,7 @@ def permuted(keys: Tensor, places: Tensor, size: int) -> Tensor:
         return (left << half) | right
 
     def mix(turn: Array, right: Array) -> Array:
-        return _mix((turn ^ right) + _GOLDEN) & mask
+        return _mix((turn ^ right) + GOLDEN) & mask
 
     if keys.numel() == 1 and 4**half <= _TABLE:  # whole, because NumPy takes as long for a few numbers as for many
         mixed = mix(hashed.reshape(16, 1), np.arange(mask + 1))

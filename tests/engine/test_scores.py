@@ -11,7 +11,7 @@ from counterpoise.engine.scores import METRICS, limits_of, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
-from counterpoise.runs.simulate import run_setup
+from counterpoise.runs.starting import run_setup
 
 OUTPUTS = np.random.default_rng(0).normal(size=(20, 6))
 LABELS = np.random.default_rng(1).integers(6, size=20)

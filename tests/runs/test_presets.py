@@ -18,7 +18,7 @@ from counterpoise.federation.datasets import place
 from counterpoise.methods import METHODS
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, preset_names, read
-from counterpoise.runs.simulate import run_setup
+from counterpoise.runs.starting import run_setup
 
 NAMES = preset_names()
 SMALL = [name for name in NAMES if name.endswith("-small")]
@@ -124,7 +124,7 @@ def test_a_small_form_runs(name):
 
 
 def test_a_preset_runs_by_its_name_with_its_folder(cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("counterpoise.runs.config._read", _pretend)
+    monkeypatch.setattr("counterpoise.runs.experiments._read", _pretend)
     code, out, _ = cli("run", "fedbac/figure-3", "--json")
     assert code == 0
     assert json.loads(out.splitlines()[-1])["rounds"] == 1

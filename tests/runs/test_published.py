@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from counterpoise.adversary import ADVERSARIES
-from counterpoise.cli.listing import preset_blocks
+from counterpoise.cli.experiments import preset_blocks
 from counterpoise.methods import METHODS
 from counterpoise.registry import flatten
 from counterpoise.runs.config import parse, preset_names, read

@@ -265,7 +265,7 @@ def test_the_configuration_alone_repeats_the_run(tmp_path: Path) -> None:
     values = tomllib.loads((tmp_path / "a" / "config.toml").read_text())
     assert values["limits"] == {"norm_ratio": math.inf, "max_examples": 10_000}
     from counterpoise.runs.build import setup
-    from counterpoise.runs.simulate import run_setup
+    from counterpoise.runs.starting import run_setup
 
     again = run_setup(setup(parse(values, "a")), out=tmp_path / "b")
     assert torch.equal(weights(run), weights(again))

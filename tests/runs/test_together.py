@@ -16,7 +16,7 @@ from counterpoise.method import Part
 from counterpoise.methods import METHODS
 from counterpoise.runs import course, together
 from counterpoise.runs.course import pause_between_saves
-from counterpoise.runs.simulate import resume_course, run_setup, setup_course
+from counterpoise.runs.starting import resume_course, run_setup, setup_course
 
 LOCAL = cp.Local(epochs=2, batch=4, optimizer=cp.sgd(0.1))
 

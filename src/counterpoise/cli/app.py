@@ -107,9 +107,9 @@ def presets(
 
     Example: `counterpoise presets feda4/table-1`
     """
-    with loading():
-        from counterpoise.cli.listing import preset_blocks, preset_list
-        from counterpoise.runs.config import preset_names
+    from counterpoise.cli.experiments import preset_blocks, preset_list
+    from counterpoise.runs.experiments import preset_names
+
     names = [name for name in preset_names() if part in name]
     if part and not names:
         raise unknown("preset", part, preset_names())

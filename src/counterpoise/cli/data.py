@@ -23,8 +23,8 @@ def list_(as_json: Json = False) -> None:
 
     Example: `counterpoise data list`
     """
-    with loading():
-        from counterpoise.cli.datasets import list_all
+    from counterpoise.cli.datasets import list_all
+
     list_all(as_json)
 
 
@@ -36,8 +36,8 @@ def get(
 
     Example: `counterpoise data get mnist fashion-mnist`
     """
-    with loading():
-        from counterpoise.cli.datasets import bring
+    from counterpoise.cli.datasets import bring
+
     bring(names)
 
 
@@ -47,8 +47,8 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
 
     Example: `counterpoise data where cifar10`
     """
-    with loading():
-        from counterpoise.cli.datasets import locate
+    from counterpoise.cli.datasets import locate
+
     locate(name)
 
 

@@ -15,7 +15,6 @@ from counterpoise.cli.pictures import ascii_picture, grid, png
 from counterpoise.cli.screen import Console, echo
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, DataSet, place
-from counterpoise.federation.datasets import read
 from counterpoise.federation.sources import data_folder
 
 __all__ = ["bring", "draw", "list_all", "locate"]
@@ -92,6 +91,8 @@ def locate(name: str | None) -> None:
 
 def draw(name: str, out: Path | None) -> None:
     """What a data set holds, with a few samples."""
+    from counterpoise.federation.datasets import read  # which loads torch
+
     raw = read(name)
     x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
     tests = 0 if raw.y_test is None else len(raw.y_test)

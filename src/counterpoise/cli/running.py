@@ -23,8 +23,8 @@ from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
-from counterpoise.runs.simulate import resume as resume_run
-from counterpoise.runs.simulate import run_setup
+from counterpoise.runs.starting import resume as resume_run
+from counterpoise.runs.starting import run_setup
 
 __all__ = ["carry_on", "start"]
 

@@ -35,7 +35,7 @@ from counterpoise.runs.folder import busy
 from counterpoise.runs.locks import Busy, in_use
 from counterpoise.runs.removal import is_ours
 from counterpoise.runs.run import Run
-from counterpoise.runs.simulate import resume_course, setup_course
+from counterpoise.runs.starting import resume_course, setup_course
 from counterpoise.runs.together import drive_together
 
 __all__ = ["begin", "failure", "main", "told", "work"]

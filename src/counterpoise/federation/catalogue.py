@@ -21,7 +21,7 @@ from counterpoise.federation.readers import (
     read_stl_labels,
 )
 from counterpoise.federation.sources import Remote, data_folder, ensure, here, md5
-from counterpoise.randomness import integer, purpose
+from counterpoise.hashing import integer, purpose
 
 __all__ = ["DATASETS", "DataSet", "place"]
 
