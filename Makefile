@@ -59,7 +59,7 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,datasets,flower,tensorboard,mlflow]'
+	$(INSTALL) -e '.[dev,dask,datasets,flower,ray,tensorboard,mlflow]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt

@@ -167,6 +167,10 @@ assert cp.simulate("fedprox", fed, model=cp.models.linear, rounds=1).status == "
 
 
 CAUGHT = {
+    "comparisons/abroad.py": [
+        "an executor may refuse work with any error: told and written down, and the others go on",
+        "a worker may be lost with any error: told and written down, and the others go on",
+    ],
     "engine/acceleration/scripted.py": ["torch may raise anything for a user's step: logged, and steps stay plain"],
     "engine/backends/distributed.py": ["the other ranks are told of the failure, then it is raised again"],
     "engine/backends/perclient.py": ["the other threads are stopped, then it is raised again"],

@@ -375,7 +375,7 @@ def test_a_comparison_holds_its_plan_while_it_works(cli, tmp_path: Path, monkeyp
     write_plan(tmp_path / "c", plan())
     seen = []
     monkeypatch.setattr(
-        "counterpoise.cli.comparing.conduct", lambda folder, *_: seen.append(in_use(folder, COMPARISON))
+        "counterpoise.comparisons.perform.conduct", lambda folder, *_: seen.append(in_use(folder, COMPARISON))
     )
     monkeypatch.setattr("counterpoise.report.write", lambda folder: folder / "report.html")
     cli("resume", "c")

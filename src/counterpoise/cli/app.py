@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.compare import compare, sweep
+from counterpoise.cli.compare import On, compare, sweep
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -150,6 +150,7 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, a comparison or a sweep.")],
     rounds: Rounds = None,
     log: Log = None,
+    on: On = "",
     as_json: Json = False,
 ) -> None:
     """Continue a run, a comparison or a sweep that was stopped, or give a finished run more rounds.
@@ -161,11 +162,13 @@ def resume(
         from counterpoise.cli.running import carry_on as carry_on_run
         from counterpoise.comparisons.contents import COMPARISON
     if not (folder / COMPARISON).exists():
+        if on:
+            raise CounterpoiseError("--on is for comparisons and sweeps; a run continues on this machine.")
         carry_on_run(folder, rounds, log, as_json)
         return
     if rounds is not None:
         raise CounterpoiseError("The rounds of a comparison are fixed; start a new one with --rounds.")
-    carry_on_comparison(folder, as_json)
+    carry_on_comparison(folder, on, as_json)
 
 
 def main() -> None:

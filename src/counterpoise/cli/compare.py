@@ -10,7 +10,7 @@ import typer
 from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
 
-__all__ = ["compare", "sweep"]
+__all__ = ["On", "compare", "sweep"]
 
 Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")]
 Settings = Annotated[
@@ -38,6 +38,12 @@ Together = Annotated[
         "--together", min=1, help="Most runs that a worker trains as one batch [default: all that can]. 1: one by one."
     ),
 ]
+On = Annotated[
+    str,
+    typer.Option(
+        "--on", metavar="CLUSTER", help="Run on a cluster: dask:ADDRESS, ray or ray:ADDRESS [default: this machine]."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
@@ -56,6 +62,7 @@ def compare(
     out: Out = None,
     jobs: Jobs = None,
     together: Together = None,
+    on: On = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -67,9 +74,9 @@ def compare(
     """
     with loading():
         from counterpoise.cli.comparing import start_comparison
-    start_comparison(
-        source, methods or [], seeds, rounds, settings or [], baseline, out, (jobs, together), target, as_json
-    )
+        from counterpoise.comparisons.perform import Workers
+    workers = Workers(jobs, together, on)
+    start_comparison(source, methods or [], seeds, rounds, settings or [], baseline, out, workers, target, as_json)
 
 
 def sweep(
@@ -87,6 +94,7 @@ def sweep(
     out: Out = None,
     jobs: Jobs = None,
     together: Together = None,
+    on: On = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -96,4 +104,6 @@ def sweep(
     """
     with loading():
         from counterpoise.cli.comparing import start_sweep
-    start_sweep(source, over or [], at or [], seeds, rounds, settings or [], out, (jobs, together), target, as_json)
+        from counterpoise.comparisons.perform import Workers
+    workers = Workers(jobs, together, on)
+    start_sweep(source, over or [], at or [], seeds, rounds, settings or [], out, workers, target, as_json)

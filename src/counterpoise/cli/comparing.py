@@ -20,22 +20,18 @@ from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.collection import of_plan
-from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, seats_here
-from counterpoise.comparisons.contents import COMPARISON, of_comparison
-from counterpoise.comparisons.plan import Plan, read_plan, write_plan
+from counterpoise.comparisons.conduct import News, conducting, held, open_pieces
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.perform import Workers, crew, taken
+from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import Stand, stand
 from counterpoise.comparisons.tables import as_plain
-from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import best_two
 from counterpoise.runs.config import split
-from counterpoise.runs.files import check_plain, is_partial
-from counterpoise.runs.locks import LOCK
+from counterpoise.runs.files import check_plain
 
-__all__ = ["Workers", "carry_on", "start_comparison", "start_sweep"]
-
-Workers = tuple[int | None, int | None]
-"""How many processes to use, and how many runs each may train as one batch; None leaves it open."""
+__all__ = ["carry_on", "start_comparison", "start_sweep"]
 
 
 def start_comparison(
@@ -73,12 +69,12 @@ def start_sweep(
     _do(plan, out, workers, target, as_json)
 
 
-def carry_on(folder: Path, as_json: bool) -> None:
+def carry_on(folder: Path, on: str, as_json: bool) -> None:
     """Continue the comparison or sweep in a folder."""
     read_plan(folder)  # fails before a lock file is made in a folder without a plan
     check_plain(folder)
     with held(folder) as lock:
-        _finish(folder, read_plan(folder), lock, (None, None), None, as_json)
+        _finish(folder, read_plan(folder), lock, Workers(on=on), None, as_json)
 
 
 def _command() -> str:
@@ -87,25 +83,8 @@ def _command() -> str:
 
 def _do(plan: Plan, out: Path | None, workers: Workers, target: float | None, as_json: bool) -> None:
     folder = out or _place(plan)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
-    _check_free(folder)
-    with held(folder) as lock:
-        _check_free(folder)  # another process may have taken it in the meantime
-        if (folder / COMPARISON).exists():
-            plan = read_plan(folder).extended(plan)
-        write_plan(folder, plan)
-        _finish(folder, plan, lock, workers, target, as_json)
-
-
-def _check_free(folder: Path) -> None:
-    """Refuse a folder that is neither empty nor a comparison, or that is a comparison with links in it."""
-    if (folder / COMPARISON).exists():
-        check_plain(folder)
-    elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
-        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
+    with taken(folder, plan) as (whole, lock):
+        _finish(folder, whole, lock, workers, target, as_json)
 
 
 def _place(plan: Plan) -> Path:
@@ -129,7 +108,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, target
         with conducting(folder):
             found, report = _done(folder, plan, lock, workers, told)
     except KeyboardInterrupt:
-        _stopped(folder, plan, target, as_json)
+        _stopped(folder, plan, workers.on, target, as_json)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
         echo("All its runs had already ended, so nothing was run.", err=as_json)
@@ -144,18 +123,17 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, target
 def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: dict[str, str]) -> tuple[Stand, Path]:
     """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
     pieces = open_pieces(folder, plan)
-    jobs, together = workers
-    seats = seats_here(pieces, jobs)
-    if sentence := seats.sentence():
-        echo(sentence, err=True)
-    with shown(Board(plan, of_plan(folder, plan), seats.most)) as hear:
+    with crew(folder, pieces, lock, workers) as found:
+        if found.sentence:
+            echo(found.sentence, err=True)
+        with shown(Board(plan, of_plan(folder, plan), found.workers)) as hear:
 
-        def listen(news: News | None) -> None:
-            if news is not None and news.end == "failed":
-                told.setdefault(news.piece.label, news.sentence)
-            hear(news)
+            def listen(news: News | None) -> None:
+                if news is not None and news.end == "failed":
+                    told.setdefault(news.piece.label, news.sentence)
+                hear(news)
 
-        conduct(folder, pieces, seats, listen, lock, together)
+            found.work(listen)
     from counterpoise.report import write  # imports plotly, which is slow
 
     return _stand(folder, plan), write(folder)
@@ -169,11 +147,11 @@ def _stand(folder: Path, plan: Plan) -> Stand:
     return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
 
 
-def _stopped(folder: Path, plan: Plan, target: float | None, as_json: bool) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, on: str, target: float | None, as_json: bool) -> NoReturn:
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
     if as_json:
         echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
-    how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}"
+    how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}" + (f" --on {shlex.quote(on)}" if on else "")
     leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
 
 

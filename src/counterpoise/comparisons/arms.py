@@ -18,10 +18,10 @@ __all__ = ["compared", "parse_method", "swept"]
 def compared(
     source: str,
     methods: Sequence[str],
-    settings: Sequence[str],
-    seeds: int,
-    rounds: int | None,
-    command: str,
+    settings: Sequence[str] = (),
+    seeds: int = 3,
+    rounds: int | None = None,
+    command: str = "",
     baseline: str = "",
 ) -> Plan:
     """Plan a comparison. Without `methods`, it compares those of the preset's paper.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from counterpoise.runs.contents import REPORT, any_of, or_partial
 
-__all__ = ["COMPARISON", "LOG", "of_comparison"]
+__all__ = ["COMPARISON", "LOG", "SIGN", "of_comparison"]
 
 COMPARISON = "compare.toml"
 LOG = "workers.log"
+SIGN = "at-work"
 
-_KNOWN = any_of(COMPARISON, LOG, REPORT)
+_KNOWN = any_of(COMPARISON, LOG, REPORT, SIGN)
 
 
 def of_comparison(name: str) -> bool:

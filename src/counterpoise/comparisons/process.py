@@ -32,6 +32,7 @@ class Worker:
         lock: int | None,
         place: Place,
         environment: Mapping[str, str],
+        where: str | None = None,
     ) -> None:
         self.place = place
         self.pieces: dict[int, Piece] = {}
@@ -45,6 +46,7 @@ class Worker:
             stderr=log,
             text=True,
             start_new_session=True,  # only the parent gets Ctrl-C
+            cwd=where,
             env={**os.environ, **environment},
             pass_fds=() if lock is None else (lock,),
         )

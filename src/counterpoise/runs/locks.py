@@ -69,9 +69,9 @@ def in_use(folder: Path, name: str = LOCK) -> bool:
     return file is None
 
 
-def abandoned(folder: Path) -> bool:
-    """Whether no process has locked a folder. False on systems without file locks, where this cannot be known."""
-    return fcntl is not None and not in_use(folder)
+def abandoned(folder: Path, name: str = LOCK) -> bool:
+    """Whether no process has locked a folder with `hold`. False on systems without file locks, where this cannot be known."""
+    return fcntl is not None and not in_use(folder, name)
 
 
 def _taken(path: Path, flags: int = 0) -> int | None:

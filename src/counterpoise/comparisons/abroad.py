@@ -1,0 +1,145 @@
+"""Run the pieces of a plan through an executor: on a cluster, or wherever else it sends its work.
+
+Who works when and where is the executor's business. What the workers do is read from the pieces' folders, which lie on
+a file system that all machines share.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from counterpoise.comparisons.batches import batches
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.far import carry_out, order
+from counterpoise.comparisons.plan import Piece
+from counterpoise.comparisons.sign import signed
+from counterpoise.comparisons.watching import Watch
+from counterpoise.comparisons.worker import told
+from counterpoise.runs.failure import keep_failure
+from counterpoise.runs.files import check_plain
+from counterpoise.runs.locks import in_use
+from counterpoise.runs.saved import status_of
+
+__all__ = ["Executor", "conduct_abroad"]
+
+_SECONDS_BETWEEN_LOOKS = 0.3
+
+
+class Future(Protocol):
+    """What an executor returns."""
+
+    def done(self) -> bool: ...
+    def result(self) -> Any: ...
+    def cancel(self) -> Any: ...
+
+
+class Executor(Protocol):
+    """The part of `concurrent.futures.Executor` that is needed."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future: ...
+
+
+class _Sent(NamedTuple):
+    """Pieces that were given to the executor together."""
+
+    future: Future
+    open: dict[int, tuple[Piece, Watch]]
+    """Those whose ends have not been told, by their numbers in the order."""
+
+
+def conduct_abroad(
+    executor: Executor,
+    folder: Path,
+    pieces: Sequence[Piece],
+    workers: int,
+    tell: Callable[[News | None], object],
+    together: int | None = None,
+    most: int | None = None,
+) -> None:
+    """Run pieces on the workers of an executor, in lists that suit this many workers, at most `most` lists at a time.
+
+    `tell` gets news of every round and end, and None now and then so that a display can be refreshed. After an
+    interruption, the workers are asked to write checkpoints, and those that are at work are waited for.
+    """
+    check_plain(folder)
+    folder = folder.resolve()
+    waiting = batches(pieces, max(workers, 1), together)
+    sent: list[_Sent] = []
+    with signed(folder) as (word, take_down):
+        try:
+            while waiting or sent:
+                while waiting and (most is None or len(sent) < most):
+                    batch = waiting.pop(0)
+                    try:
+                        future = executor.submit(carry_out, order(folder, word, batch, together))
+                    except Exception as error:
+                        _tell_all(tell, [_failed(folder, piece, _lost(error)) for piece in batch])
+                        continue
+                    watched = ((piece, Watch(folder / piece.place)) for piece in batch)
+                    sent.append(_Sent(future, dict(enumerate(watched))))
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                tell(None)
+                for one in list(sent):
+                    done = one.future.done()  # before the folders are read, so that they are complete
+                    _tell_all(tell, _rounds(folder, one.open))
+                    if done:
+                        sent.remove(one)
+                        _tell_all(tell, _ends(folder, one))
+        finally:
+            take_down()
+            while any(_at_work(folder, one) for one in sent):
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            for one in sent:
+                one.future.cancel()  # those that have not begun; the others end because the sign is gone
+
+
+def _at_work(folder: Path, sent: _Sent) -> bool:
+    return not sent.future.done() and any(in_use(folder / piece.place) for piece, _ in sent.open.values())
+
+
+def _tell_all(tell: Callable[[News | None], object], news: Sequence[News] | Iterator[News]) -> None:
+    for one in news:
+        tell(one)
+
+
+def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[News]:
+    """News from the pieces' folders: their rounds, and which have finished."""
+    for number, (piece, watch) in list(pieces.items()):
+        last = 0
+        for record in watch.rounds():
+            last = record.round
+            yield News(piece, last, told(record), record.seconds)
+        if last == piece.values["rounds"] and status_of(folder / piece.place) == "finished":
+            del pieces[number]
+            yield News(piece, end="finished")
+
+
+def _ends(folder: Path, sent: _Sent) -> Iterator[News]:
+    """News of the pieces whose ends have not been told."""
+    answer: Mapping[str, Any] = {"ends": {}, "sentence": ""}
+    try:
+        answer = sent.future.result()
+    except Exception as error:
+        answer = {"ends": {}, "sentence": _lost(error)}
+    why = answer["sentence"] or "Its worker stopped before the end."
+    for number, (piece, _) in sent.open.items():
+        if (end := answer["ends"].get(str(number))) is not None:
+            yield News(piece, **end)
+        else:
+            yield _failed(folder, piece, why)
+
+
+def _lost(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"Its worker cannot import what it needs: {error}. Install counterpoise where the workers run."
+    return f"Its worker was lost ({type(error).__name__}: {' '.join(str(error).split())[:300]})."
+
+
+def _failed(folder: Path, piece: Piece, why: str) -> News:
+    sentence = f"{why} The same command tries again."
+    if not in_use(folder / piece.place):  # else somebody is at work there after all
+        keep_failure(folder / piece.place, sentence + "\n")
+    return News(piece, end="failed", sentence=sentence)

@@ -1,0 +1,110 @@
+"""Perform a comparison: lock its folder, write the plan into it, and run what is left of it, here or on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from counterpoise.comparisons.abroad import Executor, conduct_abroad
+from counterpoise.comparisons.clusters import opened
+from counterpoise.comparisons.collection import Group, of_plan
+from counterpoise.comparisons.conduct import News, conduct, conducting, held, open_pieces, seats_here
+from counterpoise.comparisons.contents import COMPARISON, of_comparison
+from counterpoise.comparisons.plan import Piece, Plan, read_plan, write_plan
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.files import check_plain, is_partial
+from counterpoise.runs.locks import LOCK
+
+__all__ = ["Crew", "Workers", "crew", "perform", "taken"]
+
+Tell = Callable[[News | None], object]
+
+
+class Workers(NamedTuple):
+    """What a user says about workers."""
+
+    jobs: int | None = None
+    """How many there are; by default as many as the GPUs, cores or cluster allow."""
+    together: int | None = None
+    """The most runs that one of them trains as one batch; by default all that can."""
+    on: str = ""
+    """A cluster: dask:ADDRESS, ray or ray:ADDRESS; by default this machine."""
+
+
+class Crew(NamedTuple):
+    """The workers for some pieces."""
+
+    sentence: str
+    """Where they are; empty if there is nothing to say."""
+    workers: int
+    work: Callable[[Tell], None]
+    """Run the pieces, and tell of every round and end."""
+
+
+def perform(
+    plan: Plan,
+    out: str | Path,
+    *,
+    executor: Executor | None = None,
+    jobs: int | None = None,
+    together: int | None = None,
+    tell: Tell = lambda news: None,
+) -> list[Group]:
+    """Run a plan in the folder `out`, or what is left of it, and return its runs by arm.
+
+    `executor` is any executor such as those of `concurrent.futures`, and `jobs` is the number of its workers. They need
+    the same version of counterpoise, and `out` under the same path. By default, worker processes of this machine run
+    the plan.
+    """
+    folder = Path(out)
+    with taken(folder, plan) as (whole, lock), conducting(folder):
+        with crew(folder, open_pieces(folder, whole), lock, Workers(jobs, together), executor) as found:
+            found.work(tell)
+        return of_plan(folder, whole)
+
+
+@contextlib.contextmanager
+def taken(folder: Path, plan: Plan) -> Iterator[tuple[Plan, int | None]]:
+    """Lock a folder and write a plan into it, beside what a plan there already has. Yield that plan and the lock."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+    _check_free(folder)
+    with held(folder) as lock:
+        _check_free(folder)  # another process may have taken it in the meantime
+        if (folder / COMPARISON).exists():
+            plan = read_plan(folder).extended(plan)
+        write_plan(folder, plan)
+        yield plan, lock
+
+
+@contextlib.contextmanager
+def crew(
+    folder: Path, pieces: Sequence[Piece], lock: int | None, workers: Workers, executor: Executor | None = None
+) -> Iterator[Crew]:
+    """The workers for pieces: those of an executor, of a cluster, or processes on this machine."""
+    jobs, together, on = workers
+    if executor is not None:
+        if jobs is None:
+            raise CounterpoiseError("Say with jobs=... how many workers the executor has.")
+        yield Crew("", jobs, lambda tell: conduct_abroad(executor, folder, pieces, jobs, tell, together))
+    elif on and pieces:
+        with opened(on, pieces) as (there, count, sentence):
+            at_once = jobs or max(count, 1)
+            yield Crew(
+                sentence, at_once, lambda tell: conduct_abroad(there, folder, pieces, at_once, tell, together, jobs)
+            )
+    else:
+        seats = seats_here(pieces, jobs)
+        yield Crew(seats.sentence(), seats.most, lambda tell: conduct(folder, pieces, seats, tell, lock, together))
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder that is neither empty nor a comparison, or that is a comparison with links in it."""
+    if (folder / COMPARISON).exists():
+        check_plain(folder)
+    elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
+        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
