@@ -1,6 +1,7 @@
 """CUDA graphs that run on a CPU."""
 
 from counterpoise.engine.acceleration import graphs
+from counterpoise.engine.backends import chunks, forward
 from counterpoise.engine.trees import fill, own
 
 
@@ -29,3 +30,9 @@ class Played:
     def renew(self):
         if self.fused:
             self.compiled.renew()
+
+
+def play(monkeypatch, kind=Played):
+    """Let backends that capture do so on a CPU."""
+    for module in (chunks, forward):
+        monkeypatch.setattr(module, "CapturedGraph", kind)

@@ -117,6 +117,8 @@ def sgd(
         return lr * (g + momentum * buffer if nesterov else buffer), {"buffer": buffer}
 
     def reach(steps: Tensor) -> Tensor:
+        if not momentum:
+            return steps
         # The gradient of step k counts 1 + m + ... + m^(K-k), and with Nesterov one power more.
         lag = momentum ** (2 if nesterov else 1) * (1 - momentum**steps) / (1 - momentum)
         return (steps - lag) / (1 - momentum)

@@ -3,12 +3,11 @@
 import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, net, small
-from played import Played
+from played import Played, play
 from torch import nn
 
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
-from counterpoise.engine.backends import chunks
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
@@ -22,7 +21,7 @@ SIZES = [1, 9, 4, 13, 6, 9, 9, 5]  # in chunks of 2: some of the same shape, and
 @pytest.mark.parametrize("chunk", [2, 6])
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
 def test_recorded_chunks_compute_what_plain_ones_do(name, chunk, monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
 
     def models(recorded):
         simulation = Simulation(
@@ -54,7 +53,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
             made.append(into)
             super().__init__(*given, into=into, **how)
 
-    monkeypatch.setattr(chunks, "CapturedGraph", Counted)
+    play(monkeypatch, Counted)
     sizes = [1 + 400 // place for place in range(1, 121)]
     simulation = Simulation(
         avg(),
@@ -75,7 +74,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
 
 
 def test_a_step_trains_few_clients_beside_those_that_have_a_batch(monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
     engine = double(backend="batched")
     simulation = Simulation(
         avg(), blobs([40, 8, 8, 8, 4, 4, 4, 4]), small(), local=Local(batch=4, optimizer=sgd(0.1)), engine=engine
@@ -88,7 +87,7 @@ def test_a_step_trains_few_clients_beside_those_that_have_a_batch(monkeypatch):
 
 
 def test_a_survey_reaches_every_client_whatever_its_number_of_steps(monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
 
     def model(recorded):
         simulation = Simulation(
@@ -106,7 +105,7 @@ def test_a_survey_reaches_every_client_whatever_its_number_of_steps(monkeypatch)
 
 
 def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
     part = Part(
         "who",
         begin=lambda client: {"who": client.index.to(client.start.dtype)},
@@ -133,7 +132,7 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
 
 def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
     """A simulation of compiled chunks, after it did what one of plain chunks does."""
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
 
     def simulation(fused):

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 from helpers import ALL_METHODS, blobs, double, net, small
-from played import Played
+from played import play
 from torch import nn
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.backends import chunks
 from counterpoise.engine.rounds.lockstep import Lockstep, why_apart
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.method import Part
@@ -64,7 +63,7 @@ def test_one_client_at_a_time_gives_the_same_bits(name):
 @pytest.mark.parametrize("captures", [False, True], ids=["plain", "captured"])
 @pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
 def test_one_batch_gives_the_same_numbers(name, captures, monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
     mine, joint = ([simulation(name, seed, "batched") for seed in (0, 1, 2)] for _ in range(2))
     lockstep = Lockstep(joint)
     lockstep.backend.captures = captures

@@ -189,7 +189,9 @@ def initial(layout: Layout, fans: Sequence[Tensor | int], key: Tensor, dtype: to
     for number, shape in enumerate(layout.shapes):
         places = [torch.arange(n, device=key.device) for n in shape]
         bits = counter(key, _START, number, places[0].view(-1, *(1,) * (len(shape) - 1)), *places[1:])
-        bound = torch.as_tensor(fans[number // 2], device=key.device).to(dtype).clamp(min=1).rsqrt()
+        fan = fans[number // 2]
+        fan = fan if isinstance(fan, Tensor) else torch.full((), fan, device=key.device)
+        bound = fan.to(dtype).clamp(min=1).rsqrt()
         drawn.append((2 * uniform(bits, dtype) - 1) * bound)
     return layout.flatten(drawn)
 

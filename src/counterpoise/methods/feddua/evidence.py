@@ -12,7 +12,7 @@ from counterpoise.method import Cohort, Tensors, World
 from counterpoise.methods.feddua.constants import FARTHEST, LEAST_SPREAD, MOMENTUM_SPREAD, STILL, TINY
 from counterpoise.methods.feddua.prior import Prior, expect
 from counterpoise.parts.geometry import cosines
-from counterpoise.parts.robust import regression, spread
+from counterpoise.parts.robust import median, regression, spread
 
 __all__ = [
     "Points",
@@ -140,7 +140,7 @@ def _keep_finite(values: Tensor) -> Tensor:
 
 def _take_median(values: Tensor) -> Tensor:
     finite = _keep_finite(values)
-    return finite.quantile(0.5) if len(finite) else values.new_zeros(())
+    return median(finite) if len(finite) else values.new_zeros(())
 
 
 def _log(values: Tensor) -> Tensor:
