@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.comparisons.worker import work
-from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Outcome
+from counterpoise.engine.rounds.records import Outcome, RoundRecord
 from counterpoise.method import Verdict
 from counterpoise.runs.config import parse
 from counterpoise.runs.folder import Folder

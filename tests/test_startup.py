@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from kept import keep
 
 from counterpoise.cli.screen import loading
 
-LAZY = ("counterpoise", "counterpoise.federation", "counterpoise.runs")
+LAZY = ("counterpoise", "counterpoise.engine", "counterpoise.federation", "counterpoise.runs")
 SLOW = ("torch", "numpy", "pandas", "pydantic", "sklearn", "scipy", "plotly", "flwr")
 
 
@@ -50,10 +51,8 @@ for words in {helps + mistakes}:
     assert not loaded_by(code)
 
 
-@pytest.mark.parametrize(
-    "words", [["presets"], ["presets", "feda4", "--json"], ["data", "list"], ["data", "where", "digits"]], ids=" ".join
-)
-def test_lists_of_presets_and_data_sets_do_not_load_torch(words: list[str]) -> None:
+def torch_is_loaded_by(*words: str) -> bool:
+    """Whether a command that succeeds loads torch."""
     code = f"""
 import sys
 from counterpoise.cli import main
@@ -63,7 +62,18 @@ try:
 except SystemExit as end:
     assert not end.code
 """
-    assert "torch" not in loaded_by(code)
+    return "torch" in loaded_by(code)
+
+
+@pytest.mark.parametrize("command", ["presets", "presets feda4 --json", "data list", "data where digits"])
+def test_lists_of_presets_and_data_sets_do_not_load_torch(command: str) -> None:
+    assert not torch_is_loaded_by(*command.split())
+
+
+@pytest.mark.parametrize("command", ["list", "list --json", "show"])
+def test_runs_are_listed_and_shown_without_torch(tmp_path: Path, command: str) -> None:
+    keep(tmp_path / "one")
+    assert not torch_is_loaded_by("runs", *command.split(), str(tmp_path / "one"))
 
 
 def test_every_partition_is_registered_in_a_fresh_interpreter() -> None:

@@ -22,6 +22,7 @@ CORE = [
     "method",
     "errors",
     "hashing",
+    "verdict",
     "texts",
     "memory",
     "augment",

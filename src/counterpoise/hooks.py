@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch import Tensor
 from counterpoise.errors import takes_only_its_options
 from counterpoise.flat import Layout
 from counterpoise.local import Local
+from counterpoise.verdict import Action, Verdict
 
 __all__ = ["Action", "Client", "Cohort", "Reply", "Round", "Step", "Tensors", "Verdict", "World"]
 
@@ -144,27 +145,6 @@ class Cohort:
             self.steps[rows],
             {part: {k: v[rows] for k, v in named.items()} for part, named in self.reports.items()},
         )
-
-
-Action = Literal["accepted", "corrected", "warned", "excluded"]
-"""The claim stands; another count replaces it; it is found false but still used; its client is left out."""
-
-
-@takes_only_its_options()
-@dataclass(frozen=True)
-class Verdict:
-    """A trust part's decision about one client's claim in one round."""
-
-    claimed: float
-    estimated: float | None
-    """The count that the evidence supports; None if there is no evidence."""
-    low: float | None
-    high: float | None
-    """The interval of counts that the deciding evidence cannot tell apart: ``low < n <= high``."""
-    z: float | None
-    """How far the claim lies above what the evidence supports, in standard deviations."""
-    action: Action
-    reason: str = ""
 
 
 class World(Protocol):

@@ -25,9 +25,10 @@ from worlds import FixedWorld
 
 from counterpoise.adversary import not_a_number
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.rounds.admission import BROKEN, admit, finite
+from counterpoise.engine.rounds.admission import admit, finite
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.reasons import BROKEN
 from counterpoise.engine.rounds.server import Server
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.federation import Federation

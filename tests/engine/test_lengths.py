@@ -11,8 +11,9 @@ from worlds import FixedWorld, cohort
 import counterpoise as cp
 from counterpoise.adversary import scaled
 from counterpoise.engine import Limits, Simulation
-from counterpoise.engine.rounds.admission import BROKEN, admit
+from counterpoise.engine.rounds.admission import admit
 from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.reasons import BROKEN
 from counterpoise.engine.rounds.server import Server
 from counterpoise.local import Local, Schedule, sgd
 from counterpoise.method import Cohort

@@ -14,7 +14,7 @@ from counterpoise.engine import Simulation
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.flat import raw_bytes
 from counterpoise.methods import scaffold
-from counterpoise.runs.checkpoint import read_index
+from counterpoise.runs.index import read_index
 
 
 def test_a_client_never_written_has_the_initial_row():

@@ -7,8 +7,7 @@ import pytest
 from helpers import blobs, small
 
 import counterpoise as cp
-from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Outcome
+from counterpoise.engine.rounds.records import Outcome, RoundRecord
 from counterpoise.method import Cohort
 from counterpoise.runs.ending import doubts, untrained
 

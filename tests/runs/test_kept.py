@@ -11,8 +11,8 @@ from kept import keep
 
 from counterpoise.comparisons.collection import read_run
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.holdings import holdings, true_counts
+from counterpoise.runs.index import read_index
 from counterpoise.runs.saved import status_of
 
 VERDICT = {"claimed": 1, "estimated": None, "low": None, "high": None, "z": None, "action": "accepted"}

@@ -37,8 +37,8 @@ def list_(
 
     Example: `counterpoise runs list --method fedprox --since 2026-01-31`
     """
-    with loading():
-        from counterpoise.cli.shelf import list_all
+    from counterpoise.cli.shelf import list_all
+
     list_all(folders, method, data, since, before, as_json)
 
 
@@ -52,8 +52,8 @@ def show(
 
     Example: `counterpoise runs show runs/quickstart-fedavg-0`
     """
-    with loading():
-        from counterpoise.cli.shelf import show_one
+    from counterpoise.cli.shelf import show_one
+
     show_one(folder, target, as_json)
 
 
@@ -79,7 +79,7 @@ def compare(
     Example: `counterpoise runs compare runs/compare-quickstart --format latex`
     """
     with loading():
-        from counterpoise.cli.shelf import compare_all
+        from counterpoise.cli.standings import compare_all
     compare_all(folders, baseline, method, data, since, before, form, target, as_json)
 
 
@@ -95,5 +95,5 @@ def rm(
     Example: `counterpoise runs rm runs/quickstart-fedavg-0`
     """
     with loading():
-        from counterpoise.cli.shelf import remove_all
+        from counterpoise.cli.clearing import remove_all
     remove_all(folders, yes)

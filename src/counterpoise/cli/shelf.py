@@ -1,4 +1,4 @@
-"""What `counterpoise runs` does: choose runs on disk, and list, show, compare or remove them."""
+"""Choose runs on disk, and list or show them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
-import typer
 from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.screen import echo
-from counterpoise.cli.tables import lines, number, output, stand_table
-from counterpoise.comparisons.collection import collect, groups, read_or_tell, read_run, run_folders
-from counterpoise.comparisons.contents import COMPARISON
-from counterpoise.comparisons.ranking import reached, verdict
-from counterpoise.comparisons.removal import check_removable, remove
-from counterpoise.comparisons.standing import stand
-from counterpoise.comparisons.tables import FORMATS, as_plain
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.cli.tables import lines, number, output
+from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
+from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import curve, last
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.saved import UNREADABLE, SavedRun
 from counterpoise.texts import clean
 
-__all__ = ["compare_all", "list_all", "remove_all", "show_one"]
+__all__ = ["chosen", "list_all", "places", "show_one"]
 
 
 def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str, before: str, as_json: bool) -> None:
     """The runs in folders, one a line."""
-    found = _chosen(folders, method, data, since, before, read_or_tell)
+    found = chosen(folders, method, data, since, before, read_or_tell)
     if as_json:
         echo(json.dumps([_plain(run) for run in found]))
         return
@@ -88,69 +82,8 @@ def show_one(folder: Path, target: float | None, as_json: bool) -> None:
     echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
 
 
-def compare_all(
-    folders: Sequence[Path] | None,
-    baseline: str | None,
-    method: str,
-    data: str,
-    since: str,
-    before: str,
-    form: str,
-    target: float | None,
-    as_json: bool,
-) -> None:
-    """The runs in folders, compared seed by seed."""
-    if form not in ("text", *FORMATS):
-        raise unknown("format", form, ("text", *FORMATS))
-    if target is not None and form != "text":
-        raise CounterpoiseError(f"--target works with text and --json; a table in {form} has no column for it.")
-    places = _places(folders)
-    whole = len(places) == 1 and (places[0] / COMPARISON).exists() and not (method or data or since or before)
-    found = stand(collect(places) if whole else groups(_chosen(folders, method, data, since, before)), baseline)
-    if not found.rows:
-        raise CounterpoiseError("There are no runs to compare.")
-    if as_json:
-        echo(
-            json.dumps(
-                {
-                    "baseline": found.baseline,
-                    "metric": found.metric,
-                    "groups": as_plain(found, target),
-                    "verdict": verdict(found),
-                }
-            )
-        )
-    elif form == "text":
-        output().print(stand_table(found))
-        told = reached(found, target) + (verdict(found) if len(found.rows) > 1 else [])
-        echo("".join(f"{line}\n" for line in told), nl=False)
-    else:
-        echo(FORMATS[form](found))
-
-
-def remove_all(folders: Sequence[Path], yes: bool) -> None:
-    """Remove what these folders hold, after a question."""
-    for folder in folders:
-        check_removable(folder)
-    count = len(run_folders(folders))
-    if not yes and not typer.confirm(
-        f"Remove {_counted(count)} in {', '.join(clean(str(folder)) for folder in folders)}?"
-    ):
-        echo("Nothing was removed.")
-        raise typer.Exit(1)
-    left = [path for folder in folders if folder.is_dir() for path in remove(folder)]
-    stay = len(run_folders(folder for folder in folders if folder.is_dir()))
-    echo(f"removed: {_counted(count - stay)}")
-    if left:
-        more = f" and {len(left) - 5} more" if len(left) > 5 else ""
-        echo(f"left, because they do not belong to what was removed: {', '.join(map(str, left[:5]))}{more}")
-
-
-def _counted(runs: int) -> str:
-    return "1 run" if runs == 1 else f"{runs} runs"
-
-
-def _places(folders: Sequence[Path] | None) -> list[Path]:
+def places(folders: Sequence[Path] | None) -> list[Path]:
+    """Where to look for runs."""
     if folders:
         return list(folders)
     if not Path("runs").is_dir():
@@ -164,7 +97,7 @@ def _one(folder: Path) -> SavedRun:
     return read_run(folder)
 
 
-def _chosen(
+def chosen(
     folders: Sequence[Path] | None,
     method: str,
     data: str,
@@ -176,7 +109,7 @@ def _chosen(
     first, end = _day(since, "--since"), _day(before, "--before")
     found = (
         run
-        for run in map(read, run_folders(_places(folders)))
+        for run in map(read, run_folders(places(folders)))
         if method in run.method
         and data in run.data
         and (first is None or run.changed.date() >= first)

@@ -19,7 +19,7 @@ from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.form import Planned
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
-from counterpoise.runs.config import assign, parse
+from counterpoise.runs.experiments import assign
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.kept import checked
 from counterpoise.texts import parse_toml, read_text
@@ -170,6 +170,8 @@ def read_plan(folder: Path) -> Plan:
 
 
 def _check_piece(piece: Piece, where: str) -> None:
+    from counterpoise.runs.config import parse  # it loads torch, and runs are listed without
+
     if parse(piece.values, where).seed != piece.seed:
         raise CounterpoiseError(f"{where}: an arm cannot set the seed.")
     try:

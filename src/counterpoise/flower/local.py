@@ -25,8 +25,8 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
 from counterpoise.flower.keeper import descendants, end_descendants
-from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.files import check_no_link, check_plain
+from counterpoise.runs.index import read_index
 from counterpoise.runs.kept import record
 
 __all__ = ["Deployment", "environment"]

@@ -35,9 +35,9 @@ from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.runs.build import check_same, describe
-from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.index import read_index
 from counterpoise.runs.run import Run
 
 __all__ = ["Strategy"]

@@ -27,15 +27,13 @@ from torch import Tensor
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.store import Store
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.contents import INDEX, of_checkpoint
 from counterpoise.runs.files import open_plain, replace_file, replace_text
-from counterpoise.runs.kept import Index, checked
-from counterpoise.texts import parse_json, read_text
+from counterpoise.runs.index import SCHEMA, read_index
 
-__all__ = ["SCHEMA", "Checkpoint", "read_index"]
+__all__ = ["Checkpoint"]
 
-SCHEMA = 1
 _PIECE = 2**28
 """Bytes of rows in one file. A save or a load needs a few times that in memory."""
 
@@ -145,22 +143,6 @@ class Checkpoint:
 
     def _rows(self, saved: str) -> Path:
         return self.folder / f"rows-{saved}.safetensors"
-
-
-def read_index(folder: Path) -> dict[str, Any]:
-    """Read and check a checkpoint's index."""
-    path = folder / INDEX
-    try:
-        index = parse_json(read_text(path), str(path))
-    except FileNotFoundError:
-        raise CounterpoiseError(
-            f"There is no checkpoint in {folder}: the run stopped before its first round, or this is not a run."
-        ) from None
-    schema = index.get("schema") if isinstance(index, dict) else None
-    if schema != SCHEMA and type(schema) is int:
-        raise CounterpoiseError(f"{path} has schema {brief(schema)}, and this version of counterpoise reads {SCHEMA}.")
-    checked(Index, index, str(path))
-    return index  # type: ignore[no-any-return]
 
 
 def _stores(loop: Loop) -> dict[str, Store]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 from math import inf, isfinite
 
-from counterpoise.engine.rounds.admission import too_long
+from counterpoise.engine.rounds.reasons import too_long
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.measures import curve
 

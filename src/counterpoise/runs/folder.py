@@ -22,16 +22,17 @@ from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.checkpoint import Checkpoint, read_index
+from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.config import OWN, Config, parse
 from counterpoise.runs.contents import BATCH, CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
 from counterpoise.runs.files import check_plain, is_partial, replace_text
+from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import record
 from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
 from counterpoise.runs.locks import LOCK, Busy, hold, in_use
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["SCHEMA", "Folder", "busy", "fingerprint", "never_begun"]
+__all__ = ["Folder", "busy", "never_begun"]
 
 
 def busy(path: Path) -> str:
@@ -191,12 +192,6 @@ class Folder:
         """Every round that both ledgers hold completely."""
         for metrics, clients in zip(self.metrics.rounds(), self.clients.rounds(), strict=False):
             yield record(metrics, clients, str(self.path))
-
-
-def fingerprint(settings: Mapping[str, Any]) -> str:
-    """A hash of the configuration without the number of rounds; a checkpoint stores that of its own run."""
-    identity = {key: value for key, value in settings.items() if key != "rounds"}
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _check_free(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from counterpoise.engine.rounds.records import COSTS, RoundRecord
 from counterpoise.errors import CounterpoiseError, unknown
-from counterpoise.method import Verdict
+from counterpoise.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd

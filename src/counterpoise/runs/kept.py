@@ -13,11 +13,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Outcome
-from counterpoise.engine.rounds.setup import MOST_ROUNDS
+from counterpoise.engine.rounds.records import MOST_ROUNDS, Outcome, RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Action, Verdict
+from counterpoise.verdict import Action, Verdict
 
 __all__ = ["STATUSES", "Form", "Holdings", "Index", "Settings", "checked", "record", "shown"]
 

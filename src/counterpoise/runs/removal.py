@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.contents import CONFIG, FAILURE, METRICS, of_checkpoint, of_run, of_tensorboard
 from counterpoise.runs.folder import never_begun
+from counterpoise.runs.index import read_index
 from counterpoise.runs.locks import LOCK
 from counterpoise.texts import parse_json, parse_toml, read_lines, read_text
 

@@ -20,14 +20,13 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary
 from counterpoise.registry import flatten
-from counterpoise.runs.checkpoint import read_index
 from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
-from counterpoise.runs.folder import SCHEMA, fingerprint
 from counterpoise.runs.frames import frame
 from counterpoise.runs.holdings import true_counts
+from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
-from counterpoise.runs.ledger import digest_of
+from counterpoise.runs.ledger import SCHEMA, digest_of
 from counterpoise.runs.locks import abandoned
 from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
 

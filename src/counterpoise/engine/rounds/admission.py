@@ -15,16 +15,13 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.reasons import BROKEN, ENORMOUS, LONG, UNUSUAL
 from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.local import Local
 from counterpoise.method import Cohort
 
-__all__ = ["BROKEN", "Admitted", "Limits", "admit", "broken", "finite", "too_long"]
+__all__ = ["Admitted", "Limits", "admit", "finite"]
 
-BROKEN = "its update holds NaN or infinity"
-_LONG = "times as long as the cohort's median"
-_UNUSUAL = "times as long as the median of the last rounds"
-_ENORMOUS = "times as long as the model"
 _ENOUGH = 5
 """The model's own length is a bound only until the lengths of this many clients are known."""
 
@@ -64,16 +61,6 @@ class Admitted(NamedTuple):
     """The data count that each client claims, admitted or not."""
     lengths: Lengths
     """The memory of lengths, with this round added."""
-
-
-def broken(excluded: Mapping[int, str]) -> set[int]:
-    """The clients left out for NaN or infinity."""
-    return {client for client, reason in excluded.items() if reason == BROKEN}
-
-
-def too_long(excluded: Mapping[int, str]) -> set[int]:
-    """The clients left out for the length of their reply."""
-    return {client for client, reason in excluded.items() if reason.endswith((_LONG, _UNUSUAL, _ENORMOUS))}
 
 
 def finite(values: Tensor) -> Tensor:
@@ -125,15 +112,15 @@ def admit(
         > float(min(limits.max_examples, sys.float_info.max)),
         **{f"{what} is not finite": rows for what, rows in faulty.items()},
         **{
-            f"{what} is over {ratio:g} {_LONG}": lengths / ratio > _middle(moved[what])
+            f"{what} is over {ratio:g} {LONG}": lengths / ratio > _middle(moved[what])
             for what, lengths in norms.items()
         },
         **{
-            f"{what} is over {ratio:g} {_UNUSUAL}": lengths / ratio > past.usual(what, lr, moved[what])
+            f"{what} is over {ratio:g} {UNUSUAL}": lengths / ratio > past.usual(what, lr, moved[what])
             for what, lengths in norms.items()
         },
         **{
-            f"{what} is over {ratio:g} {_ENORMOUS}": lengths / ratio > _reach(own, model, 1.0 if what == update else lr)
+            f"{what} is over {ratio:g} {ENORMOUS}": lengths / ratio > _reach(own, model, 1.0 if what == update else lr)
             for what, lengths in norms.items()
             if past.count(what, moved[what]) < min(_ENOUGH, population)
         },

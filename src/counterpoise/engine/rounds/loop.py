@@ -18,8 +18,8 @@ from counterpoise.engine.clients.program import Named, Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Measured
-from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.server import Decision, Outcome, Server
+from counterpoise.engine.rounds.records import Outcome, RoundRecord
+from counterpoise.engine.rounds.server import Decision, Server
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.rounds.store import Store, row_bytes
 from counterpoise.engine.rounds.trainer import Trainer

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from counterpoise.engine.rounds.server import Outcome
+from counterpoise.verdict import Verdict
 
-__all__ = ["COSTS", "RESERVED", "RoundRecord"]
+__all__ = ["COSTS", "MOST_ROUNDS", "RESERVED", "Outcome", "RoundRecord"]
+
+MOST_ROUNDS = 10**9
+"""More rounds are taken for a mistake."""
 
 COSTS = ("seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory")
 """What a round took; each is a field of its record, a key of ``metrics.jsonl`` and a column of frames."""
@@ -25,6 +28,23 @@ RESERVED = (
     "seed",
 )
 """Names that a user's metric cannot have, because the run's record or its frames use them."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What happened in a round on the server, client by client."""
+
+    claims: Mapping[int, int | float]
+    weights: Mapping[int, float] | None
+    """The effective weight of each client heard: the factor of its update in the combined one. None if the rule has no
+    weights."""
+    excluded: Mapping[int, str] = field(default_factory=dict)
+    skipped: str = ""
+    """Why the model was left as it was; empty if it was updated."""
+    notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """Named numbers of the round as a whole."""
 
 
 @dataclass(frozen=True)

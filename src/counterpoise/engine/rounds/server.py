@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
@@ -15,37 +14,22 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.clients.program import Named, check_named
-from counterpoise.engine.rounds.admission import Limits, admit, broken
+from counterpoise.engine.rounds.admission import Limits, admit
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
+from counterpoise.engine.rounds.reasons import broken
+from counterpoise.engine.rounds.records import Outcome
 from counterpoise.engine.rounds.store import Store
 from counterpoise.engine.trees import cat
 from counterpoise.errors import CounterpoiseError, Diverged, brief
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
 
-__all__ = ["Decision", "Outcome", "Server"]
+__all__ = ["Decision", "Server"]
 
 Rows = dict[str, tuple[tuple[int, ...], Mapping[str, Tensor]]]
 """By part: clients and their new records."""
 Accepted = dict[str, tuple[int, ...]]
 """By part: the clients whose replies it accepted."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What happened in a round on the server, client by client."""
-
-    claims: Mapping[int, int | float]
-    weights: Mapping[int, float] | None
-    """The effective weight of each client heard: the factor of its update in the combined one. None if the rule has no
-    weights."""
-    excluded: Mapping[int, str] = field(default_factory=dict)
-    skipped: str = ""
-    """Why the model was left as it was; empty if it was updated."""
-    notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
-    verdicts: Mapping[int, Verdict] = field(default_factory=dict)
-    facts: Mapping[str, float] = field(default_factory=dict)
-    """Named numbers of the round as a whole."""
 
 
 class Decision(NamedTuple):

@@ -10,6 +10,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.records import MOST_ROUNDS
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
@@ -19,10 +20,7 @@ from counterpoise.methods import METHODS
 from counterpoise.models.building import Model
 from counterpoise.randomness import check_seed
 
-__all__ = ["MOST_ROUNDS", "Settings", "Setup", "Training", "check_rounds"]
-
-MOST_ROUNDS = 10**9
-"""More rounds are taken for a mistake."""
+__all__ = ["Settings", "Setup", "Training", "check_rounds"]
 
 
 class Settings(TypedDict, total=False):

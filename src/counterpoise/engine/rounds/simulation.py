@@ -16,8 +16,8 @@ from counterpoise.engine.clients.program import Shared, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.adversaries import meddle, recruit
 from counterpoise.engine.rounds.loop import Loop, Opened, Replies
-from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.setup import MOST_ROUNDS, Settings, Setup
+from counterpoise.engine.rounds.records import MOST_ROUNDS, RoundRecord
+from counterpoise.engine.rounds.setup import Settings, Setup
 from counterpoise.engine.rounds.store import Store
 from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
