@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -18,13 +17,11 @@ from counterpoise.engine.backends.interface import make_participants
 from counterpoise.engine.backends.refusals import reason_of, refusal
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Named, Participant, Program, Progress, Shared, Traces, TrainingResult
-from counterpoise.engine.trees import align, fill, form, leaves, own, select, where
+from counterpoise.engine.trees import align, form, leaves, own, select, where
 from counterpoise.federation.samples import Samples
 
 __all__ = ["CapturedChunk", "Chunk", "ChunkBackend", "ChunkInputs", "ChunkPlan", "ScriptedChunk", "together"]
 
-_OFTEN, _MOST_FINISHES = 3, 4
-"""From this many times on, the end of training is captured for traces of one form, and so many are kept."""
 _STACKS = ("vmap", "functorch", "BatchedTensor")
 """Words in torch's errors when `vmap` refuses something."""
 T = TypeVar("T")
@@ -179,9 +176,6 @@ class CapturedChunk(Chunk):
         self._steps: dict[int, CapturedGraph] = {}
         self._surveys: dict[int, CapturedGraph] = {}
         """By width."""
-        self._finishes: dict[Any, CapturedGraph] = {}
-        self._met: Counter[Any] = Counter()
-        """How often traces of each form were met."""
 
     def fits(self, plan: ChunkPlan) -> bool:
         """Whether the buffers are long enough for a plan."""
@@ -216,6 +210,10 @@ class CapturedChunk(Chunk):
     @cached_property
     def _end_epoch(self) -> CapturedGraph:
         return CapturedGraph(super().end_epoch, self._cursor, into=self._cursor)
+
+    @cached_property
+    def _finish(self) -> CapturedGraph:
+        return CapturedGraph(super().finish, self._cursor, {})
 
     @cached_property
     def _fused_finish(self) -> Compiled:
@@ -260,22 +258,7 @@ class CapturedChunk(Chunk):
         if not self.program.finishes:
             return self._fused_finish() if self.backend.fused else super().finish(cursor, traces)
         # A part may return what lies in the buffers, which the next chunk overwrites.
-        return own(self._finish_with(traces))  # type: ignore[no-any-return]
-
-    def _finish_with(self, traces: Traces) -> TrainingResult:
-        """The end of training, captured for traces of a form met often; how long they are follows from the clients."""
-        key = form(traces)
-        self._met[key] += 1
-        if traces and self._met[key] < _OFTEN:
-            return super().finish(self._cursor, traces)
-        if key not in self._finishes:
-            while len(self._finishes) >= _MOST_FINISHES:
-                del self._finishes[next(iter(self._finishes))]
-            finish = super().finish
-            self._finishes[key] = CapturedGraph(lambda traces: finish(self._cursor, traces), own(traces))
-        graph = self._finishes[key]
-        fill(graph.arguments, (traces,))
-        return graph()  # type: ignore[no-any-return]
+        return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
 
 def together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
