@@ -109,12 +109,10 @@ class _KernelGradient(Function):
 def _launch(what: str, first: Tensor, second: Tensor, geometry: Geometry) -> Tensor:
     numbers = [n for pair in geometry for n in pair]
     tf32 = torch.backends.cuda.matmul.allow_tf32
-    result: Tensor = _stacked(what, first.contiguous(), second.contiguous(), numbers, tf32)
+    result: Tensor = torch.ops.counterpoise.stacked(what, first.contiguous(), second.contiguous(), numbers, tf32)
     return result
 
 
-# Registered as a torch operation, so that a compiler leaves it as it is.
-@torch.library.custom_op("counterpoise::stacked", mutates_args=())
 def _stacked(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) -> Tensor:
     geometry = _geometry(numbers)
     if first.is_cuda and first.dtype in (torch.float32, torch.bfloat16):
@@ -124,9 +122,16 @@ def _stacked(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32:
     return _grouped(what, first, second, geometry)
 
 
-@_stacked.register_fake
-def _(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) -> Tensor:
+def _empty(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: bool) -> Tensor:
     return first.new_empty(shape_of(what, first, second, _geometry(numbers)))
+
+
+# Registered as a torch operation, so that a compiler leaves it as it is. `torch.library.custom_op` would do the same in
+# fewer lines, but its first call loads torch's compiler, which takes seconds.
+_LIBRARY = torch.library.Library("counterpoise", "FRAGMENT")
+_LIBRARY.define("stacked(str what, Tensor first, Tensor second, int[] numbers, bool tf32) -> Tensor")
+for _key, _function in (("CPU", _stacked), ("CUDA", _stacked), ("Meta", _empty)):
+    _LIBRARY.impl("stacked", _function, _key)
 
 
 def _geometry(numbers: list[int]) -> Geometry:
