@@ -1,4 +1,4 @@
-"""A verdict on what a client claims."""
+"""A verdict on what a client claims or sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Action = Literal["accepted", "corrected", "warned", "excluded"]
 @takes_only_its_options()
 @dataclass(frozen=True)
 class Verdict:
-    """A trust part's decision about one client's claim in one round."""
+    """A trust part's decision about one client in one round: about the count it claims, or about its updates."""
 
     claimed: float
     estimated: float | None
@@ -25,6 +25,13 @@ class Verdict:
     high: float | None
     """The interval of counts that the deciding evidence cannot tell apart: ``low < n <= high``."""
     z: float | None
-    """How far the claim lies above what the evidence supports, in standard deviations."""
+    """How far the claim lies above what the evidence supports, or how far the updates lie from the others', in standard
+    deviations."""
     action: Action
     reason: str = ""
+
+    def concerns(self, client: int) -> str:
+        """What the verdict is about, for a sentence. One with evidence but without counts is about the client."""
+        if self.estimated is None and self.z is not None:
+            return f"client {client}"
+        return f"the claim of client {client} to {self.claimed:g} samples"

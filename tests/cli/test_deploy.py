@@ -35,8 +35,8 @@ def test_a_round_is_told_with_who_was_left_out_and_who_lied():
     assert _line(record, 5).splitlines() == [
         "round 2 of 5: 2 of 3 clients, loss 0.5123, accuracy 0.875, 17 s",
         "  client 1 is left out: it did not reply",
-        "  client 0's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
-        "  client 3's claim of 681 samples is corrected: it claims 2.9 times what its training shows",
+        "  the claim of client 0 to 681 samples is corrected: it claims 2.9 times what its training shows",
+        "  the claim of client 3 to 681 samples is corrected: it claims 2.9 times what its training shows",
     ]
 
 

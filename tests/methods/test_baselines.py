@@ -493,6 +493,10 @@ COSTS = {
     "qffl": (1, 1, 0, 0, 0),
     "feddc": (2, 2, 2, 0, 2),
     "adabest": (1, 1, 1, 0, 1),
+    "counterpoise": (1, 2, 3, 1, 0),
+    "memory": (1, 2, 1, 1, 0),
+    "steady": (1, 1, 2, 0, 0),
+    **dict.fromkeys(("bounded", "capped", "consensus-trust"), (1, 1, 0, 0, 0)),
 }
 PAGES = Path(__file__).parents[2] / "docs" / "methods"
 
@@ -502,7 +506,8 @@ def test_every_method_says_what_it_costs():
     assert {*COSTS, "feddua"} == set(ALL_METHODS)
     rows = {
         name: line
-        for line in (PAGES / "baselines.md").read_text(encoding="utf-8").splitlines()
+        for page in ("baselines.md", "counterpoise.md")
+        for line in (PAGES / page).read_text(encoding="utf-8").splitlines()
         if line.startswith("| `")
         for name in re.findall(r"`([^`]+)`", line.split("|")[1])
     }

@@ -83,7 +83,7 @@ def _line(record: RoundRecord, rounds: int) -> str:
     lines = [f"round {record.round} of {rounds}: {', '.join(found)}, {record.seconds:.0f} s"]
     lines += [f"  client {client} is left out: {reason}" for client, reason in record.outcome.excluded.items()]
     lines += [
-        f"  client {client}'s claim of {verdict.claimed:g} samples is {verdict.action}: {verdict.reason}"
+        f"  {verdict.concerns(client)} is {verdict.action}: {verdict.reason}"
         for client, verdict in record.outcome.verdicts.items()
         if verdict.action != "accepted"
     ]

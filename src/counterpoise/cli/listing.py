@@ -19,7 +19,17 @@ from counterpoise.runs.costs import Costs, costs
 
 __all__ = ["method_blocks", "method_facts", "method_list", "method_page"]
 
-GROUPS = ("weighting", "drift", "variance", "robustness", "personalisation", "server optimisers")
+GROUPS = (
+    "weighting",
+    "drift",
+    "variance",
+    "drift and variance",
+    "robustness",
+    "personalisation",
+    "server optimisers",
+    "trust",
+    "parts",
+)
 """Groups of methods, in the order in which they are listed."""
 
 

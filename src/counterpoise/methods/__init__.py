@@ -1,6 +1,8 @@
-"""The published methods, one module each, and the registry that lists them."""
+"""The methods, one module for each paper, and the registry that lists them."""
 
 from counterpoise.methods.adabest import adabest
+from counterpoise.methods.around import bounded, capped, consensus_trust, memory, steady
+from counterpoise.methods.counterpoise import counterpoise
 from counterpoise.methods.ditto import ditto
 from counterpoise.methods.feda4 import feda4
 from counterpoise.methods.fedatt import fedatt
@@ -28,8 +30,12 @@ __all__ = [
     "METHODS",
     "adabest",
     "avg",
+    "bounded",
     "bulyan",
+    "capped",
     "clusterfedvarp",
+    "consensus_trust",
+    "counterpoise",
     "ditto",
     "feda4",
     "fedadagrad",
@@ -49,11 +55,13 @@ __all__ = [
     "fedyogi",
     "krum",
     "median",
+    "memory",
     "mifa",
     "moon",
     "multi_krum",
     "qffl",
     "rfa",
     "scaffold",
+    "steady",
     "trimmed_mean",
 ]

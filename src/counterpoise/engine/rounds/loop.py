@@ -250,11 +250,4 @@ def _log_outcome(round: int, outcome: Outcome) -> None:
         log.info("round %d: client %d is left out: %s", round, client, reason)
     for client, verdict in outcome.verdicts.items():
         if verdict.action != "accepted":
-            log.info(
-                "round %d: the claim of client %d to %g samples is %s: %s",
-                round,
-                client,
-                verdict.claimed,
-                verdict.action,
-                verdict.reason,
-            )
+            log.info("round %d: %s is %s: %s", round, verdict.concerns(client), verdict.action, verdict.reason)

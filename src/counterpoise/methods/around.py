@@ -1,0 +1,100 @@
+"""Parts that can be put around any method by name, as in ``memory:median`` or ``consensus-trust:fedavg``.
+
+The name reads in the order in which the parts act on a round's updates, as far as they share a slot: in
+``memory:bounded:fedavg``, updates are corrected, then clipped, then averaged.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from counterpoise import parts
+from counterpoise.method import Method
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts.memory import Weights
+from counterpoise.registry import Option, Paper
+
+__all__ = ["bounded", "capped", "consensus_trust", "memory", "steady"]
+
+PAPER = Paper("Counterpoise, a federated-learning library", "its authors")
+
+
+@METHODS.register("memory", group="parts", paper=PAPER, wraps="method")
+def memory(
+    method: Method | str = "fedavg",
+    memory_coefficient: Annotated[
+        float | None, Option("c, how much of a client's memory counts; by default estimated", low=0, high=1)
+    ] = None,
+    memory_share: Annotated[
+        float | None, Option("the part of c that clients apply; by default sqrt(cohort / population)", low=0, high=1)
+    ] = None,
+    memory_weights: Annotated[Weights, Option("weights in the mean of the memories: by counts or equal")] = "data",
+    memory_cap: Annotated[
+        float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
+    ] = 3.0,
+    memory_clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
+) -> Method:
+    """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
+
+    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
+    """
+    assert isinstance(method, Method)  # the registry turned a name into a method
+    part = parts.memory(memory_coefficient, memory_share, memory_weights, memory_cap, memory_clip)
+    return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
+
+
+@METHODS.register("bounded", group="parts", paper=PAPER, wraps="method")
+def bounded(
+    method: Method | str = "fedavg",
+    longest: Annotated[float, Option("the longest update, in medians of the cohort", above=0)] = 2.0,
+) -> Method:
+    """Clips each update relative to the cohort's median length, in front of any method; alone, of fedavg.
+
+    ``min(1, 2 median_j |d_j| / |d_i|) d_i``, the median over clients that moved, if there are at least three of them.
+    """
+    assert isinstance(method, Method)
+    return method.replacing(f"bounded:{method.name}", weigh=(parts.bounded(longest), *method.weigh))
+
+
+@METHODS.register("capped", group="parts", paper=PAPER, wraps="method")
+def capped(
+    method: Method | str = "fedavg",
+    heaviest: Annotated[float, Option("the largest weight, in medians of the cohort", low=1)] = 3.0,
+) -> Method:
+    """Caps each client's weight relative to the cohort's median weight, in any method; alone, in fedavg.
+
+    ``min(n_i, 3 median_j n_j)`` for weights by data.
+    """
+    assert isinstance(method, Method)
+    return method.adding(f"capped:{method.name}", weigh=parts.capped(heaviest))
+
+
+@METHODS.register("steady", group="parts", paper=PAPER, wraps="method")
+def steady(
+    method: Method | str = "fedavg",
+    steadiest: Annotated[float, Option("the momentum of updates that agree completely", low=0, below=1)] = 0.9,
+) -> Method:
+    """Server momentum that grows as successive combined updates agree, behind any method; alone, behind fedavg.
+
+    ``u + beta v``, ``v <- beta v + u``, ``beta = 0.9 max(0, s)``, s a running mean of the cosine of u with those before.
+    """
+    assert isinstance(method, Method)
+    return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest))
+
+
+@METHODS.register("consensus-trust", group="parts", paper=PAPER, wraps="method")
+def consensus_trust(
+    method: Method | str = "fedavg",
+    exclude_opposed: Annotated[bool, Option("leave flagged clients out; otherwise they are only on record")] = False,
+    flag_below: Annotated[float, Option("the score under which a client is flagged", below=0)] = -3.0,
+    flag_until: Annotated[float, Option("the score from which on it is no longer flagged", high=0)] = -1.5,
+    flag_rounds: Annotated[int, Option("rounds before a client can be flagged", low=1)] = 3,
+    flag_clients: Annotated[int, Option("clients without which nobody is judged", low=3)] = 5,
+) -> Method:
+    """Tests over each client's rounds whether its updates oppose the others', in front of any method; alone, of fedavg.
+
+    Verdicts are on record. It is known to flag honest clients with rare labels, so it excludes nobody by default.
+    """
+    assert isinstance(method, Method)
+    part = parts.consensus_trust(exclude_opposed, flag_below, flag_until, flag_rounds, flag_clients)
+    return method.adding(f"consensus-trust:{method.name}", trust=part)

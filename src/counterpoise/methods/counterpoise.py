@@ -1,0 +1,59 @@
+"""Counterpoise: as much of each client's memory as the cohorts show to be worth, on the clients as far as it is safe.
+
+This library's own method. docs/methods/counterpoise.md says what it computes and what it costs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from counterpoise import parts
+from counterpoise.method import Method
+from counterpoise.methods.around import PAPER
+from counterpoise.methods.registry import METHODS
+from counterpoise.parts.memory import Weights
+from counterpoise.registry import Option
+
+__all__ = ["counterpoise"]
+
+
+@METHODS.register("counterpoise", group="drift and variance", paper=PAPER)
+def counterpoise(
+    coefficient: Annotated[
+        float | None,
+        Option("c, how much of a client's memory counts; by default estimated, and 0 turns it off", low=0, high=1),
+    ] = None,
+    share: Annotated[
+        float | None, Option("the part of c that clients apply; by default sqrt(cohort / population)", low=0, high=1)
+    ] = None,
+    weights: Annotated[Weights, Option("weights of the clients: by counts or equal")] = "data",
+    clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
+    bounded: Annotated[
+        float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)
+    ] = 2.0,
+    capped: Annotated[float, Option("the largest count, in medians of the cohort; 0 turns the cap off", low=0)] = 3.0,
+    momentum: Annotated[
+        float, Option("server momentum of updates that agree completely; 0 turns it off", low=0, below=1)
+    ] = 0.9,
+    trust: Annotated[bool, Option("test whether clients keep opposing the others")] = True,
+    exclude: Annotated[bool, Option("leave clients out that do; otherwise they are only on record")] = False,
+    lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
+) -> Method:
+    """Corrects clients' drift and the noise of sampling by a memory of each client, with an estimated coefficient.
+
+    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``, clipped, then averaged by capped counts into u; ``w <- w + lr (u + beta v)``.
+    Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
+    """
+    weigh = [
+        *([parts.memory(coefficient, share, weights, capped, clip)] if coefficient != 0 else []),
+        *([parts.bounded(bounded)] if bounded else []),
+        parts.by_data() if weights == "data" else parts.uniform(),
+        *([parts.capped(capped)] if capped else []),
+    ]
+    return Method(
+        "counterpoise",
+        trust=(parts.consensus_trust(exclude),) if trust else (),
+        weigh=tuple(weigh),
+        combine=(parts.mean(), *([parts.steady(momentum)] if momentum else [])),
+        update=(parts.server_step(lr),),
+    )

@@ -1,0 +1,154 @@
+"""A control variate for each client, kept by the server alone, with an estimated coefficient.
+
+``y_i`` is the memory of client i: the mean gradient of its last round, before any correction. ``y_bar`` is their mean
+over the clients seen. Client i steps along ``g - a (y_i - y_bar)``, which the server sends it, and the server adds
+``(c - a) k_i (y_i - y_bar)`` to its update, with ``k_i = |a_i|_1 eta`` the distance that its optimiser carries it per
+unit of gradient. FedAvg has c = 0, FedVARP c = 1 and a = 0, SCAFFOLD c = a = 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import sqrt
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Client, Part, Round, Step, Tensors, World
+from counterpoise.parts.bounded import clip_rows
+from counterpoise.parts.capped import cap_counts
+
+__all__ = ["Weights", "memory"]
+
+Weights = Literal["data", "uniform"]
+
+
+def memory(
+    coefficient: float | None = None,
+    share: float | None = None,
+    weights: Weights = "data",
+    most_count: float = 3.0,
+    clip: float = 2.0,
+    smoothing: float = 0.9,
+) -> Part:
+    """Take out of each update what the client's last one predicts; put it before the parts that weigh and combine.
+
+    The coefficient c is how much of what a client does is what it did: the regression coefficient of its mean gradient
+    on its memory, both less y_bar, over the cohorts so far (exponential means with factor `smoothing`), between 0 and
+    1. `coefficient` fixes it. Clients apply the share ``a = c sqrt(|S| / N)``, with c of the round before; `share`
+    replaces the root. Without a local optimiser that is linear in the gradients, the memory is of displacements and
+    the server applies all of it.
+
+    Gradients are clipped to `clip` times the cohort's median length before they are remembered. y_bar weighs by the
+    last counts, each at most `most_count` times its cohort's median, or equally. A client not yet seen has no
+    correction, and a client that an earlier part excludes is forgotten.
+    """
+    sends = share != 0
+
+    def apply(round: Round) -> Round:
+        cohort, state, records = round.cohort, round.state, round.records
+        apart, reach = _apart(state, records), _reach(round)
+        sent = state["share"].to(apart.dtype)
+        gradients = clip_rows(sent * apart - cohort.updates / reach, clip)
+        counts = (
+            cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
+        )
+        counts = cap_counts(counts, most_count)
+        w = counts / counts.sum()
+        told = ((gradients - _mean(state)) * apart).sum(1).double() @ w
+        explained = smoothing * state["explained"] + (1 - smoothing) * told
+        spread = smoothing * state["spread"] + (1 - smoothing) * (apart.square().sum(1).double() @ w)
+        c = torch.where(spread > 0, explained / spread, 0).clamp(0, 1)
+        if coefficient is not None:
+            c = torch.full_like(c, coefficient)
+        rest = (c - state["share"]).clamp(min=0).to(apart.dtype)
+        new = {"y": gradients, "n": counts}
+        return round.but(
+            cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
+            state=_remember(state, records, new, round.left_out)
+            | {"explained": explained, "spread": spread, "share": c * _share(round.world, share)},
+            records=new,
+            left_out={name: torch.zeros_like(rows) for name, rows in round.left_out.items()},
+            facts={**round.facts, "coefficient": float(c)},
+        )
+
+    def check(world: World) -> None:
+        if share and world.local.optimizer.reach is None:
+            raise CounterpoiseError(
+                f"memory: clients cannot apply a share of {share:g}, because the local optimiser is not linear in the "
+                "gradients. Use sgd, or leave the option share out: the server then applies all of it."
+            )
+
+    return Part(
+        "memory",
+        server_state=_start_state,
+        client_record=_start_record,
+        letters=_letters if sends else None,
+        gradient=_gradient if sends else None,
+        apply=apply,
+        by_counts=weights == "data",
+        check=check,
+    )
+
+
+def _start_state(start: Tensor) -> dict[str, Tensor]:
+    names = ("count", "explained", "spread", "share")
+    return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
+
+
+def _start_record(start: Tensor) -> dict[str, Tensor]:
+    return {"y": torch.zeros_like(start), "n": start.new_zeros((), dtype=torch.float64)}
+
+
+def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
+    return {"correction": state["share"].to(records["y"].dtype) * _apart(state, records)}
+
+
+def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
+    return g - client.letter["correction"]
+
+
+def _mean(state: Tensors) -> Tensor:
+    """y_bar; zero while nobody is remembered."""
+    return state["sum"] / torch.where(state["count"] > 0, state["count"], 1)
+
+
+def _apart(state: Tensors, records: Tensors) -> Tensor:
+    """``y_i - y_bar`` ``[C, D]``; zero for a client that is not remembered."""
+    return torch.where((records["n"] > 0)[:, None], records["y"] - _mean(state), 0)
+
+
+def _reach(round: Round) -> Tensor:
+    """``k_i``, as a column: how far a client's optimiser carries it per unit of gradient.
+
+    A client may report fewer steps than the server asked for by the count that it believes, but not more: a long reach
+    would lengthen its correction. Without a reach, all clients have the learning rate.
+    """
+    cohort, local = round.cohort, round.world.local
+    lr = local.lr(round.world.round)
+    if local.optimizer.reach is None:
+        return torch.full_like(cohort.updates[:, :1], lr)
+    asked = local.asked(cohort.ids, cohort.examples.double())
+    steps = torch.minimum(cohort.steps.double(), asked.double())
+    return (lr * local.optimizer.reach(steps)).to(cohort.updates.dtype)[:, None]
+
+
+def _share(world: World, given: float | None) -> float:
+    """The clients' part of the correction in the next round, as a fraction of c."""
+    if world.local.optimizer.reach is None:
+        return 0.0
+    return min(1.0, sqrt(world.cohort / world.population)) if given is None else given
+
+
+def _remember(state: Tensors, old: Tensors, new: Tensors, gone: Tensors) -> dict[str, Tensor]:
+    """The sums behind y_bar: with the cohort's new memories in place of the old ones, without those of clients gone."""
+
+    def total(rows: Tensors) -> Tensor:
+        summed: Tensor = rows["n"].to(rows["y"].dtype) @ rows["y"]
+        return summed
+
+    count = state["count"] + new["n"].sum() - old["n"].sum() - gone["n"].sum()
+    changed = state["sum"] + total(new) - total(old) - total(gone)
+    return {"sum": torch.where(count > 0, changed, 0), "count": count}

@@ -1,0 +1,340 @@
+"""Counterpoise: its special cases, its whole computation in plain loops, and attacks on it.
+
+``F_i = h_i/2 (w - m_i)^2`` on quadratics; on two of them, h = (1, 10) and m = (4, -1), the optimum is -6/11.
+"""
+
+from __future__ import annotations
+
+from math import inf, sqrt
+
+import numpy as np
+import pytest
+import torch
+from helpers import BACKENDS, H, M, Point, blobs, descend, double, half_square, points, quadratics, run, small
+from sklearn.datasets import load_digits
+from worlds import FixedWorld, server
+
+import counterpoise as cp
+from counterpoise.engine import Engine, Evaluation, Limits, Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.local import Local, adam, exponential, sgd
+from counterpoise.method import Cohort
+from counterpoise.methods import METHODS, avg, counterpoise, fedavg, fednova, fedvarp, scaffold
+
+OPTIMUM = -6 / 11
+OFF = {"clip": 0, "bounded": 0, "capped": 0, "momentum": 0, "trust": False}
+"""Everything but the memory."""
+
+
+def random_quadratics(clients=20, seed=0):
+    rng = np.random.default_rng(seed)
+    return np.exp(rng.normal(size=clients)), rng.normal(size=clients)
+
+
+# ---------------------------------------------------------------- special cases
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: counterpoise(coefficient=0, **OFF), lambda: METHODS.make("memory", memory_coefficient=0)]
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_without_a_coefficient_it_is_fedavg_to_the_bit(make, backend):
+    def model(method):
+        local = Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5))
+        engine = double(backend=backend)
+        return run(Simulation(method, blobs([3, 9, 4, 7, 6]), small(), cohort=3, local=local, engine=engine), 4)
+
+    assert torch.equal(model(make()), model(fedavg()))
+
+
+@pytest.mark.parametrize("weights", ["uniform", "data"])
+@pytest.mark.parametrize("optimizer", [sgd(0.05), sgd(0.02, momentum=0.9), sgd(0.02, momentum=0.8, nesterov=True)])
+def test_with_all_of_the_memory_on_the_clients_it_is_scaffold(weights, optimizer):
+    """All five in round 1, then two of them; unequal steps and counts, a falling rate."""
+
+    def path(method):
+        local = Local(batch=100, steps=[1, 7, 3, 12, 5], optimizer=optimizer, schedule=exponential(0.9))
+        held = quadratics([1, 4, 2, 0.5, 3], [4, -1, 0, 2, 1], [3, 9, 4, 7, 6])
+        settings = {"loss": half_square, "engine": double(), "local": local, "cohort": all_then_two}
+        return points(Simulation(method, held, Point(3.0), **settings), 25)
+
+    ours = path(counterpoise(coefficient=1, share=1, weights=weights, **OFF))
+    assert ours == pytest.approx(path(scaffold(weights=weights)), abs=1e-12)
+    assert max(np.abs(np.subtract(ours, path(avg() if weights == "uniform" else fedavg())))) > 1e-3
+
+
+def all_then_two(seed, round, clients):
+    return torch.arange(clients) if round == 1 else torch.tensor(sorted({round % 5, (round * round + 2) % 5}))
+
+
+def test_with_all_of_the_memory_on_the_server_it_is_fedvarp():
+    held = [1, 4, 2, 0.5, 3], [4, -1, 0, 2, 1]
+    ours, theirs = (
+        points(descend(method, *held, 6, start=3.0, cohort=all_then_two), 25)
+        for method in (counterpoise(coefficient=1, share=0, weights="uniform", **OFF), fedvarp())
+    )
+    assert ours == pytest.approx(theirs, abs=1e-12)
+
+
+def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
+    h, m, steps = np.array(H), np.array(M), np.array([10, 2])
+    pull = (1 - (1 - 0.02 * h) ** steps) / steps
+    there = float((pull * m).sum() / pull.sum())
+    method = counterpoise(coefficient=1, share=0, weights="uniform", **OFF)
+    assert points(descend(method, H, M, [10, 2], start=3.0), 120)[-1] == pytest.approx(there, abs=1e-8)
+    assert points(descend(fednova(), H, M, [10, 2], start=there), 2)[-1] == pytest.approx(there, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("steps", "backend"),
+    [((1, 1), BACKENDS[1]), ((10, 10), BACKENDS[0]), *((s, BACKENDS[1]) for s in ((10, 2), (2, 10), (50, 50)))],
+)
+def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, backend):
+    assert points(descend(counterpoise(), H, M, list(steps), start=3.0, backend=backend), 130)[-1] == pytest.approx(
+        OPTIMUM, abs=5e-6
+    )
+
+
+@pytest.mark.parametrize("cohort", [2, 10, 19])
+def test_with_some_clients_it_settles_between_the_optimum_and_fedavgs_point(cohort):
+    h, m = random_quadratics()
+    pull = 1 - (1 - 0.05 * h) ** 10
+    optimum, drifted = (h * m).sum() / h.sum(), (pull * m).sum() / pull.sum()
+    method = counterpoise(weights="uniform", **OFF)
+    late = points(descend(method, list(h), list(m), 10, start=3.0, cohort=cohort, lr=0.05, backend="batched"), 400)[
+        -20:
+    ]
+    assert max(late) - min(late) < 1e-6
+    assert 0 < (late[-1] - optimum) / (drifted - optimum) < 1
+
+
+def test_clients_that_are_alike_leave_the_coefficient_harmless():
+    ours, theirs = (
+        points(descend(x, [2.0] * 4, [1.0] * 4, 3, start=3.0, cohort=2), 6) for x in (counterpoise(**OFF), fedavg())
+    )
+    assert ours == pytest.approx(theirs, abs=1e-12)
+
+
+@pytest.mark.parametrize("cohort", [1, 2, 3])
+def test_small_cohorts_and_late_clients_are_finite(cohort):
+    h, m = random_quadratics(6)
+    assert np.isfinite(points(descend(counterpoise(), list(h), list(m), 5, start=3.0, cohort=cohort), 40)).all()
+
+
+def test_cohorts_in_which_nobody_moves_are_finite():
+    simulation = descend(counterpoise(), [1.0] * 5, [2.0] * 5, 3, start=2.0)
+    assert points(simulation, 3) == [2.0] * 3
+
+
+def test_a_client_first_seen_late_takes_part_as_in_fedavg_and_is_then_remembered():
+    method = counterpoise(coefficient=1, share=0, **OFF)
+    late = descend(
+        method,
+        [1.0, 2.0, 4.0],
+        [0.0, 1.0, 2.0],
+        2,
+        start=3.0,
+        lr=0.1,
+        cohort=lambda s, r, n: torch.tensor([2] if r == 3 else [0, 1]),
+    )
+    points(late, 2)
+    before = float(late.server.model)
+    late.advance()
+    assert float(late.server.model) - before == pytest.approx((2 - before) * (1 - (1 - 0.4) ** 2), abs=1e-12)
+    assert [float(late.server.records["memory"][c]["n"]) for c in range(3)] == [1, 1, 1]
+
+
+def test_an_optimiser_without_a_reach_leaves_the_correction_to_the_server():
+    local = Local(batch=100, steps=3, optimizer=adam(0.1), schedule=exponential(0.8))
+    settings = {"loss": half_square, "local": local, "engine": double(), "cohort": all_then_two}
+    held = quadratics([1, 4, 2, 0.5, 3], [4, -1, 0, 2, 1])
+    ours, theirs = (
+        points(Simulation(x, held, Point(3.0), **settings), 12)
+        for x in (counterpoise(coefficient=1, weights="uniform", **OFF), fedvarp())
+    )
+    assert ours == pytest.approx(theirs, abs=1e-12)
+    with pytest.raises(CounterpoiseError, match="memory: clients cannot apply a share of 1"):
+        Simulation(counterpoise(share=1), held, Point(3.0), **settings)
+
+
+# ---------------------------------------------------------------- the whole computation, in plain loops
+
+SIZE, POPULATION, ASKED, RATE, MOMENTUM = 6, 9, 4, 0.1, 0.5
+
+
+def middle(values):
+    values = sorted(values)
+    return (values[(len(values) - 1) // 2] + values[len(values) // 2]) / 2
+
+
+def clipped(vectors, most):
+    lengths = [float(np.sqrt((v * v).sum())) for v in vectors]
+    moved = [length for length in lengths if length > 0]
+    if len(moved) < 3:
+        return vectors
+    bound = most * middle(moved)
+    return [v * (bound / length) if length > bound else v for v, length in zip(vectors, lengths, strict=True)]
+
+
+def reach(steps):
+    """The sum of what each step's gradient moves the model by, for momentum SGD of rate 1."""
+    moved = 0.0
+    for k in range(1, steps + 1):
+        moved += sum(MOMENTUM**j for j in range(k))
+    return moved
+
+
+class Loops:
+    """counterpoise with its defaults, one client and one number at a time."""
+
+    def __init__(self):
+        self.y, self.n = {}, {}
+        self.told = self.spread = self.share = self.s = 0.0
+        self.m, self.v, self.w = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE)
+
+    def mean(self):
+        total = sum(self.n.values())
+        return sum((self.n[j] * self.y[j] for j in self.y), np.zeros(SIZE)) / (total or 1)
+
+    def apart(self, client):
+        return self.y[client] - self.mean() if client in self.y else np.zeros(SIZE)
+
+    def letter(self, client):
+        return self.share * self.apart(client)
+
+    def round(self, ids, updates, counts, steps):
+        a, bar, apart = self.share, self.mean(), [self.apart(i) for i in ids]
+        k = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
+        gradients = clipped([a * p - d / x for p, d, x in zip(apart, updates, k, strict=True)], 2)
+        most = 3 * middle(counts)
+        n = [min(count, most) for count in counts]
+        told = spread = 0.0
+        for own, g, p in zip(n, gradients, apart, strict=True):
+            told += own / sum(n) * float(((g - bar) * p).sum())
+            spread += own / sum(n) * float((p * p).sum())
+        self.told, self.spread = 0.9 * self.told + 0.1 * told, 0.9 * self.spread + 0.1 * spread
+        c = min(1.0, max(0.0, self.told / self.spread)) if self.spread > 0 else 0.0
+        e = [d + max(c - a, 0) * x * p for d, x, p in zip(updates, k, apart, strict=True)]
+        u = sum(own / sum(n) * v for own, v in zip(n, clipped(e, 2), strict=True))
+        for client, own, g in zip(ids, n, gradients, strict=True):
+            self.y[client], self.n[client] = g, own
+        self.share = c * sqrt(ASKED / POPULATION)
+        lengths = sqrt(float((u * u).sum()) * float((self.m * self.m).sum()))
+        self.s = 0.9 * self.s + 0.1 * (float((u * self.m).sum()) / lengths if lengths > 0 else 0.0)
+        beta = 0.9 * max(0.0, self.s)
+        self.m, self.v = 0.8 * self.m + 0.2 * u, beta * self.v + u
+        self.w = self.w + u + beta * self.v
+        return c
+
+
+def drawn(rng, habits):
+    """A round's replies: clients repeat themselves with noise, one is long, one claims a lot, some send nothing."""
+    ids = sorted(rng.choice(POPULATION, size=rng.integers(1, 7), replace=False).tolist())
+    updates = [0.3 * habits[i] + 0.15 * rng.normal(size=SIZE) - 0.2 for i in ids]
+    updates = [40 * d if i == 3 else 0 * d if i == 5 else d for i, d in zip(ids, updates, strict=True)]
+    counts = [int(rng.integers(20, 200)) * (30 if i == 4 else 1) for i in ids]
+    steps = [max(1, -(-n // 32) + int(rng.integers(-1, 2))) for n in counts]
+    return ids, updates, counts, steps
+
+
+def test_the_server_is_the_formulas_in_plain_loops():
+    rng, loops, made = np.random.default_rng(3), Loops(), server(counterpoise(), SIZE)
+    habits, local, found = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM)), []
+    for round in range(1, 31):
+        ids, updates, counts, steps = drawn(rng, habits)
+        world = FixedWorld(SIZE, round, POPULATION, local=local)
+        world.cohort = ASKED
+        letters = made.letters(ids)["memory"]["correction"].numpy()
+        assert letters == pytest.approx(np.array([loops.letter(i) for i in ids]), abs=1e-13)
+        rows = torch.tensor(np.array(updates)), torch.tensor(counts).double(), torch.tensor(steps)
+        outcome = made.receive(Cohort(tuple(ids), *rows), world)
+        c = loops.round(ids, updates, counts, steps)
+        assert outcome.facts["coefficient"] == pytest.approx(c, abs=1e-12)
+        assert made.model.numpy() == pytest.approx(loops.w, abs=1e-12)
+        found.append((c, outcome.facts["momentum"]))
+    assert any(0.05 < c < 0.95 for c, _ in found), "the coefficient should be estimated, not clamped"
+    assert any(momentum > 0.05 for _, momentum in found)
+
+
+# ---------------------------------------------------------------- attacks, on digits
+
+
+def digits_run(method, partition=None, federation=None, rounds=40, seed=0, **settings):
+    held = federation or cp.load("digits", partition=partition, heldout=0.0, seed=seed)
+    torch.manual_seed(0)
+    made = Simulation(
+        method,
+        held,
+        cp.models.mlp(held.shape, 10, hidden=32),
+        cohort=10,
+        seed=seed,
+        local=Local(batch=16, optimizer=sgd(0.1)),
+        engine=Engine(device="cpu", threads=1),
+        evaluation=Evaluation(every=rounds, clients_every=0),
+        limits=Limits(norm_ratio=inf),
+        **settings,
+    )
+    records = [made.advance(last=round == rounds) for round in range(1, rounds + 1)]
+    return 100 * records[-1].metrics["accuracy"], records
+
+
+def skewed():
+    return cp.dirichlet(clients=20, alpha=0.3)
+
+
+def test_it_learns_more_than_fedavg_from_skewed_labels():
+    assert digits_run(counterpoise(), skewed())[0] > digits_run(fedavg(), skewed())[0] + 1
+
+
+def test_updates_a_hundred_times_as_long_do_not_enter_the_memory():
+    attack = {"adversary": cp.adversary.scaled(100.0, fraction=0.1)}
+    clipped, unclipped = (digits_run(counterpoise(clip=clip), skewed(), **attack)[0] for clip in (2.0, 0.0))
+    assert clipped > 92
+    assert unclipped < clipped - 5
+
+
+def test_clients_that_send_nothing_do_not_silence_the_rest():
+    attack = {"adversary": cp.adversary.free_rider(fraction=0.6)}
+    ours, theirs = (digits_run(method, skewed(), **attack)[0] for method in (counterpoise(), fedavg()))
+    assert ours > theirs - 1
+    assert theirs > 70
+
+
+def rare_labels(holders=2, clients=20):
+    """The labels 8 and 9 are held by the first clients, and by no other."""
+    x, y = load_digits(return_X_y=True)
+    x = (x / 16).reshape(-1, 1, 8, 8).astype("float32")
+    order = np.random.default_rng(0).permutation(len(y))
+    test, train = order[:300], order[300:]
+    rare, common = train[y[train] >= 8], np.array_split(train[y[train] < 8], clients)
+    rows = [np.concatenate([own, common[i][:5]]) for i, own in enumerate(np.array_split(rare, holders))]
+    held = [(x[own], y[own]) for own in (*rows, *common[holders:])]
+    return Federation.from_clients(held, heldout=0, test=(x[test], y[test]))
+
+
+def test_clients_with_rare_labels_are_flagged_but_stay_and_are_learned_from():
+    """The consensus test takes rare labels for opposition, so it excludes nobody unless it is told to."""
+    federation = rare_labels()
+    ours, records = digits_run(counterpoise(), federation=federation, rounds=60)
+    assert {c for r in records for c, v in r.outcome.verdicts.items() if v.action == "warned"} == {0, 1}
+    assert not any(record.outcome.excluded for record in records)
+    assert ours > digits_run(fedavg(), federation=federation, rounds=60)[0] + 1
+    strict, records = digits_run(counterpoise(exclude=True), federation=federation, rounds=60)
+    assert {c for record in records for c in record.outcome.excluded} == {0, 1}
+    assert strict < ours - 10
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_sign_flips_gain_nothing_from_a_memory_that_only_the_server_applies(seed):
+    attack = {"adversary": cp.adversary.sign_flip(fraction=0.2), "rounds": 60, "seed": seed}
+    ours, theirs = (digits_run(method, skewed(), **attack)[0] for method in (counterpoise(share=0), fedavg()))
+    assert ours > theirs - 1
+    assert ours > 90
+
+
+def test_sign_flips_with_two_labels_a_client_cost_no_more_than_in_fedavg():
+    attack = {"adversary": cp.adversary.sign_flip(fraction=0.2), "rounds": 60}
+    two = cp.lq(clients=20, labels=2)
+    ours, theirs = (digits_run(method, two, **attack)[0] for method in (counterpoise(share=0), fedavg()))
+    assert ours > theirs - 5
