@@ -128,10 +128,10 @@ def _empty(what: str, first: Tensor, second: Tensor, numbers: list[int], tf32: b
 
 # Registered as a torch operation, so that a compiler leaves it as it is. `torch.library.custom_op` would do the same in
 # fewer lines, but its first call loads torch's compiler, which takes seconds.
-_LIBRARY = torch.library.Library("counterpoise", "FRAGMENT")
-_LIBRARY.define("stacked(str what, Tensor first, Tensor second, int[] numbers, bool tf32) -> Tensor")
+_LIBRARY = torch.library.Library("counterpoise", "FRAGMENT")  # type: ignore[no-untyped-call]
+_LIBRARY.define("stacked(str what, Tensor first, Tensor second, int[] numbers, bool tf32) -> Tensor")  # type: ignore[no-untyped-call]
 for _key, _function in (("CPU", _stacked), ("CUDA", _stacked), ("Meta", _empty)):
-    _LIBRARY.impl("stacked", _function, _key)
+    _LIBRARY.impl("stacked", _function, _key)  # type: ignore[no-untyped-call]
 
 
 def _geometry(numbers: list[int]) -> Geometry:
