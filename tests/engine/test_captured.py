@@ -45,8 +45,8 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, chunk, monkeypatch):
 
 @pytest.mark.parametrize(("fused", "most"), [(False, 10), (True, 4)])
 def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
-    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
-    made = []
+    made, compiled = [], []
+    monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: compiled.append(traced) or traced)
 
     class Counted(Played):
         def __init__(self, *given, into=None, **how):
@@ -70,6 +70,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
         counts.append(sum(into is not None for into in made))
     assert 3 <= counts[-1] <= most  # widths of a step
     assert counts[-1] == counts[14]
+    assert len(compiled) == (counts[-1] + 1 if fused else 0)  # and the end of a round
     assert len(simulation.backend._captured) == 1
 
 

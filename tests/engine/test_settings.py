@@ -1,5 +1,6 @@
 """What a simulation refuses before it begins, and when it evaluates."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +14,7 @@ import counterpoise as cp
 from counterpoise import measures
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import doors
-from counterpoise.engine.backends import batched, stacking
+from counterpoise.engine.backends import batched, making, stacking
 from counterpoise.engine.backends import settings as engine_settings
 from counterpoise.engine.backends.settings import _ELEMENTS
 from counterpoise.engine.rounds.evaluation import _training_rows
@@ -586,3 +587,46 @@ def test_onednn_is_as_the_setting_says_for_the_time_of_a_round(asked):
     assert set(seen) == {simulation.engine.onednn}
     assert simulation.engine.onednn in ((True, False) if asked is None else (asked,))
     assert torch.backends.mkldnn.enabled == before
+
+
+def work(steps, rounds, share=None):
+    count = len(steps) if share is None else share
+    return making.Work(torch.tensor(steps) * 5, torch.tensor(steps), 5, 1000, count, count, rounds)
+
+
+def test_compiling_pays_from_the_round_in_which_its_time_is_saved():
+    saved = 3 * 6 * (8e-5 + 1.4e-11 * 100 * 61_706)  # a round of three passes with six steps of 100 clients
+    enough = math.ceil(30 / saved)
+    for rounds, pays in ((enough - 1, False), (enough, True), (0, False)):
+        assert making.compiling_pays(work([6] * 100, rounds), 3, 61_706, 100) is pays
+    assert making.compiling_pays(work([6] * 100, enough // 4 + 1), 12, 61_706, 100)  # more passes
+    assert making.compiling_pays(work([6] * 100, enough // 4), 3, 10**6, 100)  # more parameters
+    assert making.compiling_pays(work([6] * 100, enough // 2), 3, 61_706, 10)  # ten chunks, and ten times the steps
+    assert not making.compiling_pays(work([6] * 100, enough, share=10), 3, 61_706, 100)  # a small cohort
+    assert not making.compiling_pays(work([0, 0], 10**6), 3, 61_706, 100)  # a deployment's server trains nobody
+
+
+def test_every_width_of_unequal_clients_is_compiled():
+    # Sixteen clients: 16 of them take the first step, four go on to the tenth.
+    saved = 1 * (8e-5 + 1.4e-11 * 16 * 1000) + 9 * (8e-5 + 1.4e-11 * 4 * 1000)
+    enough = math.ceil(2 * 30 / saved)
+    steps = [1] * 12 + [10] * 4
+    assert making.compiling_pays(work(steps, enough), 1, 1000, 16)
+    assert not making.compiling_pays(work(steps, enough - 1), 1, 1000, 16)
+
+
+@pytest.mark.parametrize(("rounds", "compiles"), [(2, False), (10**6, True)])
+def test_compile_auto_is_settled_before_the_first_round_and_kept(rounds, compiles, monkeypatch, tmp_path, caplog):
+    monkeypatch.setattr(engine_settings, "use_compiled_steps", lambda *_: True)  # as on a GPU
+    local = cp.Local(epochs=2, batch=2)
+    engine = Engine(device="cpu", backend="batched", compile="auto")
+    blob = blobs([4, 5, 6])
+    setting = {"model": small(), "engine": engine, "local": local, "on_round": lambda record: True}
+    run = cp.simulate("fedavg", blob, rounds=rounds, out=tmp_path / "run", **setting)
+    assert run.settings["engine"]["compile"] is compiles
+    monkeypatch.undo()
+    run = cp.simulate("fedavg", blob, rounds=rounds, out=tmp_path / "cpu", **setting)
+    assert run.settings["engine"]["compile"] is False
+    assert not caplog.records  # nobody asked for it outright
+    with pytest.raises(CounterpoiseError, match="compile must be true or false, or 'auto', not 'yes'"):
+        Engine(compile="yes")

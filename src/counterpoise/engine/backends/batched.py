@@ -29,10 +29,10 @@ from counterpoise.engine.trees import fill, leaves, on, own, select
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
 
-__all__ = ["Batched"]
+__all__ = ["COMPILED_RATIO", "Batched"]
 
 _MOST_CHUNKS = 16
-_RATIO, _COMPILED_RATIO = 1.5, 4.0
+_RATIO, COMPILED_RATIO = 1.5, 4.0
 """Of the widths that a captured chunk can have. Capturing one takes a tenth of a second, compiling one half a minute."""
 _BATCH_BYTES, _MOST_BYTES = 24, 2**28
 """Bytes of a captured chunk for each place of its batches, and how many of them may be kept for longer clients."""
@@ -123,7 +123,7 @@ class Batched:
             return [len(steps)] * int(steps.max())
         # A survey's steps need not fall, so a client there may wait for those behind it.
         falling = steps[:clients].flip(0).cummax(0).values.flip(0)
-        return widths(falling, self.chunk, _COMPILED_RATIO if self.fused else _RATIO)
+        return widths(falling, self.chunk, COMPILED_RATIO if self.fused else _RATIO)
 
     def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.acceleration.scripted import pure
-from counterpoise.engine.backends.batched import Batched
+from counterpoise.engine.backends.batched import COMPILED_RATIO, Batched
+from counterpoise.engine.backends.buckets import widths
 from counterpoise.engine.backends.distributed import Distributed, Group
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.backends.perclient import PerClient
@@ -28,7 +29,7 @@ from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.memory import bytes_in_words, machine_memory
 
-__all__ = ["Work", "choose_setting", "count_work", "join_work", "make_backend"]
+__all__ = ["Work", "choose_setting", "compiling_pays", "count_work", "join_work", "make_backend"]
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,15 @@ _PLACE_BYTES = 40
 """Bytes per place of a batch while batches are drawn: its index twice, its row, its share, its masks."""
 _SCRIPTED = 2**22
 """Up to this many parameters, steps are scripted by default. Larger models take seconds to script and gain little."""
+
+
+_COMPILING = 30.0
+"""Seconds to compile a step for one width. On an H200 it took 26 to 34, and 2 to 11 if torch had kept the result, which
+is not counted on. That the H200's times stand for every GPU is a choice."""
+_SAVED, _SAVED_PER_NUMBER = 8e-5, 1.4e-11
+"""Seconds that a compiled step saves, and more for each client's parameters in it. On an H200 in TF32 a step saved 0.10 ms
+(LeNet-5, 5 clients), 0.41 ms (100 clients) and 1.24 ms (1,626,442 parameters, 50 clients); docs/performance.md has the
+rounds. These two are chosen to promise no more than any of the three, so 'auto' rather compiles too seldom."""
 
 
 class Work(NamedTuple):
@@ -52,9 +62,13 @@ class Work(NamedTuple):
     cohort: int
     share: int
     """The clients of a cohort that this process trains."""
+    rounds: int
+    """Rounds of the run; 0 if that is not known."""
 
 
-def count_work(federation: Federation, local: Local, parameters: int, cohort: int, group: Group | None) -> Work:
+def count_work(
+    federation: Federation, local: Local, parameters: int, cohort: int, group: Group | None, rounds: int
+) -> Work:
     """Count the work of a federation's clients. The server of a deployment trains none."""
     clients = torch.arange(federation.clients)
     sizes = torch.zeros_like(clients)
@@ -63,14 +77,15 @@ def count_work(federation: Federation, local: Local, parameters: int, cohort: in
     batch = max(1, min(local.batch, int(sizes.max())))
     numbers = max(parameters, batch * prod(federation.shape))
     share = cohort if group is None else -(-max(cohort, 1) // group.size)
-    return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share)
+    return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share, rounds)
 
 
 def join_work(works: Sequence[Work]) -> Work:
     """The work of several runs whose clients train as one batch."""
     sizes, steps = torch.cat([work.sizes for work in works]), torch.cat([work.steps for work in works])
     batch, numbers = max(work.batch for work in works), max(work.numbers for work in works)
-    return Work(sizes, steps, batch, numbers, sum(w.cohort for w in works), sum(w.share for w in works))
+    cohort, share, rounds = sum(w.cohort for w in works), sum(w.share for w in works), max(w.rounds for w in works)
+    return Work(sizes, steps, batch, numbers, cohort, share, rounds)
 
 
 def choose_setting(
@@ -90,7 +105,21 @@ def choose_setting(
             "The model draws random numbers that cannot be keyed by client: "
             "the run repeats only for this backend and chunk."
         )
-    return asked.resolve(work.cohort, work.numbers, together, scripts, traits.unkeyed)
+    most = asked.chunk or chunk(asked.kind, work.cohort, work.numbers)
+    compiling = asked.compile == "auto" and compiling_pays(work, program.local.passes, Layout.of(module).size, most)
+    return asked.resolve(work.cohort, work.numbers, together, scripts, traits.unkeyed, compiling)
+
+
+def compiling_pays(work: Work, passes: int, parameters: int, most: int) -> bool:
+    """Whether a GPU that trains chunks of at most `most` clients saves more time by compiled steps than they take to make.
+
+    Steps are compiled once for each width of a chunk. Unequal clients make chunks of several.
+    """
+    falling = _typical(work.steps, work.share).flip(0)
+    chunks = [falling[begin : begin + most] for begin in range(0, len(falling), most)]
+    found = [width for steps in chunks for width in widths(steps, len(chunks[0]), COMPILED_RATIO)]
+    saved = sum(_SAVED + _SAVED_PER_NUMBER * width * parameters for width in found)
+    return work.rounds * passes * saved > _COMPILING * len({*found})
 
 
 def make_backend(
@@ -104,7 +133,7 @@ def make_backend(
     backend: Backend
     if batched:
         program = replace(program, differentiate=by_functions)
-        how = {"fused": engine.compile, "lowered": engine.convolutions == "triton", "half": engine.bf16}
+        how = {"fused": bool(engine.compile), "lowered": engine.convolutions == "triton", "half": engine.bf16}
         longest = program.local.passes * int(work.steps.max())
         backend = Batched(
             program, module, layout, keyed, most, dtype, script_steps=script_steps, longest=longest, **how

@@ -52,9 +52,10 @@ class Engine:
     """On a GPU, let float32 products use TF32, which is faster, with about three digits less in a product."""
     bf16: bool = False
     """Compute models and gradients in bfloat16, on the batched backend; parameters and methods stay in float32."""
-    compile: bool = False
-    """On a GPU, compile the training step. This takes about ten seconds and makes rounds faster; torch keeps the result
-    for the next run. It stays off without a C compiler."""
+    compile: bool | str = False
+    """On a GPU, compile the training step. This takes up to half a minute for each width of a batch and makes rounds
+    faster; torch keeps the result for the next run. It stays off without a C compiler. 'auto' compiles if, by the counts
+    of rounds, steps, clients and parameters, the run saves more time than compiling takes."""
     convolutions: str = "auto"
     """On a GPU, 'triton' (kernels for stacks of clients) or 'torch' (grouped convolutions). Auto takes 'triton' if it
     is available."""
@@ -71,8 +72,10 @@ class Engine:
     def __post_init__(self) -> None:
         for name in ("tf32", "bf16", "compile", "onednn", "record"):
             value = getattr(self, name)
-            if not isinstance(value, bool) and (name in ("tf32", "bf16", "compile") or value is not None):
-                raise CounterpoiseError(f"engine: {name} must be true or false, not {value!r}.")
+            others = {"compile": ("auto",), "onednn": (None,), "record": (None,)}.get(name, ())
+            if not isinstance(value, bool) and value not in others:
+                also = ", or 'auto'" if name == "compile" else ""
+                raise CounterpoiseError(f"engine: {name} must be true or false{also}, not {brief(value)}.")
         if self.dtype == "bfloat16":
             raise CounterpoiseError("engine: parameters are float32 or float64; to compute in bfloat16 set bf16=True.")
         if self.backend not in BACKENDS:
@@ -111,13 +114,20 @@ class Engine:
         return DTYPES[self.dtype]
 
     def resolve(
-        self, cohort: int, numbers: int, stacks: bool = False, scripts: bool = False, unkeyed: bool = False
+        self,
+        cohort: int,
+        numbers: int,
+        stacks: bool = False,
+        scripts: bool = False,
+        unkeyed: bool = False,
+        compiling_pays: bool = False,
     ) -> Engine:
         """This setting with every open choice made.
 
         `numbers` is how many numbers a client's model or batch holds, whichever is more. `stacks` says that a CPU, too,
         should train clients as one batch; `scripts` that steps do nothing but compute and gain from being scripted;
-        `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them.
+        `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them;
+        `compiling_pays` that compiled steps would save more time than compiling them takes.
         """
         device, kind = self.place, self.kind
         backend = self.backend
@@ -130,7 +140,7 @@ class Engine:
                 "Use convolutions=auto."
             )
         compiles = use_compiled_steps(kind, backend)
-        if self.compile and not compiles:
+        if self.compile is True and not compiles:
             log.warning("compile is left off: it needs a GPU, Triton, a C compiler and the batched backend.")
         if self.record and kind != "cpu":
             log.warning("record is for a CPU; a GPU captures its steps without being asked.")
@@ -139,7 +149,7 @@ class Engine:
             self,
             backend=backend,
             device=device,
-            compile=self.compile and compiles,
+            compile=compiles and (compiling_pays if self.compile == "auto" else bool(self.compile)),
             convolutions="triton" if kernels and self.convolutions != "torch" else "torch",
             threads=1 if unkeyed and backend == "per-client" else threads,
             chunk=self.chunk or chunk(kind, cohort, numbers),

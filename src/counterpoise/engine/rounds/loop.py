@@ -111,7 +111,14 @@ class Loop:
         """The loop of a run at its beginning."""
         calls = availability(setup.cohort)
         size = calls.size(setup.federation.train)
-        trainer = Trainer(setup.training, setup.federation, cohort=size, seed=setup.seed, evaluation=setup.evaluation)
+        trainer = Trainer(
+            setup.training,
+            setup.federation,
+            cohort=size,
+            seed=setup.seed,
+            evaluation=setup.evaluation,
+            rounds=setup.rounds,
+        )
         return cls(trainer, calls, setup.limits)
 
     @property

@@ -50,7 +50,10 @@ __all__ = ["Trainer"]
 
 
 class Trainer:
-    """All that local training and evaluation need; `cohort` is how many clients train in a round."""
+    """All that local training and evaluation need.
+
+    `cohort` is how many clients train in a round, and `rounds` how many rounds there are, or 0 if that is not known.
+    """
 
     def __init__(
         self,
@@ -60,6 +63,7 @@ class Trainer:
         cohort: int,
         seed: int = 0,
         evaluation: Evaluation | None = None,
+        rounds: int = 0,
     ) -> None:
         method, local = training.method, training.local
         self.seed, self.cohort_size = seed, cohort
@@ -73,7 +77,7 @@ class Trainer:
         self.asked = asked = training.engine
         device = torch.device(asked.place)
         self.group = group = Group.join(device)
-        self.work = work = count_work(federation, local, self.layout.size, cohort, group)
+        self.work = work = count_work(federation, local, self.layout.size, cohort, group, rounds)
         self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
         self._switches = _switches(self.engine, device)
