@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
         noise,
         power_law,
         quantity_dirichlet,
+        rare,
         replay,
         rotation,
         shards,
@@ -60,7 +61,7 @@ else:
             "counterpoise.engine": "Engine Evaluation Limits",
             "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
             "counterpoise.federation": "Availability Federation Partition colour day_and_night dirichlet draws flwr "
-            "from_file iid load lq mixed natural noise power_law quantity_dirichlet replay rotation shards stragglers "
+            "from_file iid load lq mixed natural noise power_law quantity_dirichlet rare replay rotation shards stragglers "
             "weighted",
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential sgd stairs",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
@@ -120,6 +121,7 @@ __all__ = [
     "parts",
     "power_law",
     "quantity_dirichlet",
+    "rare",
     "replay",
     "resume",
     "rotation",

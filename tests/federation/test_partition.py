@@ -460,3 +460,26 @@ def test_targets_are_dealt_by_bins_as_the_docs_say():
     fed = Federation.from_arrays(torch.zeros(90, 2), y, partition=held.flat.tensor_split(held.offsets[1:-1]), heldout=0)
     rows = fed.train.rows(torch.arange(5))
     assert [len(bins[row].unique()) for row in rows] == [1] * 5
+
+
+def test_rare_labels_are_held_by_a_few_clients_and_all_others_by_the_rest():
+    y = torch.arange(1000) % 10
+    held = deal(cp.rare(2, holders=3, clients=20), y)
+    assert sorted(i for rows in held for i in rows) == list(range(1000))
+    assert all((y[rows] >= 8).all() for rows in held[:3])
+    assert all((y[rows] < 8).all() for rows in held[3:])
+    assert sorted(map(len, held[:3])) == [66, 67, 67]
+    assert {len(rows) for rows in held[3:]} == {47, 48}
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: cp.rare(2, holders=20, clients=20), "20 holders of the rare labels leave none of 20 clients"),
+        (lambda: deal(cp.rare(10, holders=2, clients=20), torch.arange(1000) % 10), "10 of 10 labels cannot be rare"),
+        (lambda: deal(cp.rare(1, holders=19, clients=20), torch.arange(50) % 10), "each of 19 holders a sample"),
+    ],
+)
+def test_labels_that_cannot_be_rare_are_refused(make, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        make()

@@ -56,10 +56,11 @@ def cli(capsys, monkeypatch, tmp_path):
     return call
 
 
-def test_the_four_papers_are_there_and_each_has_a_small_form():
+def test_the_papers_and_the_worlds_are_there_and_each_has_a_small_form():
     whole = [name for name in NAMES if name not in SMALL and name != "quickstart"]
-    assert {name.partition("/")[0] for name in whole} == {"fedbac", "fedoaed", "feddua", "feda4"}
+    assert {name.partition("/")[0] for name in whole} == {"fedbac", "fedoaed", "feddua", "feda4", "worlds"}
     assert {f"{name}-small" for name in whole} == set(SMALL)
+    assert len([name for name in whole if name.startswith("worlds/")]) >= 16
     asked = (
         "fedbac/figure-3 fedbac/author-code fedoaed/figure-1-fmnist-lq2 feddua/figure-4-cifar10 feda4/table-1-fmnist"
     )

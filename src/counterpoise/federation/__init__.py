@@ -22,7 +22,7 @@ if _TYPE_CHECKING:
     from counterpoise.federation.federation import Federation
     from counterpoise.federation.flower import flwr
     from counterpoise.federation.given import from_file, natural
-    from counterpoise.federation.labels import dirichlet, lq, shards
+    from counterpoise.federation.labels import dirichlet, lq, rare, shards
     from counterpoise.federation.partition import Partition, draws, iid, mixed
     from counterpoise.federation.quantities import power_law, quantity_dirichlet
     from counterpoise.federation.recipes import PARTITIONS
@@ -42,7 +42,7 @@ else:
             "counterpoise.federation.federation": "Federation",
             "counterpoise.federation.flower": "flwr",
             "counterpoise.federation.given": "from_file natural",
-            "counterpoise.federation.labels": "dirichlet lq shards",
+            "counterpoise.federation.labels": "dirichlet lq rare shards",
             "counterpoise.federation.partition": "Partition draws iid mixed",
             "counterpoise.federation.quantities": "power_law quantity_dirichlet",
             "counterpoise.federation.recipes": "PARTITIONS",
@@ -81,6 +81,7 @@ __all__ = [
     "noise",
     "power_law",
     "quantity_dirichlet",
+    "rare",
     "replay",
     "rotation",
     "shards",

@@ -22,7 +22,7 @@ from counterpoise.federation.partition import (
 )
 from counterpoise.registry import Option
 
-__all__ = ["dirichlet", "lq", "shards"]
+__all__ = ["dirichlet", "lq", "rare", "shards"]
 
 
 @PARTITIONS.register("shards")
@@ -127,6 +127,34 @@ def lq(
         first = np.cumsum(takers_of) - takers_of
         owners = takers[(first[of] + turn)[taken]]
         return Table.of(torch.from_numpy(owners), torch.from_numpy(rows[taken]), clients)
+
+    return Partition(clients, assign)
+
+
+@PARTITIONS.register("rare")
+def rare(
+    labels: Annotated[int, Option("how many labels are rare: the last ones", low=1)],
+    holders: Annotated[int, Option("clients that hold the rare labels, and no others: the first ones", low=1)],
+    clients: Clients,
+) -> Partition:
+    """A few clients hold all samples of the last labels and nothing else; the others hold the rest, IID."""
+    count = labels
+    if holders >= clients:
+        raise CounterpoiseError(
+            f"partition rare: {holders} holders of the rare labels leave none of {clients} clients for the others."
+        )
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        kinds, codes = np.unique(class_numbers(labels, "partition rare").numpy(), return_inverse=True)
+        if count >= len(kinds):
+            raise CounterpoiseError(f"partition rare: {count} of {len(kinds)} labels cannot be rare. Use fewer labels.")
+        rows = generator_of(seed, "rare").permutation(len(codes))
+        scarce = codes[rows] >= len(kinds) - count
+        need(int(scarce.sum()), holders, f"partition rare cannot give each of {holders} holders a sample")
+        need(int((~scarce).sum()), clients - holders, f"partition rare cannot give each of {clients} clients a sample")
+        turn = np.where(scarce, np.cumsum(scarce), np.cumsum(~scarce)) - 1
+        owners = np.where(scarce, turn % holders, holders + turn % (clients - holders))
+        return Table.of(torch.from_numpy(owners), torch.from_numpy(rows), clients)
 
     return Partition(clients, assign)
 
