@@ -7,9 +7,11 @@ import signal
 
 import pytest
 from helpers import blobs, small
+from played import play
 
 import counterpoise as cp
 from counterpoise.comparisons.collection import read_run
+from counterpoise.engine.backends import batched
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import Diverged, Interrupted
 from counterpoise.method import Part
@@ -134,3 +136,54 @@ def test_the_pause_between_saves_follows_from_the_last_save_and_the_size_of_the_
     drive([setup_course(setup(seed=seed, rounds=2), None, tmp_path / str(seed)) for seed in (0, 1, 2)])
     assert [runs for _, runs in asked] == [1, 1, 1] + 6 * [3]
     assert all(seconds > 0 for seconds, _ in asked[3:])
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """Backends that capture, as on a GPU, with graphs that play on a CPU."""
+    play(monkeypatch)
+    monkeypatch.setattr(batched, "use_cuda_graphs", lambda device: True)
+
+
+BATCHED = {"engine": cp.Engine(backend="batched", device="cpu", dtype="float64")}
+
+
+def test_on_a_gpu_one_batch_trains_while_the_servers_of_another_work(on_a_gpu, monkeypatch, tmp_path):
+    told = []
+
+    def spied(phase, real):
+        return lambda self, given: told.append((phase, id(self))) or real(self, given)
+
+    for phase in ("begin", "finish"):
+        monkeypatch.setattr(together.Lockstep, phase, spied(phase, getattr(together.Lockstep, phase)))
+    setups = [setup(seed=seed, rounds=2 + seed % 2, **BATCHED) for seed in range(5)]
+    runs = drive([setup_course(made, out=tmp_path / str(place)) for place, made in enumerate(setups)])
+    assert [len(run.rounds) for run in runs] == [2, 3, 2, 3, 2]
+    a, b = dict.fromkeys(batch for _, batch in told)
+    rounds = [("finish", a), ("begin", a), ("finish", b), ("begin", b)]
+    assert told == [("begin", a), ("begin", b), *rounds, *rounds[:1], *rounds[2:], rounds[2]]
+    for seed, run in enumerate(runs):
+        own = run_setup(setup(seed=seed, rounds=2 + seed % 2, **BATCHED))
+        assert run.rounds[-1].metrics == pytest.approx(own.rounds[-1].metrics, rel=1e-9)
+        assert json.loads((tmp_path / str(seed) / "batch.json").read_text())["runs"] == (2 if seed % 2 else 3)
+
+
+def test_three_runs_on_a_gpu_are_one_batch(on_a_gpu, tmp_path):
+    drive([setup_course(setup(seed=seed, **BATCHED), out=tmp_path / str(seed)) for seed in range(3)])
+    assert json.loads((tmp_path / "0/batch.json").read_text())["runs"] == 3
+
+
+def test_an_interruption_on_a_gpu_stops_both_batches_with_checkpoints(on_a_gpu, tmp_path):
+    def stop(record):
+        if record.round == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    setups = [setup(seed=seed, rounds=6, **BATCHED) for seed in range(4)]
+    courses = [setup_course(made, None if place else stop, tmp_path / str(place)) for place, made in enumerate(setups)]
+    found = {}
+    with pytest.raises(Interrupted):
+        together.drive_together(courses, found.__setitem__)
+    assert all(isinstance(found[place], Interrupted) for place in range(4))
+    kept = [read_run(tmp_path / str(place)) for place in range(4)]
+    assert {run.status for run in kept} == {"stopped"}
+    assert all(1 <= len(run.records) <= 2 for run in kept)
