@@ -131,7 +131,7 @@ def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
     assert run()[0] is not product
 
 
-def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
+def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,), sizes=SIZES):
     """A simulation of compiled chunks, after it did what one of plain chunks does."""
     play(monkeypatch)
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
@@ -139,7 +139,7 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
     def simulation(fused):
         made = Simulation(
             method,
-            blobs(SIZES, shape=shape),
+            blobs(sizes, shape=shape),
             model,
             cohort=6,
             local=Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5)),
@@ -156,6 +156,11 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,)):
         assert plain.advance().metrics == fused.advance().metrics
         assert torch.equal(plain.server.model, fused.server.model)
     return fused
+
+
+def test_a_compiled_chunk_of_equal_clients_reads_no_cast_of_the_round_before(monkeypatch):
+    fused = compiled_beside_plain(monkeypatch, avg(), small(), sizes=[8] * 6)
+    assert {*next(iter(fused.backend._captured.values()))._steps} == {6}  # so nothing else renews the cast
 
 
 @pytest.mark.parametrize("half", [False, True], ids=["full", "bf16"])
@@ -204,7 +209,7 @@ def test_a_kept_cast_follows_what_the_end_of_an_epoch_writes(monkeypatch):
         after_epoch=lambda client, w: {"m": w + 1},
         loss=lambda client, step, w: (step.output_at(w) - step.output_at(client.memo["m"])).square().mean(),
     )
-    compiled_beside_plain(monkeypatch, avg().adding(local=part), small())
+    compiled_beside_plain(monkeypatch, avg().adding(local=part), small(), sizes=[8] * 6)  # one width
 
 
 def test_a_cast_of_what_a_function_rewrites_is_kept(monkeypatch):
