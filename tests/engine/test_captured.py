@@ -87,6 +87,16 @@ def test_a_step_trains_few_clients_beside_those_that_have_a_batch(monkeypatch):
     assert plan.widths == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
+def test_few_clients_of_many_take_few_buffers(monkeypatch):
+    play(monkeypatch)
+    simulation = Simulation(avg(), blobs([4] * 40), small(), engine=double(backend="batched"))
+    simulation.backend.captures = True
+    job = simulation.prepare(simulation.open()).job
+    for clients, rows, width in ((40, 40, 40), (6, 40, 6), (5, 5, 5), (1, 2, 2)):
+        (plan,) = simulation.backend.plan(job.some(torch.arange(clients)))
+        assert (plan.clients, len(plan.places), {*plan.widths}) == (clients, rows, {width})
+
+
 def test_a_survey_reaches_every_client_whatever_its_number_of_steps(monkeypatch):
     play(monkeypatch)
 

@@ -18,7 +18,7 @@ from counterpoise.engine.acceleration.convolution import Lowered
 from counterpoise.engine.acceleration.doors import use_cuda_graphs
 from counterpoise.engine.acceleration.scripted import ScriptedSteps
 from counterpoise.engine.backends.batching import Batches, BatchSequence
-from counterpoise.engine.backends.buckets import buckets, overhead, widths
+from counterpoise.engine.backends.buckets import buckets, overhead, room, widths
 from counterpoise.engine.backends.chunks import CapturedChunk, Chunk, ChunkInputs, ChunkPlan, ScriptedChunk
 from counterpoise.engine.backends.forward import Forward
 from counterpoise.engine.backends.interface import Job, restore_order
@@ -34,6 +34,8 @@ __all__ = ["COMPILED_RATIO", "Batched"]
 _MOST_CHUNKS = 16
 _RATIO, COMPILED_RATIO = 1.5, 4.0
 """Of the widths that a captured chunk can have. Capturing one takes a tenth of a second, compiling one half a minute."""
+_BUFFER_RATIO = 8.0
+"""Of the numbers of clients that a captured chunk has buffers for: a few clients of many do not need all of them."""
 _BATCH_BYTES, _MOST_BYTES = 24, 2**28
 """Bytes of a captured chunk for each place of its batches, and how many of them may be kept for longer clients."""
 _OFTEN = 200
@@ -91,8 +93,8 @@ class Batched:
 
         for places in self._cut(job, batch):
             clients = len(places)
-            if self.captures and clients < self.chunk:
-                places = torch.cat((places, places[-1:].expand(self.chunk - clients)))
+            if self.captures and (more := room(clients, self.chunk, _BUFFER_RATIO) - clients):
+                places = torch.cat((places, places[-1:].expand(more)))
             some, once = job.some(places), surveyed.some(places)
             survey = sequence(once, surveyed, 1) if surveys else None
             trained = sequence(some, job, local.passes)
@@ -123,7 +125,7 @@ class Batched:
             return [len(steps)] * int(steps.max())
         # A survey's steps need not fall, so a client there may wait for those behind it.
         falling = steps[:clients].flip(0).cummax(0).values.flip(0)
-        return widths(falling, self.chunk, COMPILED_RATIO if self.fused else _RATIO)
+        return widths(falling, len(steps), COMPILED_RATIO if self.fused else _RATIO)
 
     def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():
