@@ -1,11 +1,15 @@
 """Which pieces a worker is given at once."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from counterpoise.comparisons.batches import batches
+from counterpoise.comparisons.collection import read_run
 from counterpoise.comparisons.plan import Piece
+from counterpoise.comparisons.worker import begin
+from counterpoise.runs.together import drive_together
 
 VALUES: dict[str, Any] = {
     "rounds": 2,
@@ -67,3 +71,23 @@ def test_a_group_is_cut_only_beyond_a_workers_share_and_evenly() -> None:
     assert sorted(map(len, given(nine + two, workers=1))) == [2, 9]
     assert sorted(map(len, given(nine + two, workers=1, together=4))) == [2, 3, 3, 3]
     assert given(nine, together=1) == [[one.place] for one in nine]
+
+
+def test_resumed_runs_train_together_again(tmp_path: Path) -> None:
+    """Their configurations hold the choices of each run alone; the batch makes its own, as it did before."""
+    pieces = [piece("fedavg", seed, rounds=4, cohort=3) for seed in (0, 1)]
+    places = [tmp_path / one.place for one in pieces]
+
+    def notes(ends: int) -> list[str]:
+        courses = [
+            begin(place, one.values, lambda record: record.round == ends)
+            for place, one in zip(places, pieces, strict=True)
+        ]
+        drive_together(courses, lambda place, what: None)
+        return [(place / "batch.json").read_text() for place in places]
+
+    first = notes(ends=2)
+    for place in places:
+        (place / "batch.json").unlink()
+    assert notes(ends=4) == first
+    assert [read_run(place).status for place in places] == ["finished", "finished"]

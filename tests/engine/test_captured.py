@@ -168,6 +168,19 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,), 
     return fused
 
 
+def test_a_compiled_chunk_compiles_no_width_after_its_first_round(monkeypatch):
+    fused = compiled_beside_plain(monkeypatch, avg(), small())
+    chunk = next(iter(fused.backend._captured.values()))
+    before = {**chunk._steps}
+    (plan,) = fused.backend.plan(fused.prepare(fused.open()).job)
+    chunk.load(plan._replace(widths=[6, 4, 3]))
+    cursor = chunk.begin()
+    for width in (6, 4, 3):
+        cursor = chunk.step(cursor, width)
+    assert chunk._steps == before
+    assert chunk._current is before[6]
+
+
 def test_a_compiled_chunk_of_equal_clients_reads_no_cast_of_the_round_before(monkeypatch):
     fused = compiled_beside_plain(monkeypatch, avg(), small(), sizes=[8] * 6)
     assert {*next(iter(fused.backend._captured.values()))._steps} == {6}  # so nothing else renews the cast

@@ -117,6 +117,10 @@ def bent(factor):
         ({"method": bent(2.0)}, "their methods do different things on clients"),
         ({"engine": double(backend="batched")}, "their engines differ"),
         ({"local": cp.Local(epochs=2, batch=5, optimizer=cp.sgd(0.1, momentum=0.5))}, "their batch sizes differ"),
+        (
+            {"local": cp.Local(2, 4, cp.sgd(0.1, momentum=0.5), memory=[1.0] * 8)},
+            "their clients have different memories",
+        ),
         ({"local": cp.Local(epochs=3, batch=4, optimizer=cp.sgd(0.1, momentum=0.5))}, "their numbers of passes differ"),
         ({"local": cp.Local(epochs=2, batch=4, optimizer=cp.sgd(0.1, momentum=0.6))}, "their optimisers differ"),
         ({"local": cp.Local(epochs=2, batch=4, optimizer=cp.sgd(0.1, 0.5, weight_decay=1e-3))}, "their optimisers"),
@@ -182,7 +186,8 @@ def test_runs_train_apart_in_a_round_in_which_the_batch_fails(monkeypatch, caplo
     monkeypatch.setattr(lockstep.backend, "train", burst)
     found = lockstep.advance([(made, True) for made in joint])
     assert [plain(record) for record in found] == [plain(made.advance(last=True)) for made in own]
-    assert "2 runs train one by one in this round, because together they failed: too large" in caplog.text
+    runs = "fedavg with seed 0 in round 1, fedavg with seed 1 in round 1"
+    assert f"{runs} train one by one, because together they failed: too large" in caplog.text
 
 
 def test_the_run_at_fault_is_the_one_that_fails(monkeypatch):
@@ -223,9 +228,12 @@ def test_hooks_that_differ_in_a_number_train_together(backend):
         for _ in range(2)
     )
     assert why_apart(*joint) == ""
-    together(joint, 3)
-    for made, other in zip(mine, joint, strict=True):
-        alone(made, 3)
+    lockstep = Lockstep(joint)
+    lockstep.advance([(made, False) for made in joint])
+    for _ in range(2):  # the run whose number the program holds has ended
+        lockstep.advance([(joint[1], False)])
+    for made, other, rounds in zip(mine, joint, (1, 3), strict=True):
+        alone(made, rounds)
         assert torch.allclose(made.server.model, other.server.model, rtol=1e-12, atol=1e-14)
 
 

@@ -58,6 +58,8 @@ def perform(
     the same version of counterpoise, and `out` under the same path. By default, worker processes of this machine run
     the plan.
     """
+    if together is not None and together < 1:
+        raise CounterpoiseError(f"together must be at least 1, not {together}: it is how many runs train as one batch.")
     folder = Path(out)
     with taken(folder, plan) as (whole, lock), conducting(folder):
         with crew(folder, open_pieces(folder, whole), lock, Workers(jobs, together), executor) as found:

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.measures import has_personal, own_curve
@@ -50,7 +51,7 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
     if folder.is_dir() and is_ours(folder):
         (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
     if (folder / CONFIG).exists():
-        return (yield from resume_course(folder, on_round=on_round))
+        return (yield from resume_course(folder, on_round=on_round, asked=Engine(**dict(config.engine))))
     return (yield from setup_course(setup(config), on_round, folder))
 
 

@@ -199,9 +199,14 @@ def resume_course(
     rounds: int | None = None,
     on_round: OnRound | None = None,
     log: Log | None = None,
+    asked: Engine | None = None,
     **own: Any,
 ) -> Course:
-    """A kept run from its checkpoint on; `own` are the user's own objects, as in `resume`."""
+    """A kept run from its checkpoint on; `own` are the user's own objects, as in `resume`.
+
+    `asked` is the engine that the run was begun with. The one in its configuration has the choices of the run alone
+    made, so that it would not join a batch of runs.
+    """
     from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder
 
@@ -211,6 +216,7 @@ def resume_course(
     made = setup(whole(kept.config), **own)
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
+    simulation.trainer.asked = asked or simulation.trainer.asked
     run = Run(
         made.training.method.name, made.seed, simulation.trainer.module, settings=kept.config.plain(), folder=kept.path
     )

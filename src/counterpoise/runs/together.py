@@ -54,25 +54,28 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
 def _groups(turns: Mapping[int, Turn], most: int | None) -> list[list[int]]:
     """The runs that can train together: at most `most` in a group, and only as many as fit into memory."""
     groups: list[list[int]] = []
+    full: set[str] = set()
     for place, turn in turns.items():
-        fits = (group for group in groups if _joins([turns[one].simulation for one in group], turn.simulation, most))
+        fits = (
+            group for group in groups if _joins([turns[one].simulation for one in group], turn.simulation, most, full)
+        )
         if (group := next(fits, None)) is None:
             groups.append(group := [])
         group.append(place)
+    for sentence in sorted(full):
+        log.warning("%s", sentence)
     return groups
 
 
-def _joins(group: Sequence[Simulation], one: Simulation, most: int | None) -> bool:
+def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, full: set[str]) -> bool:
+    """Whether a run joins a group. A sentence is added to `full` if only memory is in its way."""
     if len(group) == most or why_apart(group[0], one):
         return False
     kept, there = sum(map(_most_kept, [*group, one])), _memory(one)
     if there is not None and kept > there / 2:
-        log.warning(
-            "At most %d of these runs train together: what one more keeps for its clients could make it %s, and there "
-            "are %s of memory.",
-            len(group),
-            bytes_in_words(kept),
-            bytes_in_words(there),
+        full.add(
+            f"At most {len(group)} of these runs train together: with one more, what they keep for their clients could "
+            f"take {bytes_in_words(kept)}, which is more than half of the {bytes_in_words(there)} of memory."
         )
         return False
     return True

@@ -32,8 +32,12 @@ class CapturedGraph:
         self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
+        # A stream cannot be captured if it is the default one. Any other is the caller's own: its graphs then share
+        # no library's workspace with what runs on other streams at the same time.
+        stream = current = torch.cuda.current_stream()
+        if current == torch.cuda.default_stream():
+            stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(current)
         with torch.cuda.stream(stream):
             if fused:
                 self._compiled = Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)

@@ -33,9 +33,10 @@ __all__ = ["COMPILED_RATIO", "Batched"]
 
 _MOST_CHUNKS = 16
 _RATIO, COMPILED_RATIO = 1.5, 4.0
-"""Of the widths that a captured chunk can have. Capturing one takes a tenth of a second, compiling one half a minute."""
+"""How many times the next width each width of a captured chunk is, without and with compiled steps: capturing a step of
+one width takes a tenth of a second, compiling it half a minute."""
 _BUFFER_RATIO = 8.0
-"""Of the numbers of clients that a captured chunk has buffers for: a few clients of many do not need all of them."""
+"""How many times the next size each size of a captured chunk's buffers is: a few clients of many need few of them."""
 _BATCH_BYTES, _MOST_BYTES = 24, 2**28
 """Bytes of a captured chunk for each place of its batches, and how many of them may be kept for longer clients."""
 _OFTEN = 200

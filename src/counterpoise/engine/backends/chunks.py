@@ -228,8 +228,9 @@ class CapturedChunk(Chunk):
 
     def begin(self) -> Cursor:
         # Capture before the cursor holds anything, because a capture runs the phase.
+        known = [*self._steps]
         for width in dict.fromkeys(self.loaded.widths):
-            if width not in self._steps:
+            if width not in known and not (self.backend.fused and any(other > width for other in known)):
                 self._steps[width] = self._capture(self.program.step, self.inputs.sequence, width, self.backend.fused)
         for width in dict.fromkeys(self.loaded.survey_widths):
             if width not in self._surveys and self.inputs.survey is not None:
@@ -244,6 +245,8 @@ class CapturedChunk(Chunk):
         return cursor
 
     def step(self, cursor: Cursor, width: int) -> Cursor:
+        if width not in self._steps:  # compiling it would take longer than a wider step
+            width = min(other for other in self._steps if other > width)
         if (step := self._steps[width]) is not self._current:
             step.renew()
             self._current = step

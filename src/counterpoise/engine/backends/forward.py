@@ -19,7 +19,7 @@ __all__ = ["Forward"]
 _SAMPLES = 2**13
 """The most outputs computed at once; more would take memory, not less time."""
 _OFTEN, _MOST_KEPT = 3, 8
-"""From this many calls of one form on it is captured, and so many are kept: each holds memory of its own."""
+"""How many calls with the same shapes come before a capture, and how many captures are kept: each holds memory."""
 
 
 class Forward:

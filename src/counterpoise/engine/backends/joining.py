@@ -33,7 +33,8 @@ def number_equals(many: Sequence[Samples | None]) -> list[int]:
 def _equal(a: Samples | None, b: Samples | None) -> bool:
     if a is None or b is None:
         return a is b
-    return all(
+    scaling = (torch.equal(*map(torch.as_tensor, pair)) for pair in ((a.scale, b.scale), (a.shift, b.shift)))
+    return all(scaling) and all(
         x.shape == y.shape and x.dtype == y.dtype and (x.data_ptr() == y.data_ptr() or torch.equal(x, y))
         for x, y in ((a.inputs, b.inputs), (a.targets, b.targets))
     )
@@ -59,7 +60,8 @@ def join_jobs(
 ) -> Job:
     """The jobs' clients one after the other.
 
-    `begins` says where each job's samples begin in the joint ones; `numbers` are those of each job's parts.
+    `begins` says where each job's samples begin in the joint ones. `numbers` are those of each job's parts, or empty if
+    those of all runs of the batch are the same.
     """
     width = max(job.rows.shape[1] for job in jobs)
     rows = [pad(job.rows + begin, (0, width - job.rows.shape[1])) for job, begin in zip(jobs, begins, strict=True)]
@@ -73,7 +75,7 @@ def join_jobs(
         torch.cat([job.keys for job in jobs]),
         cat([job.state for job in jobs]),
         cat([job.letters for job in jobs]),
-        _rows_of(numbers, jobs) if any(own != numbers[0] for own in numbers) else {},
+        _rows_of(numbers, jobs) if numbers else {},
         apart=True,
     )
 

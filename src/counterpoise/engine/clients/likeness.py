@@ -84,6 +84,7 @@ def why_different(a: Program, b: Program) -> str:
         "their losses differ": alike(a.loss, b.loss),
         "their batch sizes differ": one.batch == other.batch,
         "their numbers of passes differ": one.passes == other.passes,
+        "their clients have different memories": one.memory == other.memory,
         "their augmentations differ": alike(one.augment, other.augment),
         "their optimisers differ": _optimizer(a) == _optimizer(b) and alike(_code(a), _code(b)),
         "their methods do different things on clients": alike(client_hooks(a.method), client_hooks(b.method)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -126,6 +126,8 @@ class Lockstep:
         sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
         self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
         """Equal sets of samples have the same number."""
+        # Also when those that differ have ended: the program's own numbers are those of the first run.
+        self._numbers_differ = any(_numbers(one) != _numbers(simulations[0]) for one in simulations)
         work = join_work([trainer.work for trainer in trainers])
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
@@ -133,7 +135,9 @@ class Lockstep:
         device = self.samples.targets.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for simulation in simulations:
-            simulation.batch = Batch(len(simulations), work.cohort, self.engine.backend, self.engine.chunk)
+            simulation.batch = Batch(
+                len(simulations), work.cohort, self.engine.backend, self.engine.chunk, bool(self.engine.compile)
+            )
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
         """Run the next round of each run: its record, or what went wrong. The flag says whether it is the run's last."""
@@ -179,10 +183,10 @@ class Lockstep:
         try:
             jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
             begins = [self._begins[id(m.simulation)] for m in members]
-            numbers = [{p.name: p.numbers for p in m.simulation.trainer.program.parts if p.numbers} for m in members]
+            numbers = [_numbers(m.simulation) for m in members] if self._numbers_differ else []
             results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
         except Exception as error:
-            log.warning("%d runs train one by one in this round, because together they failed: %s", len(members), error)
+            log.warning("%s train one by one, because together they failed: %s", _named(members), error)
             for member in members:
                 member.attempt(Member.train_alone)
             return
@@ -202,7 +206,7 @@ class Lockstep:
         try:
             measured, work = self._measure(members)
         except Exception as error:
-            log.warning("%d runs are evaluated one by one, because together they failed: %s", len(members), error)
+            log.warning("%s are evaluated one by one, because together they failed: %s", _named(members), error)
             for member in members:
                 member.attempt(Member.evaluate_alone)
             return
@@ -236,6 +240,16 @@ class Lockstep:
             for row, (place, what) in enumerate(those):
                 found[place][what] = select(values, row)
         return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work
+
+
+def _numbers(simulation: Simulation) -> dict[str, Mapping[str, float]]:
+    """The numbers of a run's parts."""
+    return {part.name: part.numbers for part in simulation.trainer.program.parts if part.numbers}
+
+
+def _named(members: Sequence[Member]) -> str:
+    runs = (m.simulation for m in members)
+    return ", ".join(f"{run.server.method.name} with seed {run.trainer.seed} in round {run.round + 1}" for run in runs)
 
 
 def _share(members: Sequence[Member], work: Sequence[int], seconds: float) -> None:

@@ -40,6 +40,7 @@ class Batch(NamedTuple):
     """Of one round of all runs."""
     backend: str
     chunk: int | None
+    compile: bool
 
 
 class Prepared(NamedTuple):
