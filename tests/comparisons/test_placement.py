@@ -177,3 +177,9 @@ def test_a_worker_process_gets_the_environment_of_its_place(tmp_path: Path) -> N
     worker.dismiss()
     assert b"CUDA_VISIBLE_DEVICES=3" in its
     assert worker.wait() == 0
+
+
+def test_workers_share_the_memory_of_their_gpu_or_of_the_machine() -> None:
+    seats = Seats(gpus=2, used=(0, 1), each=3, cpus=4, most=10)
+    assert (seats.sharing(Place(1)), seats.sharing(Place())) == (3, 4)
+    assert Seats(0, (), 1, 0, 1).sharing(Place()) == 1

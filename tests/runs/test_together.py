@@ -65,13 +65,19 @@ def test_at_most_so_many_train_together(tmp_path):
     assert [json.loads(place.read_text())["runs"] for place in runs if place.exists()] == [2, 2, 2, 2]
 
 
-def test_what_runs_keep_for_clients_must_fit_into_memory(monkeypatch, caplog):
+@pytest.mark.parametrize(
+    ("sharing", "most", "could", "there"),
+    [(1, 5, "5.09 kB", "10 kB of memory there"), (2, 2, "2.54 kB", "5 kB of memory that each of 2 workers has")],
+)
+def test_what_runs_keep_for_clients_must_fit_into_memory(sharing, most, could, there, monkeypatch, caplog):
     monkeypatch.setattr(together, "machine_memory", lambda: 10_000)  # a row of a small model has 59 numbers of 4 bytes
-    runs = drive([setup_course(setup("scaffold", seed)) for seed in range(12)])
-    assert all(run.status == "finished" for run in runs)
+    found = {}
+    courses = [setup_course(setup("scaffold", seed)) for seed in range(7)]
+    together.drive_together(courses, found.__setitem__, sharing=sharing)
+    assert all(run.status == "finished" for run in found.values())
     assert [r.getMessage() for r in caplog.records if "train together" in r.getMessage()] == [
-        "At most 5 of these runs train together: with one more, what they keep for their clients could take 5.09 kB, "
-        "which is more than half of the 10 kB of memory."
+        f"At most {most} of these runs train together: with one more, what they keep for their clients could take "
+        f"{could}, which is more than half of the {there}."
     ]
 
 

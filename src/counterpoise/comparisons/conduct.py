@@ -109,7 +109,7 @@ def conduct(
                         worker = Worker(heard, log, lock, place, place.environment(names))
                         crew.append(worker)
                     if worker is not None:
-                        worker.give(folder, waiting.pop(batch), together)
+                        worker.give(folder, waiting.pop(batch), together, seats.sharing(place))
                         continue
                 try:
                     worker, said = heard.get(timeout=0.5)

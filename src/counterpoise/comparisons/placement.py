@@ -57,6 +57,10 @@ class Seats(NamedTuple):
         gpu = min(range(self.gpus), key=taken.count) if named is None else named
         return Place(gpu, alone=named is None and self.gpus > 1) if taken.count(gpu) < self.each else None
 
+    def sharing(self, place: Place) -> int:
+        """How many workers share the memory at a place."""
+        return max(1, self.cpus if place.gpu is None else self.each)
+
     def sentence(self) -> str:
         """Which GPUs are used; empty if there is nothing to say."""
         count = min(len(self.used), self.most)

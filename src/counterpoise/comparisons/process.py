@@ -59,12 +59,13 @@ class Worker:
                 heard.put((self, json.loads(line)))
         heard.put((self, None))
 
-    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None) -> None:
+    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None, sharing: int = 1) -> None:
+        """Give it pieces, of which at most `together` form a batch. `sharing` is how many workers share its memory."""
         assert self._process.stdin is not None
         self.pieces = dict(enumerate(pieces))
         order = [{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces]
         with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
-            self._process.stdin.write(json.dumps({"pieces": order, "together": together}) + "\n")
+            self._process.stdin.write(json.dumps({"pieces": order, "together": together, "sharing": sharing}) + "\n")
             self._process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -69,8 +69,13 @@ def failure(folder: Path, error: Exception) -> str:
     return sentence
 
 
-def work(pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callable[..., object]) -> None:
-    """Do some pieces, at most `together` in one batch, and tell their rounds and ends."""
+def work(
+    pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callable[..., object], sharing: int = 1
+) -> None:
+    """Do some pieces, at most `together` in one batch, and tell their rounds and ends.
+
+    `sharing` is how many workers share the memory here.
+    """
 
     def ended(place: int, what: Run | BaseException) -> None:
         if isinstance(what, Exception):
@@ -82,7 +87,7 @@ def work(pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callab
         return lambda record: tell(piece=place, **_shown(record))
 
     courses = [begin(Path(p["folder"]), p["values"], telling(place)) for place, p in enumerate(pieces)]
-    drive_together(courses, ended, together)
+    drive_together(courses, ended, together, sharing)
 
 
 def main() -> None:
@@ -96,7 +101,7 @@ def main() -> None:
         while (order := orders.get()) is not None:
             busy.set()
             try:
-                work(order["pieces"], order["together"], partial(_tell, news))
+                work(order["pieces"], order["together"], partial(_tell, news), order["sharing"])
             except Interrupted:
                 return
             busy.clear()

@@ -29,8 +29,8 @@ Ended = Callable[[int, Run | BaseException], object]
 """Told of each run's end: its place among the courses, and the run or what stopped it."""
 
 
-def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = None) -> None:
-    """Compute the rounds of several runs, at most `most` of them at once.
+def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = None, sharing: int = 1) -> None:
+    """Compute the rounds of several runs, at most `most` of them at once. `sharing` processes share the memory.
 
     An error of one run ends only that run. An interruption ends all of them, each with a checkpoint, and is raised.
     """
@@ -39,7 +39,7 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
     with stoppable(halts) as signals:
         for place, course in enumerate(courses):
             _ask(place, course, turns, ended, lambda course: next(course))
-        for places in _groups(turns, most):
+        for places in _groups(turns, most, sharing):
             batches = [_Batch([turns[place].simulation for place in some], some) for some in _halves(places, turns)]
             halts[:] = [halt for batch in batches for halt in batch.halts]
             for halt in halts if signals else ():  # it came before there was anything to stop
@@ -51,13 +51,15 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
             raise stopped
 
 
-def _groups(turns: Mapping[int, Turn], most: int | None) -> list[list[int]]:
+def _groups(turns: Mapping[int, Turn], most: int | None, sharing: int) -> list[list[int]]:
     """The runs that can train together: at most `most` in a group, and only as many as fit into memory."""
     groups: list[list[int]] = []
     full: set[str] = set()
     for place, turn in turns.items():
         fits = (
-            group for group in groups if _joins([turns[one].simulation for one in group], turn.simulation, most, full)
+            group
+            for group in groups
+            if _joins([turns[one].simulation for one in group], turn.simulation, most, sharing, full)
         )
         if (group := next(fits, None)) is None:
             groups.append(group := [])
@@ -67,15 +69,16 @@ def _groups(turns: Mapping[int, Turn], most: int | None) -> list[list[int]]:
     return groups
 
 
-def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, full: set[str]) -> bool:
+def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, sharing: int, full: set[str]) -> bool:
     """Whether a run joins a group. A sentence is added to `full` if only memory is in its way."""
     if len(group) == most or why_apart(group[0], one):
         return False
     kept, there = sum(map(_most_kept, [*group, one])), _memory(one)
-    if there is not None and kept > there / 2:
+    if there is not None and kept > there / 2 / sharing:
         full.add(
             f"At most {len(group)} of these runs train together: with one more, what they keep for their clients could "
-            f"take {bytes_in_words(kept)}, which is more than half of the {bytes_in_words(there)} of memory."
+            f"take {bytes_in_words(kept)}, which is more than half of the {bytes_in_words(there / sharing)} of memory "
+            f"{'there' if sharing == 1 else f'that each of {sharing} workers has'}."
         )
         return False
     return True
