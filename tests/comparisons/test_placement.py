@@ -110,10 +110,11 @@ class PretendedWorker:
         self.young = self.here = True
         self.made.append(self)
 
-    def give(self, folder: Path, given: Sequence[Piece], together: int | None) -> None:
+    def give(self, folder: Path, given: Sequence[Piece], together: int | None, sharing: int) -> None:
         self.pieces = dict(enumerate(given))
         busy = [worker.place.gpu for worker in self.made if worker.pieces and worker.here]
         assert len(busy) == len({*busy}), "two workers are busy on one GPU"
+        assert sharing == 1
         type(self).most_at_once = max(self.most_at_once, len(busy))
         for number, piece in self.pieces.items():
             self.did.append(piece.place)
