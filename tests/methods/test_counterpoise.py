@@ -19,11 +19,11 @@ from counterpoise.engine import Engine, Evaluation, Limits, Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, adam, exponential, sgd
-from counterpoise.method import Cohort
+from counterpoise.method import Cohort, Part
 from counterpoise.methods import METHODS, avg, counterpoise, fedavg, fednova, fedvarp, scaffold
 
 OPTIMUM = -6 / 11
-OFF = {"clip": 0, "bounded": 0, "capped": 0, "momentum": 0, "trust": False}
+OFF = {"gate": False, "clip": 0, "bounded": 0, "capped": 0, "momentum": 0, "trust": False}
 """Everything but the memory."""
 
 
@@ -189,8 +189,8 @@ class Loops:
     """counterpoise with its defaults, one client and one number at a time."""
 
     def __init__(self):
-        self.y, self.n = {}, {}
-        self.told = self.spread = self.share = self.s = 0.0
+        self.y, self.n, self.excess = {}, {}, {}
+        self.told = self.spread = self.c = self.share = self.s = 0.0
         self.m, self.v, self.w = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE)
 
     def mean(self):
@@ -201,12 +201,24 @@ class Loops:
         return self.y[client] - self.mean() if client in self.y else np.zeros(SIZE)
 
     def letter(self, client):
-        return self.share * self.apart(client)
+        return self.sent(client) * self.apart(client)
+
+    def sent(self, client):
+        return 0.0 if self.excess.get(client, 0.0) > 0 else self.share
+
+    def applied(self, client, step, enough):
+        """What the server takes the client to have applied; it tests nobody if the cohort is too small."""
+        a, p = self.sent(client), self.apart(client)
+        over = float(((step - self.mean()) * p).sum()) / float((p * p).sum()) - self.c if client in self.y else 0.0
+        if enough:
+            self.excess[client] = self.excess.get(client, 0.0) + a * over
+        return max(-a, min(0.0, -over)) if enough and self.excess[client] > 0 else a
 
     def round(self, ids, updates, counts, steps):
-        a, bar, apart = self.share, self.mean(), [self.apart(i) for i in ids]
+        bar, apart = self.mean(), [self.apart(i) for i in ids]
         k = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
-        gradients = clipped([a * p - d / x for p, d, x in zip(apart, updates, k, strict=True)], 2)
+        a = [self.applied(i, -d / x, len(ids) >= 5) for i, d, x in zip(ids, updates, k, strict=True)]
+        gradients = clipped([b * p - d / x for b, p, d, x in zip(a, apart, updates, k, strict=True)], 2)
         most = 3 * middle(counts)
         n = [min(count, most) for count in counts]
         told = spread = 0.0
@@ -214,8 +226,8 @@ class Loops:
             told += own / sum(n) * float(((g - bar) * p).sum())
             spread += own / sum(n) * float((p * p).sum())
         self.told, self.spread = 0.9 * self.told + 0.1 * told, 0.9 * self.spread + 0.1 * spread
-        c = min(1.0, max(0.0, self.told / self.spread)) if self.spread > 0 else 0.0
-        e = [d + max(c - a, 0) * x * p for d, x, p in zip(updates, k, apart, strict=True)]
+        self.c = c = min(1.0, max(0.0, self.told / self.spread)) if self.spread > 0 else 0.0
+        e = [d + max(c - b, 0) * x * p for b, d, x, p in zip(a, updates, k, apart, strict=True)]
         u = sum(own / sum(n) * v for own, v in zip(n, clipped(e, 2), strict=True))
         for client, own, g in zip(ids, n, gradients, strict=True):
             self.y[client], self.n[client] = g, own
@@ -243,6 +255,10 @@ def test_the_server_is_the_formulas_in_plain_loops():
     habits, local, found = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM)), []
     for round in range(1, 31):
         ids, updates, counts, steps = drawn(rng, habits)
+        asked = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
+        updates = [
+            d if i in (1, 2) else d + k * loops.letter(i) for i, d, k in zip(ids, updates, asked, strict=True)
+        ]  # clients 1 and 2 do not apply their corrections
         world = FixedWorld(SIZE, round, POPULATION, local=local)
         world.cohort = ASKED
         letters = made.letters(ids)["memory"]["correction"].numpy()
@@ -253,6 +269,9 @@ def test_the_server_is_the_formulas_in_plain_loops():
         assert outcome.facts["coefficient"] == pytest.approx(c, abs=1e-12)
         assert made.model.numpy() == pytest.approx(loops.w, abs=1e-12)
         found.append((c, outcome.facts["momentum"]))
+    excess = [float(made.records["memory"][i]["excess"]) for i in range(POPULATION)]
+    assert excess == pytest.approx([loops.excess.get(i, 0.0) for i in range(POPULATION)], abs=1e-12)
+    assert min(excess) < 0 < max(excess), "some clients should lose the share and some keep it"
     assert any(0.05 < c < 0.95 for c, _ in found), "the coefficient should be estimated, not clamped"
     assert any(momentum > 0.05 for _, momentum in found)
 
@@ -261,6 +280,11 @@ def test_the_server_is_the_formulas_in_plain_loops():
 
 
 def digits_run(method, partition=None, federation=None, rounds=40, seed=0, **settings):
+    score, records, _ = digits_server(method, partition, federation, rounds, seed, **settings)
+    return score, records
+
+
+def digits_server(method, partition=None, federation=None, rounds=40, seed=0, **settings):
     held = federation or cp.load("digits", partition=partition, heldout=0.0, seed=seed)
     torch.manual_seed(0)
     made = Simulation(
@@ -276,7 +300,7 @@ def digits_run(method, partition=None, federation=None, rounds=40, seed=0, **set
         **settings,
     )
     records = [made.advance(last=round == rounds) for round in range(1, rounds + 1)]
-    return 100 * records[-1].metrics["accuracy"], records
+    return 100 * records[-1].metrics["accuracy"], records, made.server
 
 
 def skewed():
@@ -325,16 +349,69 @@ def test_clients_with_rare_labels_are_flagged_but_stay_and_are_learned_from():
     assert strict < ours - 10
 
 
+# ---------------------------------------------------------------- clients that do not apply their share
+
+
+def replies(factor, judge=None, rounds=3, clients=8, size=50):
+    """Clients repeat themselves, the last with `factor` times an honest update. Round 3 has the first corrections."""
+    method = counterpoise(**OFF | {"gate": True, "clip": 2})
+    rng, made = np.random.default_rng(0), server(method.adding(trust=judge) if judge else method, size)
+    habits, factors = rng.normal(size=(clients, size)), np.array([1.0] * (clients - 1) + [factor])
+    everyone = list(range(clients))
+    for round in range(1, rounds + 1):
+        world = FixedWorld(size, round, clients, local=Local(batch=100, optimizer=sgd(RATE)))
+        world.cohort = clients
+        letters = made.letters(everyone)["memory"]["correction"].numpy()
+        updates = torch.tensor(factors[:, None] * -RATE * (habits - letters))
+        made.receive(
+            Cohort(tuple(everyone), updates, torch.full((clients,), 10.0).double(), torch.ones(clients)), world
+        )
+    last = made.letters(everyone)["memory"]["correction"].numpy()
+    kept = [made.records["memory"][i] for i in everyone]
+    return habits, last, np.array([own["y"].numpy() for own in kept]), [float(own["excess"]) for own in kept]
+
+
+def test_a_client_that_reverses_its_update_loses_the_share_and_is_remembered_as_it_sends():
+    habits, letters, memories, excess = replies(-1.0)
+    assert max(excess[:-1]) < 0 < excess[-1]
+    assert not letters[-1].any()
+    assert letters[:-1].any(axis=1).all()
+    assert memories == pytest.approx(np.vstack((habits[:-1], -habits[-1:])), abs=1e-9)
+
+
+def test_exclusion_does_not_give_the_share_back():
+    judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 4 else {}))
+    _, _, memories, excess = replies(-1.0, judge, rounds=4)
+    assert not memories[7].any()
+    assert excess[7] > 0
+
+
+def test_clients_that_apply_the_share_keep_it():
+    habits, letters, memories, _ = replies(1.0)
+    assert letters == pytest.approx(habits - habits.mean(0), abs=1e-9)
+    assert memories == pytest.approx(habits, abs=1e-9)
+
+
+def test_with_two_labels_a_client_sign_flippers_lose_the_share_and_honest_clients_keep_it():
+    attack = {"adversary": cp.adversary.sign_flip(fraction=0.2)}
+    score, records, made = digits_server(counterpoise(), cp.lq(clients=20, labels=2), rounds=40, **attack)
+    without = {i for i in range(20) if made.records["memory"][i]["excess"] > 0}
+    assert without == {client for record in records for client in record.liars}
+    assert score > digits_run(counterpoise(gate=False), cp.lq(clients=20, labels=2), **attack)[0] + 10
+
+
 @pytest.mark.parametrize("seed", [0, 1])
-def test_sign_flips_gain_nothing_from_a_memory_that_only_the_server_applies(seed):
+@pytest.mark.parametrize("options", [{}, {"share": 0}])
+def test_sign_flips_gain_nothing_from_the_memory(seed, options):
     attack = {"adversary": cp.adversary.sign_flip(fraction=0.2), "rounds": 60, "seed": seed}
-    ours, theirs = (digits_run(method, skewed(), **attack)[0] for method in (counterpoise(share=0), fedavg()))
+    ours, theirs = (digits_run(method, skewed(), **attack)[0] for method in (counterpoise(**options), fedavg()))
     assert ours > theirs - 1
     assert ours > 90
 
 
-def test_sign_flips_with_two_labels_a_client_cost_no_more_than_in_fedavg():
+@pytest.mark.parametrize("options", [{}, {"share": 0}])
+def test_sign_flips_with_two_labels_a_client_cost_no_more_than_in_fedavg(options):
     attack = {"adversary": cp.adversary.sign_flip(fraction=0.2), "rounds": 60}
     two = cp.lq(clients=20, labels=2)
-    ours, theirs = (digits_run(method, two, **attack)[0] for method in (counterpoise(share=0), fedavg()))
+    ours, theirs = (digits_run(method, two, **attack)[0] for method in (counterpoise(**options), fedavg()))
     assert ours > theirs - 5

@@ -33,13 +33,14 @@ def memory(
         float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
     ] = 3.0,
     memory_clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
+    memory_gate: Annotated[bool, Option("withhold the share from clients that do not apply it")] = True,
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
-    part = parts.memory(memory_coefficient, memory_share, memory_weights, memory_cap, memory_clip)
+    part = parts.memory(memory_coefficient, memory_share, memory_weights, memory_cap, memory_clip, gate=memory_gate)
     return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
 
 

@@ -26,6 +26,7 @@ def counterpoise(
     share: Annotated[
         float | None, Option("the part of c that clients apply; by default sqrt(cohort / population)", low=0, high=1)
     ] = None,
+    gate: Annotated[bool, Option("withhold the share from clients that do not apply it")] = True,
     weights: Annotated[Weights, Option("weights of the clients: by counts or equal")] = "data",
     clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
     bounded: Annotated[
@@ -45,7 +46,7 @@ def counterpoise(
     Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
     """
     weigh = [
-        *([parts.memory(coefficient, share, weights, capped, clip)] if coefficient != 0 else []),
+        *([parts.memory(coefficient, share, weights, capped, clip, gate=gate)] if coefficient != 0 else []),
         *([parts.bounded(bounded)] if bounded else []),
         parts.by_data() if weights == "data" else parts.uniform(),
         *([parts.capped(capped)] if capped else []),

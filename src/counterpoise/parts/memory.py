@@ -22,6 +22,9 @@ from counterpoise.parts.capped import cap_counts
 
 __all__ = ["Weights", "memory"]
 
+_FEWEST = 5
+"""Smaller cohorts say too little about c to test a client against it."""
+
 Weights = Literal["data", "uniform"]
 
 
@@ -32,6 +35,7 @@ def memory(
     most_count: float = 3.0,
     clip: float = 2.0,
     smoothing: float = 0.9,
+    gate: bool = True,
 ) -> Part:
     """Take out of each update what the client's last one predicts; put it before the parts that weigh and combine.
 
@@ -44,33 +48,38 @@ def memory(
     Gradients are clipped to `clip` times the cohort's median length before they are remembered. y_bar weighs by the
     last counts, each at most `most_count` times its cohort's median, or equally. A client not yet seen has no
     correction, and a client that an earlier part excludes is forgotten.
+
+    With `gate`, the server withholds the share from a client whose replies show that it does not apply it, and applies
+    all of the correction itself. It tests nobody in a cohort of fewer than five.
     """
     sends = share != 0
 
     def apply(round: Round) -> Round:
         cohort, state, records = round.cohort, round.state, round.records
         apart, reach = _apart(state, records), _reach(round)
-        sent = state["share"].to(apart.dtype)
-        gradients = clip_rows(sent * apart - cohort.updates / reach, clip)
+        sent, steps = _shares(state, records), -cohort.updates / reach
+        applied, excess = sent, records["excess"]
+        if gate and sends and len(cohort) >= _FEWEST:
+            applied, excess = _response(_coefficient(state, coefficient), sent, steps - _mean(state), apart, excess)
+        gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
         counts = (
             cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
         )
         counts = cap_counts(counts, most_count)
         w = counts / counts.sum()
-        told = ((gradients - _mean(state)) * apart).sum(1).double() @ w
-        explained = smoothing * state["explained"] + (1 - smoothing) * told
-        spread = smoothing * state["spread"] + (1 - smoothing) * (apart.square().sum(1).double() @ w)
-        c = torch.where(spread > 0, explained / spread, 0).clamp(0, 1)
-        if coefficient is not None:
-            c = torch.full_like(c, coefficient)
-        rest = (c - state["share"]).clamp(min=0).to(apart.dtype)
-        new = {"y": gradients, "n": counts}
+        repeated, squares = _inner(gradients - _mean(state), apart), _inner(apart, apart)
+        sums = {
+            "explained": smoothing * state["explained"] + (1 - smoothing) * (repeated @ w),
+            "spread": smoothing * state["spread"] + (1 - smoothing) * (squares @ w),
+        }
+        c = _coefficient(sums, coefficient)
+        rest = _column((c - applied).clamp(min=0), apart)
+        new = {"y": gradients, "n": counts, "excess": excess}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
-            state=_remember(state, records, new, round.left_out)
-            | {"explained": explained, "spread": spread, "share": c * _share(round.world, share)},
+            state=_remember(state, records, new, round.left_out) | sums | {"share": c * _share(round.world, share)},
             records=new,
-            left_out={name: torch.zeros_like(rows) for name, rows in round.left_out.items()},
+            left_out={n: rows if n == "excess" else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
         )
 
@@ -99,15 +108,50 @@ def _start_state(start: Tensor) -> dict[str, Tensor]:
 
 
 def _start_record(start: Tensor) -> dict[str, Tensor]:
-    return {"y": torch.zeros_like(start), "n": start.new_zeros((), dtype=torch.float64)}
+    number = start.new_zeros((), dtype=torch.float64)
+    return {"y": torch.zeros_like(start), "n": number, "excess": number.clone()}
+
+
+def _coefficient(sums: Tensors, given: float | None) -> Tensor:
+    """c, from the sums of cohorts so far; 0 while there are none."""
+    spread = sums["spread"]
+    if given is not None:
+        return torch.full_like(spread, given)
+    return torch.where(spread > 0, sums["explained"] / torch.where(spread > 0, spread, 1), 0).clamp(0, 1)
+
+
+def _response(c: Tensor, sent: Tensor, steps: Tensor, apart: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
+    """The share of its memory that each client seems to have applied ``[C]``, and the evidence that it does not.
+
+    `steps` are what entered the optimisers, less y_bar. Their part along the memory is ``c - a`` if a client applied
+    the share a, c if it ignored it, and ``c + a`` if it reversed its update. The evidence is the excess over c, added
+    up with weights a. Only a client with positive evidence is read by its own reply, from -a (reversed) to 0 (ignored).
+    """
+    squares = _inner(apart, apart)
+    over = torch.where(squares > 0, _inner(steps, apart) / torch.where(squares > 0, squares, 1) - c, 0)
+    excess = excess + sent * over
+    return torch.where(excess > 0, (-over).clamp(max=0).maximum(-sent), sent), excess
 
 
 def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
-    return {"correction": state["share"].to(records["y"].dtype) * _apart(state, records)}
+    return {"correction": _column(_shares(state, records), records["y"]) * _apart(state, records)}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
     return g - client.letter["correction"]
+
+
+def _shares(state: Tensors, records: Tensors) -> Tensor:
+    """The share ``a_i`` that each client is sent ``[C]``: 0 for a client that does not apply it."""
+    return torch.where(records["excess"] > 0, 0, state["share"])
+
+
+def _column(numbers: Tensor, rows: Tensor) -> Tensor:
+    return numbers.to(rows.dtype)[:, None]
+
+
+def _inner(left: Tensor, right: Tensor) -> Tensor:
+    return (left * right).sum(1).double()
 
 
 def _mean(state: Tensors) -> Tensor:
