@@ -36,7 +36,14 @@ assert os.environ["OMP_WAIT_POLICY"]  # torch reads it when it is loaded
 
 
 def test_help_and_mistakes_on_the_command_line_load_nothing_slow() -> None:
-    helps = [["--help"], ["run", "--help"], ["runs", "list", "--help"], ["data", "show", "-h"], ["--version"]]
+    helps = [
+        ["--help"],
+        ["run", "--help"],
+        ["runs", "list", "--help"],
+        ["data", "show", "-h"],
+        ["study", "run", "-h"],
+        ["--version"],
+    ]
     mistakes = [["runn"], ["run"], ["compare", "quickstart", "--target", "7"]]
     code = f"""
 import sys

@@ -60,7 +60,8 @@ LEVELS = {
     "comparisons": 5,
     "flower": 5,
     "report": 6,
-    "cli": 7,
+    "studies": 7,
+    "cli": 8,
 }
 FORMER = {"runs/collection.py": {"counterpoise.comparisons.collection"}}
 """Former homes of names that the docs gave, for one version, and where these live now. No other file may import them."""

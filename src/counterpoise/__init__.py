@@ -49,6 +49,7 @@ if _TYPE_CHECKING:
     from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, sgd, stairs
     from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
     from counterpoise.runs import Run, resume, simulate
+    from counterpoise.studies.performing import study
 else:
     from counterpoise.lazy import attach as _attach
 
@@ -66,6 +67,7 @@ else:
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential sgd stairs",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
             "counterpoise.runs": "Run resume simulate",
+            "counterpoise.studies.performing": "study",
         },
     )
 
@@ -130,5 +132,6 @@ __all__ = [
     "simulate",
     "stairs",
     "stragglers",
+    "study",
     "weighted",
 ]

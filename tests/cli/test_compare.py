@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 from counterpoise.cli import main
-from counterpoise.cli.board import Board
+from counterpoise.cli.board import plan_board
 from counterpoise.comparisons.arms import compared
 from counterpoise.comparisons.conduct import News
 from counterpoise.measures.columns import size
@@ -278,7 +278,7 @@ def test_a_worker_that_is_killed_costs_its_batch_and_no_other(tmp_path: Path) ->
 
 def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
     plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
-    board = Board(plan, [], 1)
+    board = plan_board(plan, [], 1)
     for arm, kind in zip(plan.arms, ("own", "personal"), strict=True):
         (piece,) = plan.pieces(arm)
         board.hear(News(piece, 1, {"accuracy": 0.5, f"{kind}_accuracy": 0.61 if kind == "own" else 0.72}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -174,9 +175,11 @@ def test_a_worker_process_gets_the_environment_of_its_place(tmp_path: Path) -> N
     place = Place(1, alone=True)
     with open(tmp_path / "log", "ab") as log:
         worker = Worker(queue.Queue(), log, None, place, place.environment(["6", "3"]))
-    its = Path(f"/proc/{worker._process.pid}/environ").read_bytes().split(b"\0")
+    until = time.monotonic() + 30
+    while not (its := Path(f"/proc/{worker._process.pid}/environ").read_bytes()) and time.monotonic() < until:
+        time.sleep(0.01)  # it is only just being started
     worker.dismiss()
-    assert b"CUDA_VISIBLE_DEVICES=3" in its
+    assert b"CUDA_VISIBLE_DEVICES=3" in its.split(b"\0")
     assert worker.wait() == 0
 
 

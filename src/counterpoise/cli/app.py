@@ -25,6 +25,7 @@ from counterpoise.cli.partition import partition
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo, loading
+from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, unknown
 from counterpoise.memory import out_of_memory
@@ -57,6 +58,7 @@ app = typer.Typer(
 
 app.add_typer(data, name="data")
 app.add_typer(runs, name="runs")
+app.add_typer(study, name="study")
 app.add_typer(deploy, name="deploy")
 app.command()(partition)
 app.command()(report)
@@ -161,6 +163,11 @@ def resume(
         from counterpoise.cli.comparing import carry_on as carry_on_comparison
         from counterpoise.cli.running import carry_on as carry_on_run
         from counterpoise.comparisons.contents import COMPARISON
+        from counterpoise.studies.contents import STUDY
+    if (folder / STUDY).exists():
+        raise CounterpoiseError(
+            f"{folder} holds a study. Continue it with the command that began it: counterpoise study run."
+        )
     if not (folder / COMPARISON).exists():
         if on:
             raise CounterpoiseError("--on is for comparisons and sweeps; a run continues on this machine.")

@@ -1,10 +1,10 @@
-"""The live table of a comparison: each arm's runs, rounds, accuracy, spread over seeds and time left."""
+"""The live table of a comparison or a study: each row's runs, rounds, accuracy, spread over seeds and time left."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
@@ -17,11 +17,12 @@ from counterpoise.cli.screen import Console
 from counterpoise.cli.tables import clock, number
 from counterpoise.comparisons.collection import Group as Runs
 from counterpoise.comparisons.conduct import News
-from counterpoise.comparisons.plan import Plan
+from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.worker import told
 from counterpoise.measures import across_seeds
+from counterpoise.runs.saved import SavedRun
 
-__all__ = ["Board", "shown"]
+__all__ = ["Board", "plan_board", "shown"]
 
 
 @dataclass
@@ -39,29 +40,30 @@ class _Run:
 
 
 class Board:
-    """The table's content. `hear` updates it, and `render` draws it."""
+    """The table's content: rows of runs that are told of together. `hear` updates it, and `render` draws it."""
 
-    def __init__(self, plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "accuracy") -> None:
-        self.plan, self.metric, self.at_once = plan, metric, at_once
-        self.runs = {
-            (arm.label, piece.seed): _Run(int(piece.values["rounds"]))
-            for arm in plan.arms
-            for piece in plan.pieces(arm)
-        }
-        for group in before:
-            for kept in group.runs:
-                run = self.runs[group.label, kept.seed]
-                run.done = len(kept.records)
-                for record in kept.records:
-                    run.metrics |= told(record)
-                run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
-                run.end = kept.status if kept.status in ("finished", "diverged") else ""
+    def __init__(
+        self, first: str, source: str, rows: Mapping[str, Sequence[Piece]], at_once: int, metric: str = "accuracy"
+    ) -> None:
+        """`first` heads the first column. Without a metric, only runs, rounds and time are shown."""
+        self.first, self.source, self.metric, self.at_once = first, source, metric, at_once
+        self.rows = {label: [piece.place for piece in pieces] for label, pieces in rows.items()}
+        self.runs = {piece.place: _Run(int(piece.values["rounds"])) for pieces in rows.values() for piece in pieces}
+
+    def know(self, place: str, kept: SavedRun) -> None:
+        """Take in what a run did before."""
+        run = self.runs[place]
+        run.done = len(kept.records)
+        for record in kept.records:
+            run.metrics |= told(record)
+        run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
+        run.end = kept.status if kept.status in ("finished", "diverged") else ""
 
     def hear(self, news: News | None) -> None:
         """Take in a worker's news."""
         if news is None:
             return
-        run = self.runs[news.piece.label, news.piece.seed]
+        run = self.runs[news.piece.place]
         if news.end:
             run.end = news.end
             return
@@ -69,13 +71,16 @@ class Board:
         run.metrics |= news.metrics or {}
 
     def left(self, label: str | None = None) -> float:
-        """Estimated seconds until an arm, or everything, is done; NaN while there is nothing to estimate from."""
+        """Estimated seconds until a row, or everything, is done; NaN while there is nothing to estimate from."""
         total = 0.0
-        for (its, _), run in self.runs.items():
-            if run.end or (label is not None and its != label):
+        overall = self._pace(list(self.runs.values()))
+        for name, places in self.rows.items():
+            if label is not None and name != label:
                 continue
-            pace = self._pace([r for (other, _), r in self.runs.items() if other == its])
-            total += (run.rounds - run.done) * (self._pace(list(self.runs.values())) if math.isnan(pace) else pace)
+            runs = [self.runs[place] for place in places]
+            pace = self._pace(runs)
+            left = sum(run.rounds - run.done for run in runs if not run.end)
+            total += left * (overall if math.isnan(pace) else pace) if left else 0.0
         return total / self.at_once
 
     @staticmethod
@@ -86,35 +91,49 @@ class Board:
     def render(self) -> RenderableType:
         """Draw the table as it is now."""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), expand=True, header_style="dim")
-        table.add_column("method" if self.plan.kind == "compare" else "setting", overflow="fold", ratio=2)
+        table.add_column(self.first, overflow="fold", ratio=2)
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
-        table.add_column(self.metric, justify="right", no_wrap=True)
         personal = any(f"personal_{self.metric}" in run.metrics for run in self.runs.values())
-        if personal:
-            table.add_column("personal", justify="right", no_wrap=True)
-        table.add_column("spread", justify="right", no_wrap=True)
-        table.add_column("left", justify="right", no_wrap=True)
-        for arm in self.plan.arms:
-            runs = [self.runs[arm.label, seed] for seed in self.plan.seeds]
+        measured = [self.metric, *(["personal"] if personal else []), "spread"] if self.metric else []
+        for head in (*measured, "left"):
+            table.add_column(head, justify="right", no_wrap=True)
+        for label, places in self.rows.items():
+            runs = [self.runs[place] for place in places]
             ended = sum(bool(run.end) for run in runs)
-            mean, spread = _across(runs, self.metric)
-            own, _ = _across(runs, f"personal_{self.metric}", f"own_{self.metric}")
-            failed = any(run.end in ("failed", "diverged") for run in runs)
             table.add_row(
-                Text(arm.label),
+                Text(label),
                 f"{ended}/{len(runs)}",
                 ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs), finished_style="green"),
-                Text("failed", style="red") if failed else number(mean, self.metric),
-                *([number(own, self.metric)] if personal else []),
-                number(spread, self.metric),
-                "" if ended == len(runs) else clock(self.left(arm.label)),
+                *(self._measured(runs, personal) if self.metric else ()),
+                "" if ended == len(runs) else clock(self.left(label)),
             )
         ended = sum(bool(run.end) for run in self.runs.values())
         workers = "1 worker" if self.at_once == 1 else f"{self.at_once} workers"
-        line = f"{self.plan.source}: {ended} of {len(self.runs)} runs done, {workers}"
+        line = f"{self.source}: {ended} of {len(self.runs)} runs done, {workers}"
         left = clock(self.left())
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
+
+    def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:
+        """The metric of a row, that of its personal models if there are any, and its spread."""
+        mean, spread = _across(runs, self.metric)
+        own, _ = _across(runs, f"personal_{self.metric}", f"own_{self.metric}")
+        failed = any(run.end in ("failed", "diverged") for run in runs)
+        yield Text("failed", style="red") if failed else number(mean, self.metric)
+        if personal:
+            yield number(own, self.metric)
+        yield number(spread, self.metric)
+
+
+def plan_board(plan: Plan, before: Sequence[Runs], at_once: int) -> Board:
+    """The table of a comparison or a sweep, with a row for each arm. `before` is what its runs did earlier."""
+    pieces = {arm.label: list(plan.pieces(arm)) for arm in plan.arms}
+    board = Board("method" if plan.kind == "compare" else "setting", plan.source, pieces, at_once)
+    for group in before:
+        places = {piece.seed: piece.place for piece in pieces[group.label]}
+        for kept in group.runs:
+            board.know(places[kept.seed], kept)
+    return board
 
 
 def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
@@ -134,10 +153,5 @@ def shown(board: Board) -> Iterator[Callable[[News | None], None]]:
     if not console.is_terminal:
         yield board.hear
         return
-    with Live(board.render(), console=console, transient=True, refresh_per_second=4) as live:
-
-        def hear(news: News | None) -> None:
-            board.hear(news)
-            live.update(board.render())
-
-        yield hear
+    with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=4):
+        yield board.hear

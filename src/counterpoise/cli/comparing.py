@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import typer
 
-from counterpoise.cli.board import Board, shown
+from counterpoise.cli.board import plan_board, shown
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
@@ -126,7 +126,7 @@ def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: di
     with crew(folder, pieces, lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(Board(plan, of_plan(folder, plan), found.workers)) as hear:
+        with shown(plan_board(plan, of_plan(folder, plan), found.workers)) as hear:
 
             def listen(news: News | None) -> None:
                 if news is not None and news.end == "failed":

@@ -12,7 +12,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
 from counterpoise.runs.config import Config, override, parse, read, split, value
 
-__all__ = ["compared", "parse_method", "swept"]
+__all__ = ["check_method", "compared", "first_seeds", "parse_method", "shared_config", "swept"]
 
 
 def compared(
@@ -30,7 +30,7 @@ def compared(
     method apply to that method alone.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
-    config, values = _base(source, common, rounds)
+    config, values = shared_config(source, common, rounds)
     choices = [parse_method(text) for text in methods] or config.paper.methods
     if not choices:
         raise CounterpoiseError(
@@ -41,7 +41,7 @@ def compared(
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
-    choices = [_checked(choice) for choice in choices]
+    choices = [check_method(choice) for choice in choices]
     names = [choice["name"] for choice in choices]
     labels = [worded(choice) if names.count(choice["name"]) > 1 else choice["name"] for choice in choices]
     _no_twins(labels)
@@ -53,7 +53,7 @@ def compared(
     arms = tuple(
         Arm(label, slug, {"method": choice}) for label, slug, choice in zip(labels, slugs(labels), choices, strict=True)
     )
-    return Plan("compare", source, command, _seeds(config, seeds), arms, baseline or fedavg, values)
+    return Plan("compare", source, command, first_seeds(config, seeds), arms, baseline or fedavg, values)
 
 
 def swept(
@@ -66,7 +66,7 @@ def swept(
     command: str,
 ) -> Plan:
     """Plan a sweep: every combination of the values in `over`, and the single `points`."""
-    config, values = _base(source, settings, rounds)
+    config, values = shared_config(source, settings, rounds)
     axes = [_axis(text) for text in over]
     chosen = [dict(zip([key for key, _ in axes], row, strict=True)) for row in itertools.product(*(v for _, v in axes))]
     chosen = [one for one in chosen if one] + [dict(_pair(part, "--at") for part in split(point)) for point in points]
@@ -80,10 +80,10 @@ def swept(
     if any(key == "seed" for one in chosen for key in one):
         raise CounterpoiseError("The seed cannot be swept: every setting runs with each of --seeds.")
     arms = tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), chosen, strict=True))
-    plan = Plan("sweep", source, command, _seeds(config, seeds), arms, "", values)
+    plan = Plan("sweep", source, command, first_seeds(config, seeds), arms, "", values)
     for arm in arms:
         piece = next(plan.pieces(arm))
-        _checked(parse(piece.values, f"{source} with {arm.label}").method)
+        check_method(parse(piece.values, f"{source} with {arm.label}").method)
     return plan
 
 
@@ -99,7 +99,7 @@ def parse_method(text: str) -> dict[str, Any]:
     return {"name": found[1], **dict(_pair(part, "a method's option") for part in split(found[2] or ""))}
 
 
-def _base(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Config, dict[str, Any]]:
+def shared_config(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Config, dict[str, Any]]:
     """The configuration that all arms share, checked and complete except for the seed."""
     values = override(read(source)[0], settings)
     values |= {} if rounds is None else {"rounds": rounds}
@@ -107,7 +107,8 @@ def _base(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Con
     return config, {key: value for key, value in config.plain().items() if key != "seed"}
 
 
-def _seeds(config: Config, count: int) -> tuple[int, ...]:
+def first_seeds(config: Config, count: int) -> tuple[int, ...]:
+    """So many seeds, beginning with the experiment's own."""
     return tuple(range(config.seed, config.seed + count))
 
 
@@ -137,7 +138,7 @@ def _with_option(choices: Sequence[dict[str, Any]], setting: str) -> list[dict[s
     return [{**choice, name: given} if has else choice for choice, has in zip(choices, having, strict=True)]
 
 
-def _checked(choice: Mapping[str, Any]) -> dict[str, Any]:
+def check_method(choice: Mapping[str, Any]) -> dict[str, Any]:
     """Check a method's name and options, and keep only the options that were given."""
     options = {key: given for key, given in choice.items() if key != "name"}
     whole = METHODS[choice["name"]].check(f"method {choice['name']}", options)

@@ -61,17 +61,17 @@ def seats_here(pieces: Sequence[Piece], jobs: int | None = None) -> Seats:
     return seats_for(pieces, torch.cuda.device_count(), jobs)
 
 
-def held(folder: Path) -> contextlib.AbstractContextManager[int | None]:
+def held(folder: Path, plan: str = COMPARISON) -> contextlib.AbstractContextManager[int | None]:
     """Lock a comparison's folder. Workers inherit this lock, so if their parent was killed, wait until they end.
 
-    A parent that is alive also locks the plan; then raise an error at once.
+    A parent that is alive also locks the plan, the file of this name; then raise an error at once.
     """
-    return hold(folder, _busy(folder), _PATIENCE, lambda: in_use(folder, COMPARISON))
+    return hold(folder, _busy(folder), _PATIENCE, lambda: in_use(folder, plan))
 
 
-def conducting(folder: Path) -> contextlib.AbstractContextManager[int | None]:
+def conducting(folder: Path, plan: str = COMPARISON) -> contextlib.AbstractContextManager[int | None]:
     """Lock a comparison's plan, which workers do not. Waiting helps if another process is just checking this lock."""
-    return hold(folder, _busy(folder), _PATIENCE, name=COMPARISON)
+    return hold(folder, _busy(folder), _PATIENCE, name=plan)
 
 
 def _busy(folder: Path) -> str:

@@ -15,7 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from counterpoise.comparisons.contents import COMPARISON, LOG
+from counterpoise.comparisons.contents import LOG
 from counterpoise.comparisons.placement import Place, device_of
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.process import Heard, Worker
@@ -88,7 +88,7 @@ def _why_not(order: Mapping[str, Any], folder: Path) -> str:
     until = time.monotonic() + _SEEN
     while gone(folder, order["word"]):
         if time.monotonic() > until:
-            if not (folder / COMPARISON).is_file():
+            if not folder.is_dir():
                 return (
                     f"The worker on {host} cannot see the folder {folder}. Choose one with --out on a file system that "
                     "all workers share, under the same path."

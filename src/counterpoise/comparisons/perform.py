@@ -17,7 +17,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.files import check_plain, is_partial
 from counterpoise.runs.locks import LOCK
 
-__all__ = ["Crew", "Workers", "crew", "perform", "taken"]
+__all__ = ["Crew", "Tell", "Workers", "check_free", "crew", "make_folder", "perform", "taken"]
 
 Tell = Callable[[News | None], object]
 
@@ -70,13 +70,10 @@ def perform(
 @contextlib.contextmanager
 def taken(folder: Path, plan: Plan) -> Iterator[tuple[Plan, int | None]]:
     """Lock a folder and write a plan into it, beside what a plan there already has. Yield that plan and the lock."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
-    _check_free(folder)
+    make_folder(folder)
+    check_free(folder)
     with held(folder) as lock:
-        _check_free(folder)  # another process may have taken it in the meantime
+        check_free(folder)  # another process may have taken it in the meantime
         if (folder / COMPARISON).exists():
             plan = read_plan(folder).extended(plan)
         write_plan(folder, plan)
@@ -104,9 +101,20 @@ def crew(
         yield Crew(seats.sentence(), seats.most, lambda tell: conduct(folder, pieces, seats, tell, lock, together))
 
 
-def _check_free(folder: Path) -> None:
-    """Refuse a folder that is neither empty nor a comparison, or that is a comparison with links in it."""
-    if (folder / COMPARISON).exists():
+def make_folder(folder: Path) -> None:
+    """Make a folder, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+
+
+def check_free(folder: Path, plan: str = COMPARISON, ours: Callable[[str], bool] = of_comparison) -> None:
+    """Refuse a folder that is neither empty nor one with a plan, the file of this name; and one with links beside it.
+
+    `ours` says which files may be there under a temporary name.
+    """
+    if (folder / plan).exists():
         check_plain(folder)
-    elif any(entry.name != LOCK and not is_partial(entry.name, of_comparison) for entry in folder.iterdir()):
+    elif any(entry.name != LOCK and not is_partial(entry.name, ours) for entry in folder.iterdir()):
         raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")

@@ -36,7 +36,7 @@ from counterpoise.measures.detection import (
 from counterpoise.measures.fairness import Distribution, distribution
 from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Curve
-from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_interval
+from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_factor, student_interval
 from counterpoise.measures.summary import summary
 
 __all__ = [
@@ -79,6 +79,7 @@ __all__ = [
     "rounds_to",
     "spearman",
     "standings",
+    "student_factor",
     "student_interval",
     "summary",
     "volatility",

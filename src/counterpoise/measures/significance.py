@@ -11,7 +11,7 @@ import numpy as np
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["WILCOXON_FROM", "Paired", "paired", "student_interval"]
+__all__ = ["WILCOXON_FROM", "Paired", "paired", "student_factor", "student_interval"]
 
 WILCOXON_FROM = 6
 """With fewer seeds Wilcoxon's p cannot be below 0.05: at best 0.25 with three, 0.0625 with five, 0.03125 with six."""
@@ -74,10 +74,17 @@ def student_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) 
     found = np.asarray(values, dtype=float)
     if len(found) < 2:
         return math.nan, math.nan
+    half = student_factor(len(found), level) * _error(found)
+    return float(found.mean() - half), float(found.mean() + half)
+
+
+def student_factor(count: int, level: float = 0.95) -> float:
+    """How many standard errors Student's interval of this many values reaches either side; NaN for fewer than two."""
+    if count < 2:
+        return math.nan
     from scipy.special import stdtrit
 
-    half = float(stdtrit(len(found) - 1, (1 + level) / 2)) * _error(found)
-    return float(found.mean() - half), float(found.mean() + half)
+    return float(stdtrit(count - 1, (1 + level) / 2))
 
 
 def _student(differences: np.ndarray) -> float:

@@ -1,0 +1,124 @@
+"""What `counterpoise study` does: run a study, show it, and write it as pages."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from counterpoise.cli.board import Board, shown
+from counterpoise.cli.leaving import leave
+from counterpoise.cli.screen import Console, echo
+from counterpoise.cli.tables import output
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.perform import Workers, crew
+from counterpoise.comparisons.plan import Piece
+from counterpoise.studies.finding import Finding, found_in
+from counterpoise.studies.performing import Work, begun, default_folder, results_of
+from counterpoise.studies.reading import read_study
+from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table
+
+__all__ = ["report_study", "run_study", "show_study"]
+
+
+def run_study(
+    file: Path,
+    out: Path | None,
+    cells: Sequence[str],
+    seeds: int | None,
+    results: Path | None,
+    workers: Workers,
+    as_json: bool,
+) -> None:
+    """Run a study, or what is left of it, and show it."""
+    whole = read_study(file)
+    folder, path = out or default_folder(whole), results or results_of(file)
+    command = shlex.join(["counterpoise", "study", "run", str(file)])
+    with begun(whole, folder, path, command, cells=cells, seeds=seeds, on=workers.on) as work:
+        if not work.pieces:
+            echo("All its runs have results, so nothing was run.", err=as_json)
+        try:
+            _conduct(work, workers)
+        except KeyboardInterrupt:
+            work.ledger.write()
+            done = len(work.pieces) - work.ledger.still_open
+            leave(
+                f"Stopped with {done} of {len(work.pieces)} runs done. The same command goes on.", 128 + signal.SIGINT
+            )
+    found = Finding(work.study, work.ledger.results)
+    _show(found, as_json)
+    if not as_json:
+        echo(f"kept in: {folder}\nresults: {path}")
+    if any(one.status == "failed" for row in found.rows for one in row.outcomes.values()):
+        raise typer.Exit(1)
+
+
+def _conduct(work: Work, workers: Workers) -> None:
+    rows: dict[str, list[Piece]] = {}
+    for piece in work.pieces:
+        rows.setdefault(work.ledger.cell_of(piece), []).append(piece)
+    with crew(work.folder, work.pieces, work.lock, workers) as found:
+        if found.sentence:
+            echo(found.sentence, err=True)
+        with shown(Board("cell", work.study.title, rows, found.workers, metric="")) as hear:
+
+            def listen(news: News | None) -> None:
+                work.ledger.hear(news)
+                hear(news)
+
+            found.work(listen)
+
+
+def show_study(file: Path, cells: Sequence[str], results: Path | None, as_json: bool) -> None:
+    """Show a study from its results."""
+    _show(_found(file, cells, results), as_json)
+
+
+def _found(file: Path, cells: Sequence[str], results: Path | None) -> Finding:
+    found = found_in(file, results, cells)
+    for doubt in found.doubts:
+        echo(f"warning: {doubt}", err=True)
+    return found
+
+
+def _show(found: Finding, as_json: bool) -> None:
+    if as_json:
+        echo(json.dumps(_document(found)))
+        return
+    console = output()
+    _print(console, *table(found.rows))
+    if found.claims:
+        echo()
+        _print(console, *claim_table(found.claims))
+    lines = [f"cannot be run: {line}" for line in cannot(found.study)]
+    lines += [f"collapsed: {line}" for line in reasons(found.rows)]
+    echo("".join(f"{line}\n" for line in lines), nl=False)
+
+
+def _print(console: Console, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for head in heads:
+        shown.add_column(head, overflow="fold")
+    for line in lines:
+        shown.add_row(*map(Text, line))
+    console.print(shown)
+
+
+def _document(found: Finding) -> dict[str, Any]:
+    return {"title": found.study.title, **as_plain(found.rows, found.claims)}
+
+
+def report_study(file: Path, out: Path, cells: Sequence[str], results: Path | None) -> None:
+    """Write a study's pages."""
+    from counterpoise.studies.pages import write_pages  # imports plotly, which is slow
+
+    command = shlex.join(["counterpoise", "study", "run", str(file.with_suffix(".toml"))])
+    for path in write_pages(_found(file, cells, results), out, command):
+        echo(f"written: {path}")

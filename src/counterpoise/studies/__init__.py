@@ -1,0 +1,1 @@
+"""Studies: experiments in cells, run together, and held against what was published."""

@@ -1,0 +1,96 @@
+"""A study as charts: published values against ours, and every method in every cell."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from counterpoise.report.chart import Chart
+from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, look, rows, sized, words
+from counterpoise.studies.standing import Row
+
+__all__ = ["COLOURS", "against_published", "by_cell"]
+
+COLOURS = {"agrees": "#009E73", "higher": ACCENT, "lower": ALARM}
+"""By verdict; all others are neutral."""
+
+
+def against_published(every: Sequence[Row]) -> Chart | None:
+    """Each published value beside ours; None if nothing was published or has been run."""
+    shown = [row for row in every if row.published is not None and row.values]
+    if not shown:
+        return None
+    figure = go.Figure()
+    verdicts = list(dict.fromkeys(row.verdict for row in shown))
+    for verdict in verdicts:
+        some = [(place, row) for place, row in enumerate(shown) if row.verdict == verdict]
+        figure.add_scatter(
+            x=[row.mean for _, row in some],
+            y=[place for place, _ in some],
+            name=words(f"ours: {verdict}"),
+            mode="markers",
+            marker={"color": COLOURS.get(verdict, NEUTRAL), "size": 9},
+            error_x=_bars([row.half for _, row in some], COLOURS.get(verdict, NEUTRAL)),
+            hovertemplate="%{x:.2f}<extra></extra>",
+        )
+    published = [row.published for row in shown if row.published is not None]
+    figure.add_scatter(
+        x=[one.value for one in published],
+        y=list(range(len(shown))),
+        name="published",
+        mode="markers",
+        marker={"symbol": "diamond-open", "size": 11, "color": NEUTRAL, "line": {"width": 2}},
+        error_x=_bars([math.nan if one.spread is None else one.spread for one in published], NEUTRAL),
+        hovertemplate="published: %{x:.2f}<extra></extra>",
+    )
+    labels = [f"{row.cell.name}: {row.entry.label}" for row in shown]
+    return Chart(
+        "published",
+        "Published against ours",
+        {(): sized(rows(figure, labels), 120 + 34 * len(shown), _unit(shown), "", showlegend=True)},
+        caption="Lines: the 95 % interval of our mean over seeds, and the published spread if there is one.",
+    )
+
+
+def by_cell(every: Sequence[Row]) -> Chart | None:
+    """Every method in every cell; None if nothing has been run."""
+    shown = [row for row in every if row.values]
+    if not shown:
+        return None
+    cells = list(dict.fromkeys(row.cell.name for row in shown))
+    figure = go.Figure()
+    labels = list(dict.fromkeys(row.entry.label for row in shown))
+    for number, label in enumerate(labels):
+        style, some = look(number), [row for row in shown if row.entry.label == label]
+        beside = 0.6 * ((number + 0.5) / len(labels) - 0.5)  # so that intervals do not lie on each other
+        figure.add_scatter(
+            x=[row.mean for row in some],
+            y=[cells.index(row.cell.name) + beside for row in some],
+            name=words(label),
+            mode="markers",
+            marker={"color": style.colour, "symbol": style.symbol, "size": 8},
+            error_x=_bars([row.half for row in some], style.colour),
+            hovertemplate=f"{words(label)}: %{{x:.2f}}<extra></extra>",
+        )
+    height = 140 + max(46, 14 * len(labels)) * len(cells)
+    return Chart(
+        "cells",
+        "Methods by cell",
+        {(): sized(rows(figure, cells), height, _unit(shown), "", showlegend=True)},
+        caption="Points are means over seeds, lines their 95 % intervals.",
+    )
+
+
+def _bars(halves: Sequence[float], colour: str) -> dict[str, object]:
+    return {
+        "array": [0.0 if math.isnan(half) else half for half in halves],
+        "color": colour,
+        "thickness": 1.4,
+        "width": 0,
+    }
+
+
+def _unit(shown: Sequence[Row]) -> str:
+    return "; ".join(dict.fromkeys(row.cell.metric.words for row in shown))

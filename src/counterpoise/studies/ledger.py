@@ -1,0 +1,133 @@
+"""The results of a study while it runs: which pieces they lack, and a file that is never far behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.plan import Arm, Piece, Plan
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.saved import load_run, status_of
+from counterpoise.studies.plans import arm_of, differing, placed
+from counterpoise.studies.reading import Cell, Study
+from counterpoise.studies.results import ENDED, KeptArm, KeptCell, Made, Outcome, Results, outcome_of, write_results
+
+__all__ = ["Ledger", "check_settings"]
+
+_SECONDS_BETWEEN_WRITES = 30.0
+
+
+class _Place(NamedTuple):
+    """Where the outcome of a piece belongs."""
+
+    cell: Cell
+    arm: KeptArm
+    seed: int
+    values: Mapping[str, Any]
+
+
+class Ledger:
+    """The results of a study, to which pieces are added as they end."""
+
+    def __init__(self, study: Study, folder: Path, path: Path, results: Results, made: Made) -> None:
+        self.results = results
+        self._study, self._folder, self._path, self._made = study, folder, path, made
+        self._places: dict[str, _Place] = {}
+        self._written = time.monotonic()
+
+    def lacking(self, cell: Cell, plan: Plan) -> bool:
+        """Whether a piece of the cell has not ended, or failed and may be tried again."""
+        kept = self.results.get(cell.name)
+        known = {} if kept is None else kept.arms
+        return any(
+            arm.label not in known or not _done(known[arm.label].outcomes.get(seed))
+            for arm in plan.arms
+            for seed in plan.seeds
+        )
+
+    def open_pieces(self, cell: Cell, plan: Plan, there: Plan, before: Made) -> Iterator[Piece]:
+        """The pieces of a cell still to run. Those that have ended in the folder are taken in, as made by `before`.
+
+        `there` is the plan in the cell's folder, which may have more arms and seeds.
+        """
+        kept = self.results.setdefault(cell.name, KeptCell(plan.values, cell.metric.measure))
+        for arm in plan.arms:
+            mine = kept.arms.setdefault(arm.label, KeptArm(arm.settings))
+            for piece in placed(cell, plan, _there(there, arm)):
+                if _done(mine.outcomes.get(piece.seed)):
+                    continue
+                self._places[piece.place] = _Place(cell, mine, piece.seed, piece.values)
+                if status_of(self._folder / piece.place) in ("finished", "diverged"):
+                    self._take(piece.place, before)
+                else:
+                    yield piece
+
+    def cell_of(self, piece: Piece) -> str:
+        """The name of the cell that a piece belongs to."""
+        return self._places[piece.place].cell.name
+
+    @property
+    def still_open(self) -> int:
+        """How many of the pieces to run have not ended, or failed."""
+        return sum(not _done(place.arm.outcomes.get(place.seed)) for place in self._places.values())
+
+    def hear(self, news: News | None) -> None:
+        """Take in a worker's news, and write the file from time to time."""
+        if news is not None and news.end:
+            self._take(news.piece.place, self._made, news.sentence)
+        if time.monotonic() - self._written > _SECONDS_BETWEEN_WRITES:
+            self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        write_results(self._path, self._study, self.results)
+        self._written = time.monotonic()
+
+    def _take(self, place: str, made: Made, sentence: str = "") -> None:
+        cell, arm, seed, values = self._places[place]
+        try:
+            run = load_run(self._folder / place, values)
+            found = outcome_of(run, cell.metric.measure, made, seed)
+            status = found.status if found.status in ENDED else "failed"
+            arm.outcomes[seed] = Outcome(seed, status, found.curve, made, "" if status == "finished" else found.why)
+        except (CounterpoiseError, OSError) as error:  # it failed before it had a folder, or nobody can read it
+            arm.outcomes[seed] = Outcome(seed, "failed", [], made, sentence or str(error))
+
+
+def _done(outcome: Outcome | None) -> bool:
+    """A run that diverged would diverge again; any other failure may have been mended."""
+    return outcome is not None and outcome.status in ("finished", "diverged")
+
+
+def _there(plan: Plan, arm: Arm) -> Arm:
+    found = arm_of(plan, arm.settings)
+    assert found is not None, "a plan that was extended has all arms"
+    return found
+
+
+def check_settings(results: Results, plans: Mapping[str, tuple[Cell, Plan]], path: Path) -> None:
+    """Refuse results of other settings than those that the study asks for now."""
+    for name, (cell, plan) in plans.items():
+        kept = results.get(name)
+        if kept is None:
+            continue
+        advice = "Give the cell another name, or name another file with --results."
+        if kept.measure != cell.metric.measure:
+            raise CounterpoiseError(
+                f"{path} has the {kept.measure} of the cell {name!r}, and the study asks for {cell.metric.measure}. {advice}"
+            )
+        for arm in plan.arms:
+            if arm.label not in kept.arms:
+                continue
+            before = Plan("compare", "", "", plan.seeds, (), "", kept.config)
+            piece = next(before.pieces(Arm(arm.label, arm.slug, kept.arms[arm.label].settings)))
+            found = differing(piece.values, next(plan.pieces(arm)).values, f"{path}, cell {name!r}")
+            if found is not None:
+                key, was, now = found
+                raise CounterpoiseError(
+                    f"{path} has results of the cell {name!r}, {arm.label}, with other settings: {key} was {was!r} and is "
+                    f"{now!r}. {advice}"
+                )

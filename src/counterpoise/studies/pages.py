@@ -1,0 +1,71 @@
+"""A study as an HTML page, and as a part of a Markdown page with its figure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from counterpoise import __version__
+from counterpoise.comparisons.plan import slugs
+from counterpoise.errors import CounterpoiseError
+from counterpoise.report.chart import Listing, Missing, Section, Table
+from counterpoise.report.page import page
+from counterpoise.report.style import escaped
+from counterpoise.runs.files import replace_text
+from counterpoise.studies.drawing import drawing
+from counterpoise.studies.figures import against_published, by_cell
+from counterpoise.studies.finding import Finding
+from counterpoise.studies.tables import claim_table, matrix, reasons, table
+
+__all__ = ["render", "write_pages"]
+
+
+def write_pages(found: Finding, out: Path, command: str = "") -> list[Path]:
+    """Write ``NAME.html``, ``NAME.md`` and its figure ``NAME.svg`` into a folder. Return what was written."""
+    if not out.is_dir():
+        raise CounterpoiseError(f"There is no folder {out} for the pages.")
+    name = slugs([found.study.name])[0]
+    drawn = drawing(found.rows, found.study.title)
+    figure = f"{name}.svg" if drawn else ""
+    texts = {f"{name}.html": render(found, command), f"{name}.md": found.markdown(figure=figure, command=command)}
+    for file, text in (texts | ({figure: drawn} if drawn else {})).items():
+        replace_text(out / file, text)
+    return [out / file for file in (*texts, *filter(None, [figure]))]
+
+
+def render(found: Finding, command: str = "") -> str:
+    """A study's page."""
+    footer = f"<p>Made by Counterpoise {__version__} from the study's results. The file needs no network.</p>"
+    return page(found.study.title, _lead(found), list(_sections(found, command)), footer)
+
+
+def _lead(found: Finding) -> str:
+    verdicts = Counter(row.verdict for row in found.rows if row.published is not None)
+    claims = Counter(row.verdict for row in found.claims)
+    told = [f"{_counted(verdicts)} of {verdicts.total()} published values"] if verdicts else []
+    told += [f"{_counted(claims)} of {claims.total()} claims"] if claims else []
+    about = f"<p>{escaped(found.study.about)}</p>" if found.study.about else ""
+    return f'<p class="lead">{escaped("; ".join(told))}</p>\n{about}'
+
+
+def _counted(words: Counter[str]) -> str:
+    return ", ".join(f"{word} {count}" for word, count in words.most_common())
+
+
+def _sections(found: Finding, command: str) -> Iterator[Section]:
+    charts = [chart for chart in (against_published(found.rows), by_cell(found.rows)) if chart is not None]
+    if charts:
+        yield Section("figures", "In pictures", charts)
+    published = any(row.published is not None for row in found.rows)
+    first = Table("rows", "Every method of every cell", *(table(found.rows) if published else matrix(found.rows)))
+    claims = [Table("claims", "Claims", *claim_table(found.claims))] if found.claims else []
+    yield Section("tables", "In numbers", [first, *claims])
+    missing = [Missing(cell.name, cell.cannot) for cell in found.study.cells if cell.cannot]
+    missing += [Missing("Collapsed", line) for line in reasons(found.rows)]
+    missing += [Missing(cell.name, cell.note) for cell in found.study.cells if cell.note]
+    if missing:
+        yield Section("missing", "What cannot be run, what collapsed, and notes", missing)
+    if command:
+        listing = Listing("The whole study; one cell with --cells NAME", command, open=True)
+        yield Section("again", "Run it again", [listing])

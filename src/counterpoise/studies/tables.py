@@ -1,0 +1,172 @@
+"""A study's results as rows of text, and as a part of a Markdown page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from counterpoise.studies.reading import Study
+from counterpoise.studies.standing import ClaimRow, Row
+
+__all__ = ["as_plain", "cannot", "claim_table", "markdown", "matrix", "reasons", "table"]
+
+RULES = (
+    "Values are means over seeds ± the sample deviation, in points. "
+    "*d* is our mean less the published value, and ± how far chance reaches (95 %)."
+)
+
+
+def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each method of each cell that can be run or was published. Empty columns are left out."""
+    heads = ["cell", "method", "ours", "seeds", "published", "d", "verdict", "source"]
+    lines = [
+        [
+            row.cell.name,
+            row.entry.label,
+            _ours(row),
+            str(len(row.values)) if row.values else "",
+            _published(row),
+            _difference(row),
+            row.verdict,
+            "" if row.published is None else ", ".join(filter(None, (row.published.source, row.published.kind))),
+        ]
+        for row in every
+        if not row.cell.cannot or row.published is not None
+    ]
+    kept = [place for place in range(len(heads)) if place < 3 or any(line[place] for line in lines)]
+    return [heads[place] for place in kept], [[line[place] for place in kept] for line in lines]
+
+
+def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each claim."""
+    lines = []
+    for row in claims:
+        claim, found = row.claim, row.found
+        ours = "" if found is None else f"{found.paired.difference:+.2f}"
+        if found is not None and not math.isnan(found.paired.low):
+            ours += f" [{found.paired.low:+.2f}, {found.paired.high:+.2f}]"
+        where = ", ".join(claim.cells)
+        by = "" if claim.by is None else f"{claim.by:+g}"
+        lines.append([f"{claim.better} beats {claim.than}", where, ours, by, row.verdict, claim.source])
+    return ["claim", "cells", "our lead [95 %]", "published", "verdict", "source"], lines
+
+
+def matrix(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each cell with our mean for each method: for studies in which nothing was published."""
+    labels = list(dict.fromkeys(row.entry.label for row in every))
+    cells: dict[str, dict[str, str]] = {}
+    for row in every:
+        if not row.cell.cannot:
+            cells.setdefault(row.cell.name, {})[row.entry.label] = _ours(row, short=True)
+    return ["cell", *labels], [[name, *(found.get(label, "") for label in labels)] for name, found in cells.items()]
+
+
+def as_plain(every: Sequence[Row], claims: Sequence[ClaimRow]) -> dict[str, Any]:
+    """The content of the tables as plain values for JSON."""
+    return {
+        "rows": [
+            {
+                "cell": row.cell.name,
+                "method": row.entry.label,
+                "metric": row.cell.metric.words,
+                "seeds": {str(seed): row.values.get(seed) for seed in sorted(row.outcomes)},
+                "collapsed": row.collapsed,
+                **_finite({"mean": row.mean, "deviation": row.deviation}),
+                "published": None if row.published is None else vars(row.published),
+                "judged": None if row.judged is None else _finite(row.judged._asdict()),
+                "verdict": row.verdict,
+            }
+            for row in every
+        ],
+        "claims": [
+            {
+                **vars(row.claim),
+                "found": None if row.found is None else _finite(row.found.paired._asdict()),
+                "verdict": row.verdict,
+            }
+            for row in claims
+        ],
+    }
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """None for NaN, which JSON does not have."""
+    return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
+
+
+def cannot(study: Study) -> list[str]:
+    """Why cells cannot be run, one line each."""
+    return [f"{cell.name}: {cell.cannot}" for cell in study.cells if cell.cannot]
+
+
+def reasons(every: Sequence[Row]) -> list[str]:
+    """Why runs diverged or failed, one line for each method of a cell."""
+    found = []
+    for row in every:
+        if why := next((one.why for one in row.outcomes.values() if one.why), ""):
+            found.append(f"{row.cell.name}, {row.entry.label}: {why}")
+    return found
+
+
+def markdown(
+    study: Study, every: Sequence[Row], claims: Sequence[ClaimRow], level: int = 2, figure: str = "", command: str = ""
+) -> str:
+    """A part of a page about a study."""
+    published = any(row.published is not None for row in every)
+    metrics = list(dict.fromkeys(row.cell.metric.words for row in every))
+    parts = [f"{'#' * level} {study.title}", study.about.strip()]
+    parts.append(f"{RULES if published else RULES.partition(' *d*')[0]} Measured: {'; '.join(metrics)}.")
+    parts.append(_pipes(*(table(every) if published else matrix(every))))
+    if claims:
+        parts.append(_pipes(*claim_table(claims)))
+    parts.append(_items("Cannot be run:", cannot(study)))
+    parts.append(_items("Collapsed:", reasons(every)))
+    parts.append(_items("Notes:", [f"{cell.name}: {cell.note}" for cell in study.cells if cell.note]))
+    if figure:
+        parts.append(f"![{study.title}: published against ours]({figure})")
+    if command:
+        parts.append(f"Run it again, or one cell with `--cells NAME`:\n\n    {command}")
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _items(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([title, "", *(f"- {line}" for line in lines)]) if lines else ""
+
+
+def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    return "\n".join([line(heads), "|" + "---|" * len(heads), *map(line, lines)])
+
+
+def _ours(row: Row, short: bool = False) -> str:
+    """Our mean and deviation. Of a method with collapsed runs, every seed."""
+    if row.collapsed:
+        return ", ".join(
+            f"{row.values[seed]:.2f}" if seed in row.values else _ended(row, seed) for seed in sorted(row.outcomes)
+        )
+    if not row.values:
+        return ""
+    spread = "" if math.isnan(row.deviation) else f" ± {row.deviation:.2f}"
+    return f"{row.mean:.2f}{spread}" if not short else f"{row.mean:.2f}"
+
+
+def _ended(row: Row, seed: int) -> str:
+    status = row.outcomes[seed].status
+    never = "never" if row.cell.metric.rule == "rounds" else "no value"
+    return never if status == "finished" else status
+
+
+def _published(row: Row) -> str:
+    if row.published is None:
+        return ""
+    spread = "" if row.published.spread is None else f" ± {row.published.spread:g}"
+    return f"{row.published.value:g}{spread}" + (f" ({row.published.seeds})" if row.published.seeds > 1 else "")
+
+
+def _difference(row: Row) -> str:
+    if row.judged is None:
+        return ""
+    return f"{row.judged.difference:+.2f}" + ("" if math.isnan(row.judged.half) else f" ± {row.judged.half:.2f}")

@@ -1,0 +1,86 @@
+"""The rules by which our numbers are held against published ones. Nothing else decides a verdict.
+
+All values are in points: an accuracy of 0.62 is 62 points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from counterpoise.measures import Paired, across_seeds, paired, student_factor
+
+__all__ = ["FEWEST", "Claimed", "Judged", "claim", "half_width", "judge", "tolerance"]
+
+FEWEST = 5
+"""With fewer seeds there is no verdict."""
+
+
+class Judged(NamedTuple):
+    """Our values beside a published one."""
+
+    difference: float
+    """Our mean less the published value: d."""
+    half: float
+    """How far chance reaches either side of the difference: h. NaN with one seed."""
+    tolerance: float
+    """A difference up to this counts as none: delta."""
+    verdict: str
+    """higher, lower, agrees or undecided; empty with fewer than `FEWEST` seeds."""
+
+
+class Claimed(NamedTuple):
+    """Our values beside the claim that one method beats another."""
+
+    paired: Paired
+    verdict: str
+    """agrees, contradicted or not shown; empty with fewer than `FEWEST` seeds."""
+
+
+def tolerance(published: float) -> float:
+    """The lesser of 1 point and a fifth of the published error."""
+    return min(1.0, (100.0 - published) / 5)
+
+
+def half_width(deviation: float, seeds: int, published_seeds: int) -> float:
+    """The half of the 95 % interval of the difference of two means, by our deviation over seeds alone."""
+    return student_factor(seeds) * deviation * math.sqrt(1 / seeds + 1 / published_seeds)
+
+
+def judge(values: Sequence[float], published: float, published_seeds: int = 1) -> Judged:
+    """Hold our values, one for each seed, against a published mean.
+
+    `published_seeds` is 1 if it is unknown, or if the published runs share a partition.
+    """
+    mean, deviation = across_seeds(values)
+    d, delta = mean - published, tolerance(published)
+    h = half_width(deviation, len(values), published_seeds)
+    if len(values) < FEWEST:
+        word = ""
+    elif abs(d) > h and abs(d) > delta:
+        word = "higher" if d > 0 else "lower"
+    elif abs(d) <= delta or h <= 3 * delta:
+        word = "agrees"
+    else:
+        word = "undecided"
+    return Judged(d, h, delta, word)
+
+
+def claim(better: Mapping[int, float], than: Mapping[int, float]) -> Claimed:
+    """Hold our values, by seed, against the claim that the first method beats the second.
+
+    Only seeds that both have count. Seeds that all differ by the same amount, which leave no spread to measure chance
+    by, show nothing.
+    """
+    shared = sorted(better.keys() & than.keys())
+    beside = paired([better[seed] for seed in shared], [than[seed] for seed in shared])
+    if len(shared) < FEWEST:
+        word = ""
+    elif beside.low > 0:
+        word = "agrees"
+    elif beside.high < 0:
+        word = "contradicted"
+    else:
+        word = "not shown"
+    return Claimed(beside, word)

@@ -1,0 +1,201 @@
+"""What a study found, from a file of results alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import tomli_w
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.studies.drawing import drawing
+from counterpoise.studies.figures import against_published, by_cell
+from counterpoise.studies.finding import Finding, found_in
+from counterpoise.studies.pages import render, write_pages
+from counterpoise.studies.reading import Study, made_study
+from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
+
+MADE = Made("abc123", "1 x GPU, 2 cores", "0.1.0")
+ELSEWHERE = Made("def456", "2 cores", "0.1.0")
+
+
+def study(seeds: int = 5, **more: Any) -> Study:
+    cell = {"like": "quickstart", "published": {"a": 50.0}}
+    values = {
+        "title": "Ours & theirs",
+        "methods": ["a", "b"],
+        "seeds": seeds,
+        "cell": [
+            {"name": "one", **cell},
+            {"name": "two", **cell, "set": {"limits": {"norm_ratio": math.inf}}},
+            {"name": "three", **cell, "cannot": "no data"},
+        ],
+        "claim": [{"better": "b", "than": "a", "cells": ["one", "two"], "by": 2.0}],
+    }
+    return made_study(values | more, "both", "both.toml")
+
+
+def outcomes(*values: float, made: Made = MADE) -> dict[int, Outcome]:
+    """Finished runs with these last values in points; NaN stands for one that diverged."""
+    found = {}
+    for seed, value in enumerate(values):
+        status, why = ("diverged", "It diverged after round 1.") if math.isnan(value) else ("finished", "")
+        found[seed] = Outcome(seed, status, [(1, 0.1), (2, value / 100)], made, why)
+    return found
+
+
+def results(a: dict[int, Outcome], b: dict[int, Outcome]) -> Results:
+    arms = {"a": KeptArm({"method": {"name": "a"}}, a), "b": KeptArm({"method": {"name": "b"}}, b)}
+    config = {"rounds": 2, "limits": {"norm_ratio": math.inf}}
+    return {"one": KeptCell(config, "accuracy", arms), "two": KeptCell(config, "accuracy", dict(arms))}
+
+
+FIVE = (48.0, 49.0, 50.0, 51.0, 52.0)
+APART = tuple(value + shift for value, shift in zip(FIVE, (2.0, 2.1, 1.9, 2.0, 2.0), strict=True))
+
+
+def test_a_file_of_results_holds_everything_that_the_tables_show(tmp_path: Path) -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART, made=ELSEWHERE))
+    found["one"].arms["b"].outcomes[5] = Outcome(5, "failed", [(3, math.nan)], MADE, "no memory")
+    write_results(tmp_path / "both.json", study(), found)
+    again, kept = read_results(tmp_path / "both.json")
+    assert again == study()
+    assert repr(kept) == repr(found)  # NaN is not equal to itself
+    text = (tmp_path / "both.json").read_text()
+    line = '{"seed":1,"status":"finished","value":49.0,"made":0,"rounds":0,"curve":[0.1,0.49]},'
+    assert text.splitlines().count(line) == 2
+    assert json.loads(text)["made"] == [vars(MADE), vars(ELSEWHERE)]
+    assert json.loads(text)["rounds"] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda d: d.update(schema=2), "was written by a newer version"),
+        (lambda d: d["rounds"].clear(), "a piece names rounds or a machine that it does not hold"),
+        (lambda d: d["made"].clear(), "a piece names rounds or a machine that it does not hold"),
+        (lambda d: d["cells"]["one"]["arms"]["a"]["pieces"][0].update(seed=-1), "seed"),
+        (lambda d: d["cells"]["one"]["arms"]["a"]["pieces"][0].update(curve=["x"]), "curve"),
+        (lambda d: d["cells"]["one"]["arms"]["a"]["pieces"][0].update(status="running"), "status"),
+        (lambda d: d.pop("study"), "study"),
+    ],
+)
+def test_a_file_that_somebody_changed_is_refused_in_a_sentence(tmp_path: Path, change: Any, sentence: str) -> None:
+    path = tmp_path / "both.json"
+    write_results(path, study(), results(outcomes(*FIVE), outcomes(*APART)))
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(CounterpoiseError, match=sentence):
+        read_results(path)
+
+
+def verdicts(found: Finding) -> list[str]:
+    return [row.verdict for row in found.rows]
+
+
+def test_verdicts_stand_beside_what_was_published() -> None:
+    found = Finding(study(), results(outcomes(*FIVE), outcomes(*APART)))
+    assert verdicts(found) == ["agrees", "", "agrees", "", "cannot be run", "cannot be run"]
+    assert [row.verdict for row in found.claims] == ["agrees"]
+    assert found.claims[0].found is not None
+    assert found.claims[0].found.paired.difference == pytest.approx(2.0)
+    higher = Finding(study(), results(outcomes(*(value + 10 for value in FIVE)), outcomes(*APART)))
+    assert verdicts(higher)[0] == "higher"
+    assert [row.verdict for row in higher.claims] == ["contradicted"]
+
+
+def test_a_claim_over_cells_is_about_their_mean_seed_by_seed() -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    found["two"].arms["b"] = KeptArm({}, outcomes(*(value - 2 for value in FIVE)))  # behind by as much as ahead
+    (claim,) = Finding(study(), found).claims
+    assert claim.found is not None
+    assert claim.found.paired.difference == pytest.approx(0.0)
+    assert claim.verdict == "not shown"
+
+
+def test_for_a_loss_the_lower_one_beats() -> None:
+    kept = results(outcomes(*APART), outcomes(*FIVE))
+    for cell in kept.values():
+        cell.measure = "loss"
+    found = Finding(study(measure="loss"), kept)
+    assert [row.verdict for row in found.claims] == ["agrees"]
+    assert verdicts(found)[0] == "(not in points)"
+
+
+def test_collapsed_runs_show_every_seed_and_no_verdict() -> None:
+    found = Finding(study(), results(outcomes(*FIVE[:4], math.nan), outcomes(*APART)))
+    assert verdicts(found)[0] == "(collapsed)"
+    assert found.claims[0].verdict == "(collapsed)"
+    text = found.markdown()
+    assert "| one | a | 48.00, 49.00, 50.00, 51.00, diverged | 4 | 50 |" in text
+    assert "- one, a: It diverged after round 1." in text
+    failed = outcomes(*FIVE)
+    failed[4] = Outcome(4, "failed", [(1, 0.1), (2, 0.52)], MADE, "no memory")
+    assert verdicts(Finding(study(), results(failed, outcomes(*APART))))[0] == "(collapsed)"
+
+
+def test_fewer_seeds_than_five_or_than_were_fixed_have_no_verdict() -> None:
+    four = Finding(study(seeds=4), results(outcomes(*FIVE[:4]), outcomes(*APART[:4])))
+    assert verdicts(four)[0] == "(fewer than 5 seeds)"
+    assert four.claims[0].verdict == "(fewer than 5 seeds)"
+    assert four.rows[0].judged is not None
+    assert four.rows[0].judged.difference == pytest.approx(-0.5)
+    assert "| one | a | 49.50 ± 1.29 | 4 | 50 | -0.50 ± 4.59 | (fewer than 5 seeds) |" in four.markdown()
+    more = Finding(study(seeds=6), results(outcomes(*FIVE), outcomes(*APART)))
+    assert verdicts(more)[:2] == ["(1 of 6 seeds to run)"] * 2
+    assert more.claims[0].verdict == "(seeds to run)"
+
+
+def test_nothing_has_been_run_yet() -> None:
+    found = Finding(study(), {})
+    assert verdicts(found)[0] == "(5 of 5 seeds to run)"
+    assert found.claims[0].verdict == "(seeds to run)"
+    assert (drawing(found.rows, "x"), against_published(found.rows), by_cell(found.rows)) == ("", None, None)
+    assert "Ours &amp; theirs" in render(found)
+
+
+def test_results_of_another_measure_do_not_count() -> None:
+    found = Finding(study(measure="personal accuracy"), results(outcomes(*FIVE), outcomes(*APART)))
+    assert verdicts(found)[0] == "(5 of 5 seeds to run)"
+
+
+def test_the_charts_hold_our_means_their_intervals_and_the_published_values(tmp_path: Path) -> None:
+    found = Finding(study(), results(outcomes(*FIVE), outcomes(*APART)))
+    chart, other = against_published(found.rows), by_cell(found.rows)
+    assert chart is not None
+    assert other is not None
+    ours, published = chart.figures[()].data
+    assert list(ours.x) == pytest.approx([50.0, 50.0])
+    half = 2.7764451051977987 * math.sqrt(2.5) / math.sqrt(5)
+    assert list(ours.error_x.array) == pytest.approx([half, half])
+    assert list(published.x) == [50.0, 50.0]
+    assert [list(trace.x) for trace in other.figures[()].data] == [pytest.approx([50, 50]), pytest.approx([52, 52])]
+    svg = drawing(found.rows, found.study.title)
+    assert svg.count("<circle") == 3  # two lines, and the legend
+    assert "Ours & theirs" in {text.text for text in ElementTree.fromstring(svg)}
+    nothing = drawing([row for row in found.rows if row.entry.label == "b"], "x")
+    assert (nothing.count("<circle"), nothing.count(">52.00<")) == (2, 2)
+    written = write_pages(found, tmp_path, "counterpoise study run both.toml")
+    assert [path.name for path in written] == ["both.html", "both.md", "both.svg"]
+    assert "](both.svg)" in (tmp_path / "both.md").read_text()
+    assert "    counterpoise study run both.toml" in (tmp_path / "both.md").read_text()
+
+
+def test_cells_that_the_study_now_defines_otherwise_are_named(tmp_path: Path) -> None:
+    write_results(tmp_path / "both.json", study(), results(outcomes(*FIVE), outcomes(*APART)))
+    values = dict(study().values)
+    (tmp_path / "both.toml").write_text(tomli_w.dumps(values))
+    assert found_in(tmp_path / "both.toml").doubts == ()
+    assert verdicts(found_in(tmp_path / "both.json")) == verdicts(found_in(tmp_path / "both.toml"))
+    cells = [dict(cell) for cell in values["cell"]]
+    cells[0]["rounds"] = 3
+    cells[1]["published"] = {"a": 70.0}  # which changes no run
+    (tmp_path / "both.toml").write_text(tomli_w.dumps(values | {"cell": cells}))
+    found = found_in(tmp_path / "both.toml")
+    assert found.doubts == ("The cell 'one' has other settings now than its results. Run the study again.",)
+    assert verdicts(found)[2] == "lower"

@@ -1,0 +1,286 @@
+"""A small study from beginning to end: run, killed, resumed, extended, and shown from its results alone."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import counterpoise as cp
+from counterpoise.cli import main
+from counterpoise.comparisons.conduct import News, conducting
+from counterpoise.comparisons.plan import read_plan
+from counterpoise.report import write
+from counterpoise.runs.locks import Busy
+from counterpoise.studies.contents import STUDY
+from counterpoise.studies.performing import begun
+from counterpoise.studies.reading import read_study
+from counterpoise.studies.results import read_results
+
+VALUES: dict[str, Any] = {
+    "title": "Tiny",
+    "methods": ["fedavg", "scaffold"],
+    "seeds": 2,
+    "rounds": 2,
+    "set": {"local": {"epochs": 1}, "data": {"partition": {"clients": 6}}, "cohort": 3, "engine": {"threads": 1}},
+    "cell": [
+        {"name": "mild", "like": "quickstart", "published": {"fedavg": 90.0}},
+        {"name": "harsh", "like": "quickstart", "set": {"data": {"partition": {"alpha": 0.1}}}},
+        {"name": "lost", "like": "quickstart", "cannot": "its data cannot be had"},
+    ],
+}
+
+
+def put(folder: Path, **changes: Any) -> Path:
+    (folder / "tiny.toml").write_text(tomli_w.dumps(VALUES | changes))
+    return folder / "tiny.toml"
+
+
+def curves(path: Path) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
+    return {
+        (name, label, seed): one.curve
+        for name, cell in read_results(path)[1].items()
+        for label, arm in cell.arms.items()
+        for seed, one in arm.outcomes.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the study, its results, and its runs in ``out``."""
+    folder = tmp_path_factory.mktemp("whole")
+    told: list[News | None] = []
+    found = cp.study(put(folder), folder / "out", jobs=1, tell=told.append)
+    ends = {news.piece.place for news in told if news is not None and news.end == "finished"}
+    assert ends == {
+        f"{cell}/{arm}/seed-{seed}" for cell in ("mild", "harsh") for arm in ("fedavg", "scaffold") for seed in (0, 1)
+    }
+    assert [row.verdict for row in found.rows[:1]] == ["(fewer than 5 seeds)"]
+    return folder
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    shutil.copytree(whole, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def places(folder: Path, path: Path, **more: Any) -> set[str]:
+    """The pieces that a study would still run."""
+    with begun(read_study(path), folder, path.with_suffix(".json"), **more) as work:
+        return {piece.place for piece in work.pieces}
+
+
+def test_every_cell_is_an_ordinary_comparison(copy: Path) -> None:
+    plan = read_plan(copy / "out/harsh")
+    assert ([arm.label for arm in plan.arms], plan.seeds) == (["fedavg", "scaffold"], (0, 1))
+    assert plan.values["data"]["partition"]["alpha"] == 0.1
+    assert "fedavg and scaffold on digits" in write(copy / "out/harsh").read_text()
+    assert sorted(path.name for path in (copy / "out").iterdir()) == [".lock", "harsh", "mild", STUDY, "workers.log"]
+
+
+def test_runs_of_different_cells_train_as_one_batch(whole: Path) -> None:
+    """Both cells and both seeds of a method; the other method does other work on clients."""
+    found = {path.parent.parent.name: json.loads(path.read_text())["runs"] for path in whole.rglob("batch.json")}
+    assert found == {"fedavg": 4, "scaffold": 4}
+
+
+def test_the_results_are_those_of_the_runs(whole: Path) -> None:
+    found = curves(whole / "tiny.json")
+    assert len(found) == 8
+    for (cell, arm, seed), curve in found.items():
+        text = (whole / f"out/{cell}/{arm}/seed-{seed}/metrics.jsonl").read_text()
+        lines = [line for line in map(json.loads, text.splitlines()) if "round" in line]
+        assert curve == [(line["round"], pytest.approx(line["accuracy"], rel=1e-5)) for line in lines]
+    document = json.loads((whole / "tiny.json").read_text())
+    (made,) = document["made"]
+    assert "cores, torch" in made["machine"]
+    assert made["version"] == cp.__version__
+    piece = document["cells"]["mild"]["arms"]["fedavg"]["pieces"][0]
+    assert piece["value"] == pytest.approx(100 * piece["curve"][-1], rel=1e-5)
+
+
+def test_what_has_a_result_is_not_run_again_even_if_the_runs_are_lost(copy: Path) -> None:
+    assert places(copy / "out", copy / "tiny.toml") == set()
+    shutil.rmtree(copy / "out")
+    assert places(copy / "out", copy / "tiny.toml") == set()
+    assert sorted(path.name for path in (copy / "out").iterdir()) == [".lock", STUDY]
+
+
+def test_runs_without_results_are_taken_in_as_made_by_the_command_that_ran_them(copy: Path) -> None:
+    """A command that was killed had no time to write them down."""
+    before = curves(copy / "tiny.json")
+    (copy / "tiny.json").unlink()
+    text = (copy / "out" / STUDY).read_text()
+    (copy / "out" / STUDY).write_text(text.replace('commit = "', 'commit = "earlier-'))
+    assert places(copy / "out", copy / "tiny.toml") == set()
+    assert curves(copy / "tiny.json") == before
+    (made,) = json.loads((copy / "tiny.json").read_text())["made"]
+    assert made["commit"].startswith("earlier-")
+
+
+def test_seeds_cells_and_methods_that_are_added_later_are_all_that_is_run(copy: Path) -> None:
+    new = {"mild/fedavg/seed-2", "mild/scaffold/seed-2", "harsh/fedavg/seed-2", "harsh/scaffold/seed-2"}
+    assert places(copy / "out", copy / "tiny.toml", seeds=3) == new
+    assert places(copy / "out", copy / "tiny.toml", seeds=3, cells=["mild"]) == {"mild/fedavg/seed-2", "mild/scaffold/seed-2"}  # fmt: skip
+    cells = [*VALUES["cell"], {"name": "third", "like": "quickstart", "seeds": 1}]
+    cells[0] = cells[0] | {"methods": ["fedavg", "fedprox", "scaffold"]}
+    put(copy, cell=cells)
+    assert places(copy / "out", copy / "tiny.toml") == {
+        *("mild/fedprox/seed-0", "mild/fedprox/seed-1", "third/fedavg/seed-0", "third/scaffold/seed-0")
+    }
+    before = curves(copy / "tiny.json")
+    found = cp.study(copy / "tiny.toml", copy / "out", cells=["third"], jobs=1)
+    assert [row.verdict for row in found.rows] == ["", ""]
+    after = curves(copy / "tiny.json")
+    assert after.keys() - before.keys() == {("third", "fedavg", 0), ("third", "scaffold", 0)}
+    assert {key: after[key] for key in before} == before
+
+
+def test_runs_that_failed_are_tried_again_and_those_that_diverged_are_not(copy: Path) -> None:
+    document = json.loads((copy / "tiny.json").read_text())
+    arms = document["cells"]["mild"]["arms"]
+    arms["fedavg"]["pieces"][0].update(status="failed", why="no memory")
+    arms["scaffold"]["pieces"][1].update(status="diverged", why="It diverged after round 1.")
+    (copy / "tiny.json").write_text(json.dumps(document))
+    shutil.rmtree(copy / "out")
+    assert places(copy / "out", copy / "tiny.toml") == {"mild/fedavg/seed-0"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"rounds": 3},
+            "results of the cell 'mild', fedavg, with other settings: rounds was 2 and is 3. Give the cell",
+        ),
+        ({"measure": "loss"}, "has the accuracy of the cell 'mild', and the study asks for loss. Give the cell"),
+    ],
+)
+def test_results_of_other_settings_are_not_taken_for_these(copy: Path, changes: Any, sentence: str) -> None:
+    put(copy, **changes)
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        places(copy / "out", copy / "tiny.toml")
+
+
+def test_where_a_run_trains_is_no_other_setting(copy: Path) -> None:
+    put(copy, set=VALUES["set"] | {"engine": {"threads": 2}})
+    shutil.rmtree(copy / "out")
+    assert places(copy / "out", copy / "tiny.toml") == set()
+    put(copy, set=VALUES["set"] | {"engine": {"bf16": True}})
+    with pytest.raises(cp.CounterpoiseError, match=r"engine\.bf16 was False and is True"):
+        places(copy / "out", copy / "tiny.toml")
+
+
+def test_one_command_at_a_time_works_on_a_study_and_on_its_cells(copy: Path) -> None:
+    with begun(read_study(copy / "tiny.toml"), copy / "out", copy / "tiny.json", seeds=3):
+        for folder, name in ((copy / "out", STUDY), (copy / "out/mild", "compare.toml")):
+            with pytest.raises(Busy, match="Another process is at work"), _impatient(folder, name):
+                pass
+        with pytest.raises(Busy, match="Another process is at work"):
+            places(copy / "out", copy / "tiny.toml")
+
+
+@contextlib.contextmanager
+def _impatient(folder: Path, name: str) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("counterpoise.comparisons.conduct._PATIENCE", 0.0)
+        with conducting(folder, name):
+            yield
+
+
+def test_a_folder_with_something_else_in_it_is_refused(whole: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").touch()
+    with pytest.raises(cp.CounterpoiseError, match=r"is not empty\. Choose another one with --out\."):
+        places(tmp_path / "out", put(tmp_path))
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setenv("COLUMNS", "160")
+        monkeypatch.setattr(sys, "argv", ["counterpoise", *map(str, words)])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return call
+
+
+def test_the_command_line_shows_and_reports_results_alone(cli, whole: Path, tmp_path: Path) -> None:
+    shutil.copy(whole / "tiny.json", tmp_path / "alone.json")
+    code, out, err = cli("study", "show", tmp_path / "alone.json")
+    assert (code, err) == (0, "")
+    assert "(fewer than 5 seeds)" in out
+    assert "cannot be run: lost: its data cannot be had" in out
+    code, text, _ = cli("study", "show", whole / "tiny.toml", "--json", "--cells", "mild")
+    assert [row["method"] for row in json.loads(text)["rows"]] == ["fedavg", "scaffold"]
+    code, out, err = cli("study", "report", tmp_path / "alone.json", "--out", tmp_path)
+    assert (code, err) == (0, "")
+    assert {path.name for path in tmp_path.iterdir()} == {"alone.json", "tiny.html", "tiny.md", "tiny.svg"}
+    code, out, err = cli("study", "run", whole / "tiny.toml", "--out", whole / "out")
+    assert (code, err) == (0, "")
+    assert "All its runs have results, so nothing was run." in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["study", "run", "no.toml"], "There is no file no.toml."),
+        (["study", "show", "no.json"], "There is no file no.json."),
+        (["study", "run", "{}/tiny.toml", "--cells", "mid"], "There is no cell 'mid' in the study tiny. Did you mean 'mild'?"),
+        (["study", "show", "{}/tiny.toml", "--results", "no.json"], "There is no file no.json."),
+        (["study", "report", "{}/tiny.toml", "--out", "no"], "There is no folder no for the pages."),
+        (["resume", "{}/out"], "holds a study. Continue it with the command that began it: counterpoise study run"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_sentences(cli, whole: Path, words: list[str], sentence: str) -> None:
+    code, _, err = cli(*(word.format(whole) for word in words))
+    assert (code, err.count("\n")) == (2, 1), err
+    assert sentence in err
+
+
+def stoppable(folder: Path) -> Path:
+    """A longer study whose runs are the same to the bit however they are batched: clients train one by one."""
+    return put(folder, rounds=6, set=VALUES["set"] | {"engine": {"threads": 1, "backend": "per-client"}})
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    cp.study(stoppable(folder), folder / "out", jobs=1)
+    return curves(folder / "tiny.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, number: int, uninterrupted: Any) -> None:
+    words = ["study", "run", str(stoppable(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    command = [sys.executable, "-m", "counterpoise", *words]
+    going = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 120
+    while sum(file.read_bytes().count(b"\n") for file in (tmp_path / "out").rglob("metrics.jsonl")) < 12:
+        assert going.poll() is None, going.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    going.send_signal(number)
+    _, err = going.communicate()
+    if number == signal.SIGINT:
+        assert going.returncode == 130
+        assert "of 8 runs done. The same command goes on." in err
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(uninterrupted) == 8
+    assert curves(tmp_path / "tiny.json") == uninterrupted
