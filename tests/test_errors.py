@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 import counterpoise as cp
-from counterpoise.errors import CounterpoiseError, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
 
 RECEIVED = {"Client", "Curve", "Run", "Step", "World"}
 """A hook or a user receives these and never makes one."""
@@ -67,3 +67,10 @@ def test_signatures_help_and_pickles_stay() -> None:
     assert list(inspect.signature(cp.parts.proximal).parameters) == ["mu"]
     assert cp.measures.best.__doc__ == cp.measures.best.__wrapped__.__doc__
     assert pickle.loads(pickle.dumps(cp.measures.best)) is cp.measures.best
+
+
+def test_a_long_list_of_known_names_is_left_out_if_one_of_them_is_near():
+    names = [f"name-{number}" for number in range(41)]
+    assert str(unknown("thing", "nam-7", names)) == "There is no thing 'nam-7'. Did you mean 'name-7'?"
+    assert str(unknown("thing", "quite another", names)).endswith("name-9.")
+    assert str(unknown("thing", "nam-7", names[:40])).endswith("name-9.")

@@ -27,6 +27,8 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 SYNONYMS = {"learning_rate": "lr"}
 """Names that other libraries use, and ours."""
+_FEW = 40
+"""A list of more names than this fills a terminal."""
 _SHOWN = 200
 """The most characters of a value that an error shows."""
 
@@ -72,6 +74,8 @@ def unknown(
 ) -> CounterpoiseError:
     """The error for an unknown name. It suggests the names in `meant`, or else the closest known name.
 
+    With a suggestion, it lists all known names only if they are few.
+
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
     "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
     """
@@ -81,7 +85,8 @@ def unknown(
     near = near or [longer for longer in known if name and longer.startswith(str(name))][:1]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     place = f" {where}" if where else ""
-    return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint} Known: {', '.join(known)}.")
+    names = "" if near and len(known) > _FEW else f" Known: {', '.join(known)}."
+    return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint}{names}")
 
 
 def can_take(function: Callable[..., Any], values: int) -> bool:

@@ -15,7 +15,7 @@ from counterpoise.comparisons.abroad import Executor
 from counterpoise.comparisons.conduct import News, conducting, held
 from counterpoise.comparisons.perform import Workers, check_free, crew, make_folder, taken
 from counterpoise.comparisons.plan import Piece, slugs
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.runs.files import replace_text
 from counterpoise.studies.contents import RESULTS, STUDY, of_study
 from counterpoise.studies.finding import Finding
@@ -41,6 +41,7 @@ class Work:
     ledger: Ledger
 
 
+@takes_only_its_options()
 def study(
     source: str | Path | Mapping[str, Any],
     out: str | Path | None = None,
