@@ -222,7 +222,14 @@ def finished(sent: Mapping[str, Any]) -> dict[str, Any]:
     return {"ends": {str(n): {"end": "finished", "sentence": ""} for n in range(len(sent["pieces"]))}, "sentence": ""}
 
 
-def test_a_lost_worker_is_told_and_its_runs_are_tried_again(folder: Path) -> None:
+@pytest.mark.parametrize("looks", [0, 2])
+def test_a_lost_worker_is_told_and_its_runs_are_tried_again(
+    folder: Path, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run of a lost worker may still be writing its checkpoint."""
+    busy = iter([True] * looks)
+    monkeypatch.setattr(abroad, "in_use", lambda _: next(busy, False))
+
     def lost(sent: Mapping[str, Any]) -> Any:
         if sent["pieces"][0]["label"] == "fedavg":
             raise RuntimeError("gone\naway")

@@ -214,7 +214,8 @@ def rows(text):
 
 
 def test_every_preset_of_a_paper_is_held_to_it():
-    assert {name for name in preset_names() if not name.endswith("-small")} - {"quickstart"} == SETUPS.keys()
+    printed = {name for name in preset_names() if not name.endswith("-small") and not name.startswith("worlds/")}
+    assert printed - {"quickstart"} == SETUPS.keys()
 
 
 @pytest.mark.parametrize("name", SETUPS)

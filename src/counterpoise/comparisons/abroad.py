@@ -26,6 +26,8 @@ from counterpoise.runs.saved import status_of
 __all__ = ["Executor", "conduct_abroad"]
 
 _SECONDS_BETWEEN_LOOKS = 0.3
+_PATIENCE = 30.0
+"""Seconds that a run gets to write its checkpoint after the cluster's worker that started it was lost."""
 
 
 class Future(Protocol):
@@ -140,6 +142,11 @@ def _lost(error: Exception) -> str:
 
 def _failed(folder: Path, piece: Piece, why: str) -> News:
     sentence = f"{why} The same command tries again."
-    if not in_use(folder / piece.place):  # else somebody is at work there after all
+    until = time.monotonic() + _PATIENCE
+    while working := in_use(folder / piece.place):
+        if time.monotonic() > until:
+            break
+        time.sleep(_SECONDS_BETWEEN_LOOKS)
+    if not working:  # else somebody is at work there after all
         keep_failure(folder / piece.place, sentence + "\n")
     return News(piece, end="failed", sentence=sentence)
