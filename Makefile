@@ -12,7 +12,7 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py !
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deploy lint bench mutants docs data clean
+.PHONY: help demo test test-deploy lint bench mutants docs evidence data clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ mutants: .venv/.dev ## Break the rules one at a time and show that the tests not
 
 docs: .venv/.docs ## Build the API reference into build/docs
 	$(BIN)/python -c 'from counterpoise import *; from pdoc.__main__ import cli; cli()' --output-directory build/docs $(MODULES)
+
+evidence: .venv/.core ## Write docs/evidence.md anew from the results of the studies, which are in the repository
+	$(BIN)/python studies/evidence.py
 
 data: .venv/.core ## Fetch the small real data sets for the tests marked `data`
 	$(BIN)/counterpoise data get mnist fashion-mnist organamnist bloodmnist

@@ -44,7 +44,7 @@ def outcomes(*values: float, made: Made = MADE) -> dict[int, Outcome]:
     found = {}
     for seed, value in enumerate(values):
         status, why = ("diverged", "It diverged after round 1.") if math.isnan(value) else ("finished", "")
-        found[seed] = Outcome(seed, status, [(1, 0.1), (2, value / 100)], made, why)
+        found[seed] = Outcome(seed, status, [(1, 0.1), (2, value / 100)], made, why, 1.5)
     return found
 
 
@@ -66,7 +66,7 @@ def test_a_file_of_results_holds_everything_that_the_tables_show(tmp_path: Path)
     assert again == study()
     assert repr(kept) == repr(found)  # NaN is not equal to itself
     text = (tmp_path / "both.json").read_text()
-    line = '{"seed":1,"status":"finished","value":49.0,"made":0,"rounds":0,"curve":[0.1,0.49]},'
+    line = '{"seed":1,"status":"finished","value":49.0,"seconds":1.5,"made":0,"rounds":0,"curve":[0.1,0.49]},'
     assert text.splitlines().count(line) == 2
     assert json.loads(text)["made"] == [vars(MADE), vars(ELSEWHERE)]
     assert json.loads(text)["rounds"] == [[1, 2], [3]]

@@ -107,6 +107,9 @@ def test_the_results_are_those_of_the_runs(whole: Path) -> None:
     assert "cores, torch" in made["machine"]
     assert made["version"] == cp.__version__
     piece = document["cells"]["mild"]["arms"]["fedavg"]["pieces"][0]
+    text = (whole / "out/mild/fedavg/seed-0/metrics.jsonl").read_text()
+    took = [line["seconds"] for line in map(json.loads, text.splitlines()) if "round" in line]
+    assert piece["seconds"] == pytest.approx(sum(took), abs=1e-3)
     assert piece["value"] == pytest.approx(100 * piece["curve"][-1], rel=1e-5)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +93,8 @@ class Ledger:
             run = load_run(self._folder / place, values)
             found = outcome_of(run, cell.metric.measure, made, seed)
             status = found.status if found.status in ENDED else "failed"
-            arm.outcomes[seed] = Outcome(seed, status, found.curve, made, "" if status == "finished" else found.why)
+            why = "" if status == "finished" else found.why
+            arm.outcomes[seed] = replace(found, status=status, why=why)
         except (CounterpoiseError, OSError) as error:  # it failed before it had a folder, or nobody can read it
             arm.outcomes[seed] = Outcome(seed, "failed", [], made, sentence or str(error))
 

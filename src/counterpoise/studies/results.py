@@ -51,6 +51,8 @@ class Outcome:
     made: Made
     why: str = ""
     """Why it diverged or failed."""
+    seconds: float = 0.0
+    """What its rounds took; in a batch, its share of them. The seconds of a batch's runs sum to its time."""
 
 
 @dataclass
@@ -78,8 +80,8 @@ Results = dict[str, KeptCell]
 
 def outcome_of(run: SavedRun, measure: str, made: Made, seed: int) -> Outcome:
     """What is kept of a run that has ended. Six digits of each value are kept."""
-    curve = [(round, float(f"{value:.6g}")) for round, value in curve_of(run.records, measure)]
-    return Outcome(seed, run.status, curve, made, run.sentence)
+    curve = [(number, float(f"{value:.6g}")) for number, value in curve_of(run.records, measure)]
+    return Outcome(seed, run.status, curve, made, run.sentence, round(sum(one.seconds for one in run.records), 3))
 
 
 # ---------------------------------------------------------------- the file
@@ -99,6 +101,7 @@ class _Piece(Form):
     curve: list[Finite | None]
     made: Annotated[int, Field(ge=0)]
     why: str = ""
+    seconds: Annotated[Finite, Field(ge=0)] = 0.0
 
 
 class _Arm(Form):
@@ -142,6 +145,7 @@ def write_results(path: Path, study: Study, results: Results) -> None:
                     "status": one.status,
                     **({"value": _plain(metric.value(one.curve))} if metric is not None else {}),
                     **({"why": one.why} if one.why else {}),
+                    "seconds": one.seconds,
                     "made": number(one.made, made),
                     "rounds": number([round for round, _ in one.curve], rounds),
                     "curve": [_plain(value) for _, value in one.curve],
@@ -188,7 +192,7 @@ def _outcome(piece: _Piece, made: Sequence[Made], rounds: Sequence[Sequence[int]
         raise CounterpoiseError(f"{path} is damaged: a piece names rounds or a machine that it does not hold.")
     values = (math.nan if value is None else value for value in piece.curve)
     curve = list(zip(rounds[piece.rounds], values, strict=True))
-    return Outcome(piece.seed, piece.status, curve, made[piece.made], piece.why)
+    return Outcome(piece.seed, piece.status, curve, made[piece.made], piece.why, piece.seconds)
 
 
 def _plain(value: float) -> float | None:

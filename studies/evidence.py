@@ -1,0 +1,84 @@
+"""`make evidence`: write docs/evidence.md and its figures from the results of the studies, without running anything."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from textwrap import fill
+
+from counterpoise.studies.drawing import drawing
+from counterpoise.studies.finding import Finding, found_in
+
+HERE = Path(__file__).resolve().parent
+ROOMS = {"papers": "The four papers", "external": "Tables that other projects publish", "": "Our own worlds"}
+"""The folders of the studies in the order of the page, with the headings of their parts."""
+INTRODUCTION = """\
+# Evidence
+
+This page holds what others published beside what this library found. [Studies](studies.md) says how a verdict is
+computed. Every value comes from a run whose settings, seed, curve, commit and machine are in the JSON file beside its
+study, so the page can be made again without a GPU by `make evidence`. The command below each table repeats its runs."""
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
+    out = words.parse_args().out
+    (out / "figures").mkdir(exist_ok=True)
+    studies = {room: _studies(HERE / room) for room in ROOMS}
+    parts = [INTRODUCTION, *_summary([path for paths in studies.values() for path in paths])]
+    for room, heading in ROOMS.items():
+        if studies[room]:
+            parts += [f"## {heading}", *(_part(path, out) for path in studies[room])]
+    (out / "evidence.md").write_text("\n\n".join(parts).rstrip() + "\n", encoding="utf-8")
+
+
+def _studies(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("*.toml")) if path.stem != "example"]
+
+
+def _summary(studies: Sequence[Path]) -> Iterator[str]:
+    heads = ["study", "runs", "hours", "published values", "claims"]
+    lines = [_line(found_in(path)) for path in studies]
+    rows = [heads, ["---"] * len(heads), *lines]
+    yield "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    yield "*Hours* are those of the devices that trained, summed over runs."
+
+
+def _line(found: Finding) -> list[str]:
+    rows = [row for row in found.rows if not row.cell.cannot]
+    ended = [one for row in rows for one in row.outcomes.values()]
+    todo = sum(row.lacking for row in rows)
+    hours = sum(one.seconds for one in ended) / 3600
+    return [
+        found.study.title,
+        f"{len(ended)} of {len(ended) + todo}" if todo else str(len(ended)),
+        f"{hours:.2f}" if ended else "",
+        _counted(row.verdict for row in found.rows if row.published is not None),
+        _counted(row.verdict for row in found.claims),
+    ]
+
+
+def _counted(verdicts: Iterator[str]) -> str:
+    """How many of each verdict. Those that say in brackets why there is none count as one."""
+    counts = Counter("without a verdict" if word.startswith("(") else word for word in verdicts)
+    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
+
+
+def _part(path: Path, out: Path) -> str:
+    found = found_in(path)
+    command = f"counterpoise study run {path.relative_to(HERE.parent)}"
+    if not any(row.outcomes for row in found.rows):
+        runs = sum(row.lacking for row in found.rows if not row.cell.cannot)
+        return f"### {found.study.title}\n\n{fill(found.study.about, 120)}\n\nNot run yet: {runs} runs.\n\n    {command}"
+    figure = f"figures/study-{path.stem}.svg"
+    drawn = drawing(found.rows, found.study.title)
+    if drawn:
+        (out / figure).write_text(drawn, encoding="utf-8")
+    return found.markdown(level=3, figure=figure if drawn else "", command=command).rstrip()
+
+
+if __name__ == "__main__":
+    main()
