@@ -87,7 +87,7 @@ def test_every_partition_is_registered_in_a_fresh_interpreter() -> None:
     code = """
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS
 import counterpoise as cp
-for registry, names in ((PARTITIONS, "iid draws mixed dirichlet lq shards natural power-law quantity-dirichlet flwr"),
+for registry, names in ((PARTITIONS, "iid draws mixed dirichlet lq shards natural power-law flwr pachinko"),
                         (AVAILABILITIES, "weighted stragglers replay"), (SKEWS, "noise rotation colour")):
     assert {*names.split()} <= {entry.name for entry in registry}, sorted(entry.name for entry in registry)
 """

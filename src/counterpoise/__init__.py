@@ -25,6 +25,9 @@ if _TYPE_CHECKING:
         Availability,
         Federation,
         Partition,
+        bernoulli,
+        capped_dirichlet,
+        client_dirichlet,
         colour,
         day_and_night,
         dirichlet,
@@ -37,6 +40,7 @@ if _TYPE_CHECKING:
         mixed,
         natural,
         noise,
+        pachinko,
         power_law,
         quantity_dirichlet,
         rare,
@@ -61,9 +65,9 @@ else:
             "counterpoise.adversary": "Adversary",
             "counterpoise.engine": "Engine Evaluation Limits",
             "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
-            "counterpoise.federation": "Availability Federation Partition colour day_and_night dirichlet draws flwr "
-            "from_file iid load lq mixed natural noise power_law quantity_dirichlet rare replay rotation shards stragglers "
-            "weighted",
+            "counterpoise.federation": "Availability Federation Partition bernoulli capped_dirichlet client_dirichlet "
+            "colour day_and_night dirichlet draws flwr from_file iid load lq mixed natural noise pachinko power_law "
+            "quantity_dirichlet rare replay rotation shards stragglers weighted",
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential sgd stairs",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
             "counterpoise.runs": "Run resume simulate",
@@ -101,6 +105,9 @@ __all__ = [
     "adamw",
     "adversary",
     "augment",
+    "bernoulli",
+    "capped_dirichlet",
+    "client_dirichlet",
     "colour",
     "constant",
     "cosine",
@@ -120,6 +127,7 @@ __all__ = [
     "models",
     "natural",
     "noise",
+    "pachinko",
     "parts",
     "power_law",
     "quantity_dirichlet",

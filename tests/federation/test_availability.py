@@ -59,6 +59,30 @@ def test_a_million_clients(cohort):
     assert len(asked(cohort, 1, crowd(1_000_000))[0]) == 20
 
 
+def test_each_client_joins_by_a_chance_of_its_own():
+    """The number that join has a binomial's mean and variance, and two clients join independently."""
+    clients, rate, rounds = 40, 0.3, 600
+    joined = np.zeros((rounds, clients))
+    for row, ids in zip(joined, asked(cp.bernoulli(rate), rounds, crowd(clients)), strict=True):
+        assert sorted(set(ids)) == ids
+        row[ids] = 1
+    assert joined.mean(0) == pytest.approx(np.full(clients, rate), abs=4.5 * np.sqrt(rate * (1 - rate) / rounds))
+    sizes = joined.sum(1)
+    assert sizes.mean() == pytest.approx(clients * rate, rel=0.03)
+    assert sizes.var() == pytest.approx(clients * rate * (1 - rate), rel=0.2)
+    assert availability(cp.bernoulli(rate)).size(crowd(clients)) == 12
+    assert asked(cp.bernoulli(1.0)) == [[0, 1, 2, 3, 4]]
+
+
+def test_a_round_that_nobody_joins_is_drawn_again():
+    """Of two clients at a rate of 0.2, given that one joins: one alone has 0.32 / 0.36, both have 0.04 / 0.36."""
+    rounds = asked(cp.bernoulli(0.2), 900, table((1, 1)))
+    assert all(rounds)
+    assert np.mean([len(ids) == 2 for ids in rounds]) == pytest.approx(0.04 / 0.36, abs=0.04)
+    assert np.mean([ids[0] == 0 for ids in rounds if len(ids) == 1]) == pytest.approx(0.5, abs=0.06)
+    assert availability(cp.bernoulli(0.01)).size(table()) == 1
+
+
 def test_all_a_count_and_a_fraction():
     assert asked(None) == [[0, 1, 2, 3, 4]]
     assert len(asked(1.0)[0]) == 5
@@ -150,6 +174,23 @@ def test_a_round_in_which_all_drop_out_is_skipped():
     assert torch.equal(made.server.model, before)
 
 
+@pytest.mark.parametrize("backend", ["batched", "per-client"])
+def test_a_cohort_may_be_larger_than_expected(backend):
+    """Rounds of `bernoulli` may be: here one client is expected, and all six come."""
+    made, all_of_them = (
+        Simulation(
+            cp.methods.fedavg(),
+            blobs([4, 4, 4, 0, 4, 4]),
+            small(),
+            cohort=cohort,
+            engine=cp.Engine(backend=backend, dtype="float64"),
+        )
+        for cohort in (cp.Availability(lambda seed, round, held: (range(6), ()), lambda held: 1), None)
+    )
+    assert made.advance().cohort == all_of_them.advance().cohort
+    assert torch.allclose(made.server.model, all_of_them.server.model, rtol=1e-12)
+
+
 def test_a_run_is_replayed_with_its_dropouts(tmp_path):
     federation = cp.load("digits", partition=cp.iid(8))
     settings = {"model": cp.models.linear, "rounds": 3}
@@ -176,6 +217,7 @@ def test_every_availability_is_kept_and_resumed(tmp_path):
     cohorts = {
         "all": AVAILABILITIES.make("all"),
         "uniform": AVAILABILITIES.make("uniform", clients=0.5),
+        "bernoulli": cp.bernoulli(0.4),
         "weighted": cp.weighted(3, weights=[1, 2, 3, 4, 5, 6, 7, 8]),
         "day-and-night": cp.day_and_night(2, zones=3),
         "stragglers": cp.stragglers(cp.stragglers(cp.weighted(4), rate=0.2), rate=0.3, slow=0.5),
@@ -199,6 +241,8 @@ def test_every_availability_is_kept_and_resumed(tmp_path):
         (lambda: asked(cp.weighted(2, weights=[1, 2])), "2 weights were given for 5 clients; give one for each"),
         (lambda: cp.weighted(2, weights=[1, -2]), "every weight must be a number at least 0"),
         (lambda: cp.weighted(2, weights=[1, float("nan")]), "every weight must be a number at least 0"),
+        (lambda: asked(cp.bernoulli(1e-9)), "none of 5 clients took part at a rate of 1e-09. Use a higher rate"),
+        (lambda: cp.bernoulli(0), "option rate must be a number above 0 and at most 1, not 0"),
         (lambda: cp.weighted("two"), "option clients must be a whole number or a number, not 'two'"),
         (lambda: cp.stragglers(rate=1.5), "option rate must be a number at least 0 and at most 1, not 1.5"),
         (lambda: cp.day_and_night(2, period=1), "option period must be a whole number at least 2, not 1"),

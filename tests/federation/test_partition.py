@@ -371,6 +371,9 @@ def test_a_million_clients(partition):
         cp.quantity_dirichlet(0.5, clients=5),
         cp.mixed(cp.iid(2), cp.iid(3)),
         cp.natural(clients=2),
+        cp.capped_dirichlet(0.5, clients=5),
+        cp.client_dirichlet(0.5, clients=5),
+        cp.pachinko(5),
     ],
 )
 def test_another_seed_deals_otherwise(partition):
@@ -415,7 +418,15 @@ def test_a_bad_partition_is_refused_with_a_sentence(make, sentence):
         make()
 
 
-BY_LABEL = [cp.shards(4), cp.dirichlet(0.5, clients=4), cp.lq(1, clients=4), cp.mixed(cp.iid(2), cp.lq(1, clients=2))]
+BY_LABEL = [
+    cp.shards(4),
+    cp.dirichlet(0.5, clients=4),
+    cp.capped_dirichlet(0.5, clients=4),
+    cp.client_dirichlet(0.5, clients=4),
+    cp.pachinko(4),
+    cp.lq(1, clients=4),
+    cp.mixed(cp.iid(2), cp.lq(1, clients=2)),
+]
 BY_COUNT = [cp.iid(4), cp.draws(4, size=5), cp.power_law(4), cp.quantity_dirichlet(0.5, clients=4)]
 NOT_CLASSES = [
     (np.linspace(0, 0.09, 90), r"they are fractions such as 0\.0\d+"),
@@ -483,3 +494,62 @@ def test_rare_labels_are_held_by_a_few_clients_and_all_others_by_the_rest():
 def test_labels_that_cannot_be_rare_are_refused(make, sentence):
     with pytest.raises(CounterpoiseError, match=sentence):
         make()
+
+
+# ---------------------------------------------------------------- capped Dirichlet
+
+
+@given(
+    labels, st.integers(1, 8), st.integers(0, 4), st.sampled_from([1e-300, 1e-3, 0.1, 1.0, 100.0]), st.integers(0, 3)
+)
+def test_a_client_with_its_equal_share_gets_no_further_labels(y, clients, minimum, alpha, seed):
+    partition = cp.capped_dirichlet(alpha, clients=clients, minimum=minimum)
+    try:
+        held = deal(partition, y, seed)
+    except CounterpoiseError as error:
+        assert re.search(f"(cannot give|draws gave) each of {clients} clients {minimum} samples", str(error))  # noqa: PT017
+        return
+    assert sorted(joined(held)) == list(range(len(y)))
+    assert min(map(len, held)) >= minimum
+    y = np.array(y)
+    for rows in held:
+        for label in set(y[rows].tolist()):
+            assert (y[rows] < label).sum() < len(y) / clients
+    assert deal(partition, y, seed) == held
+
+
+def test_capped_shares_have_the_moments_of_the_distribution_over_who_is_left():
+    """Of three clients, one is full after the first label; the others share the second as a Dirichlet draw over two."""
+    alpha, n = 0.5, 600
+    y = np.repeat([0, 1], [400, 200])
+    partition = cp.capped_dirichlet(alpha, clients=3, minimum=0)
+    counts = np.array([[np.bincount(y[h], minlength=2) for h in deal(partition, y, seed)] for seed in range(600)])
+    full = counts[:, :, 0] >= n / 3
+    assert (counts[:, :, 1][full] == 0).all()
+    one = full.sum(1) == 1
+    shares = counts[one][~full[one]].reshape(-1, 2, 2)[:, 0, 1] / 200
+    assert len(shares) > 300
+    assert shares.mean() == pytest.approx(0.5, abs=0.05)
+    assert shares.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.15)
+    first = counts[:, :, 0] / 400
+    assert first.var(0).mean() == pytest.approx(2 / (9 * (3 * alpha + 1)), rel=0.15)
+
+
+def test_a_capped_partition_is_drawn_again_until_everyone_has_enough():
+    y = np.arange(400) % 4
+    sizes = np.array(
+        [[len(h) for h in deal(cp.capped_dirichlet(0.1, clients=8, minimum=5), y, seed)] for seed in range(20)]
+    )
+    assert sizes.min() >= 5
+    without = [[len(h) for h in deal(cp.capped_dirichlet(0.1, clients=8, minimum=0), y, seed)] for seed in range(20)]
+    assert np.min(without) == 0
+    assert [list(own) for own in sizes if list(own) in without]  # a first draw that was good enough was kept
+
+
+def test_a_capped_partition_that_cannot_be_drawn_is_told():
+    y = np.zeros(40, int)
+    with pytest.raises(
+        CounterpoiseError,
+        match=r"none of 1000 draws gave each of 4 clients 10 samples[.] Use fewer clients, a larger alpha",
+    ):
+        deal(cp.capped_dirichlet(0.1, clients=4), y)

@@ -3,12 +3,14 @@
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 if _TYPE_CHECKING:
+    from counterpoise.federation.allocation import client_dirichlet, pachinko
     from counterpoise.federation.assignment import Assignment, Drawn, Table
     from counterpoise.federation.availability import (
         AVAILABILITIES,
         Availability,
         Call,
         Sampler,
+        bernoulli,
         day_and_night,
         everyone,
         replay,
@@ -22,7 +24,7 @@ if _TYPE_CHECKING:
     from counterpoise.federation.federation import Federation
     from counterpoise.federation.flower import flwr
     from counterpoise.federation.given import from_file, natural
-    from counterpoise.federation.labels import dirichlet, lq, rare, shards
+    from counterpoise.federation.labels import capped_dirichlet, dirichlet, lq, rare, shards
     from counterpoise.federation.partition import Partition, draws, iid, mixed
     from counterpoise.federation.quantities import power_law, quantity_dirichlet
     from counterpoise.federation.recipes import PARTITIONS
@@ -33,16 +35,17 @@ else:
     __getattr__, __dir__ = _attach(
         __name__,
         {
+            "counterpoise.federation.allocation": "client_dirichlet pachinko",
             "counterpoise.federation.assignment": "Assignment Drawn Table",
-            "counterpoise.federation.availability": "AVAILABILITIES Availability Call Sampler day_and_night everyone "
-            "replay stragglers uniformly weighted",
+            "counterpoise.federation.availability": "AVAILABILITIES Availability Call Sampler bernoulli day_and_night "
+            "everyone replay stragglers uniformly weighted",
             "counterpoise.federation.catalogue": "DATASETS DataSet",
             "counterpoise.federation.datasets": "load",
             "counterpoise.federation.features": "SKEWS Skew colour noise rotation",
             "counterpoise.federation.federation": "Federation",
             "counterpoise.federation.flower": "flwr",
             "counterpoise.federation.given": "from_file natural",
-            "counterpoise.federation.labels": "dirichlet lq rare shards",
+            "counterpoise.federation.labels": "capped_dirichlet dirichlet lq rare shards",
             "counterpoise.federation.partition": "Partition draws iid mixed",
             "counterpoise.federation.quantities": "power_law quantity_dirichlet",
             "counterpoise.federation.recipes": "PARTITIONS",
@@ -66,6 +69,9 @@ __all__ = [
     "Samples",
     "Skew",
     "Table",
+    "bernoulli",
+    "capped_dirichlet",
+    "client_dirichlet",
     "colour",
     "day_and_night",
     "dirichlet",
@@ -79,6 +85,7 @@ __all__ = [
     "mixed",
     "natural",
     "noise",
+    "pachinko",
     "power_law",
     "quantity_dirichlet",
     "rare",

@@ -32,6 +32,7 @@ __all__ = [
     "Call",
     "Sampler",
     "availability",
+    "bernoulli",
     "day_and_night",
     "everyone",
     "replay",
@@ -137,6 +138,30 @@ def uniformly(clients: Count) -> Availability:
         return Call(range(count) if everybody else sample(held.clients, count, seed, purpose("cohort"), round).tolist())
 
     return Availability(call, lambda held: _count(clients, held.clients))
+
+
+_DRAWS = 1000
+"""How often a round is drawn that nobody joins."""
+
+
+@AVAILABILITIES.register("bernoulli")
+def bernoulli(
+    rate: Annotated[float, Option("chance that a client takes part in a round", above=0, high=1)],
+) -> Availability:
+    """Each client takes part by a chance of its own; a round that nobody would join is drawn again."""
+
+    def call(seed: int, round: int, held: Assignment) -> Call:
+        everyone = torch.arange(held.clients)
+        for again in range(_DRAWS):
+            joins = uniform(counter(seed, purpose("bernoulli"), round, again, everyone)) < rate
+            if joins.any():
+                return Call(everyone[joins].tolist())
+        raise CounterpoiseError(
+            f"availability bernoulli: in {_DRAWS} draws of round {round}, none of {held.clients} clients took part at "
+            f"a rate of {rate:g}. Use a higher rate."
+        )
+
+    return Availability(call, lambda held: max(1, round(rate * held.clients)))
 
 
 @AVAILABILITIES.register("weighted")

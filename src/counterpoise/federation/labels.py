@@ -16,13 +16,14 @@ from counterpoise.federation.partition import (
     Minimum,
     Partition,
     class_numbers,
+    dirichlet_shares,
     generator_of,
     need,
     top_up,
 )
 from counterpoise.registry import Option
 
-__all__ = ["dirichlet", "lq", "rare", "shards"]
+__all__ = ["capped_dirichlet", "dirichlet", "lq", "rare", "shards"]
 
 
 @PARTITIONS.register("shards")
@@ -60,31 +61,67 @@ def dirichlet(
     clients: Clients,
     minimum: Minimum = 2,
 ) -> Partition:
-    """Each label is dealt in proportions drawn from a Dirichlet distribution (Hsu et al. 2019)."""
+    """Each label is dealt in proportions drawn from a Dirichlet distribution (Yurochkin et al. 2019)."""
 
     def assign(labels: Tensor, seed: int) -> Assignment:
-        labels = class_numbers(labels, "partition dirichlet")
+        classes = class_numbers(labels, "partition dirichlet").numpy()
         need(
-            len(labels),
+            len(classes),
             clients * minimum,
             f"partition dirichlet cannot give each of {clients} clients {minimum} samples",
         )
         generator = generator_of(seed, "dirichlet")
-        owners = np.empty(len(labels), dtype=np.int64)
-        classes = labels.numpy()
-        for label in np.unique(classes):
-            rows = generator.permutation(np.flatnonzero(classes == label))
-            # Gammas over their sum are a Dirichlet draw; a tiny alpha can make every one of them 0.
-            shares = generator.standard_gamma(alpha, clients)
-            if shares.sum() == 0:
-                shares[generator.integers(clients)] = 1.0
-            edges = np.cumsum(shares / shares.sum())[:-1] * len(rows)
-            owners[rows] = np.searchsorted(edges.round(), np.arange(len(rows)), side="right")
+        owners = _deal(classes, alpha, clients, np.inf, generator)
         top_up(owners, clients, minimum, generator)
-        order = torch.from_numpy(generator.permutation(len(labels)))
+        order = torch.from_numpy(generator.permutation(len(classes)))
         return Table.of(torch.from_numpy(owners)[order], order, clients)
 
     return Partition(clients, assign)
+
+
+_DRAWS = 1000
+"""How often a partition is drawn that does not give every client enough."""
+
+
+@PARTITIONS.register("capped-dirichlet")
+def capped_dirichlet(
+    alpha: Annotated[float, Option("concentration; smaller is more skewed", above=0)],
+    clients: Clients,
+    minimum: Annotated[int, Option("fewest samples of a client; drawn again until all have them", low=0)] = 10,
+) -> Partition:
+    """As dirichlet, but a client that holds its equal share of the samples gets no further labels (Li et al. 2022)."""
+
+    def assign(labels: Tensor, seed: int) -> Assignment:
+        classes = class_numbers(labels, "partition capped-dirichlet").numpy()
+        need(
+            len(classes),
+            clients * minimum,
+            f"partition capped-dirichlet cannot give each of {clients} clients {minimum} samples",
+        )
+        generator = generator_of(seed, "capped-dirichlet")
+        for _ in range(_DRAWS):
+            owners = _deal(classes, alpha, clients, len(classes) / clients, generator)
+            if np.bincount(owners, minlength=clients).min() >= minimum:
+                order = torch.from_numpy(generator.permutation(len(classes)))
+                return Table.of(torch.from_numpy(owners)[order], order, clients)
+        raise CounterpoiseError(
+            f"partition capped-dirichlet: none of {_DRAWS} draws gave each of {clients} clients {minimum} samples. "
+            "Use fewer clients, a larger alpha or a lower minimum."
+        )
+
+    return Partition(clients, assign)
+
+
+def _deal(classes: np.ndarray, alpha: float, clients: int, most: float, generator: np.random.Generator) -> np.ndarray:
+    """Deal label by label in Dirichlet proportions to the clients that have fewer than `most` samples so far."""
+    owners, held = np.empty(len(classes), dtype=np.int64), np.zeros(clients, dtype=np.int64)
+    for label in np.unique(classes):
+        rows = generator.permutation(np.flatnonzero(classes == label))
+        shares = dirichlet_shares(alpha, held < most, generator)
+        edges = np.cumsum(shares / shares.sum())[:-1] * len(rows)
+        owners[rows] = np.searchsorted(edges.round(), np.arange(len(rows)), side="right")
+        held += np.bincount(owners[rows], minlength=clients)
+    return owners
 
 
 _BLOCK = 1 << 22

@@ -2,7 +2,7 @@
 
 A partition is a recipe: `assign(labels, seed)` gives the same `Assignment` for the same labels and
 seed, or raises an error that says why it cannot. This module has the recipe type and the recipes that
-ignore labels; `labels`, `quantities`, `given` and `flower` have the others.
+ignore labels; `labels`, `allocation`, `quantities`, `given` and `flower` have the others.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ __all__ = [
     "Minimum",
     "Partition",
     "class_numbers",
+    "dirichlet_shares",
     "draws",
     "generator_of",
     "iid",
@@ -60,6 +61,15 @@ Minimum = Annotated[int, Option("fewest samples of a client; the largest clients
 def generator_of(seed: int, what: str) -> np.random.Generator:
     """NumPy's generator for one purpose."""
     return np.random.Generator(np.random.Philox(integer(seed, purpose(what))))
+
+
+def dirichlet_shares(alpha: float, open: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Numbers in the proportions of a Dirichlet draw over the places that are `open`, and 0 elsewhere."""
+    shares = np.where(open, generator.standard_gamma(alpha, len(open)), 0.0)
+    if shares.sum() == 0:  # a tiny alpha can make every one of them 0
+        places = np.flatnonzero(open)
+        shares[places[generator.integers(len(places))]] = 1.0
+    return shares
 
 
 def need(samples: int, least: int, why: str) -> None:

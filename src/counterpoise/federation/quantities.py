@@ -9,7 +9,16 @@ import torch
 from torch import Tensor
 
 from counterpoise.federation.assignment import Assignment, Table
-from counterpoise.federation.partition import PARTITIONS, Clients, Minimum, Partition, generator_of, need, top_up
+from counterpoise.federation.partition import (
+    PARTITIONS,
+    Clients,
+    Minimum,
+    Partition,
+    dirichlet_shares,
+    generator_of,
+    need,
+    top_up,
+)
 from counterpoise.registry import Option
 
 __all__ = ["power_law", "quantity_dirichlet"]
@@ -41,9 +50,7 @@ def quantity_dirichlet(
 
     def assign(labels: Tensor, seed: int) -> Assignment:
         generator = generator_of(seed, "quantity-dirichlet")
-        shares = generator.standard_gamma(alpha, clients)
-        if shares.sum() == 0:  # a tiny alpha can make every one of them 0
-            shares[generator.integers(clients)] = 1.0
+        shares = dirichlet_shares(alpha, np.ones(clients, bool), generator)
         return _deal(len(labels), shares, minimum, generator, "quantity-dirichlet")
 
     return Partition(clients, assign)
