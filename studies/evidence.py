@@ -10,6 +10,7 @@ from textwrap import fill
 
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.finding import Finding, found_in
+from counterpoise.studies.standing import Row
 
 HERE = Path(__file__).resolve().parent
 ROOMS = {"papers": "The four papers", "external": "Tables that other projects publish", "": "Our own worlds"}
@@ -48,7 +49,7 @@ def _summary(studies: Sequence[Path]) -> Iterator[str]:
 
 
 def _line(found: Finding) -> list[str]:
-    rows = [row for row in found.rows if not row.cell.cannot]
+    rows = list(_run(found))
     ended = [one for row in rows for one in row.outcomes.values()]
     todo = sum(row.lacking for row in rows)
     hours = sum(one.seconds for one in ended) / 3600
@@ -61,6 +62,11 @@ def _line(found: Finding) -> list[str]:
     ]
 
 
+def _run(found: Finding) -> Iterator[Row]:
+    """The rows with runs of their own: no averages, no views, and nothing that cannot be run."""
+    return (row for row in found.rows if not row.parts and not row.cell.runs_of and not row.cannot)
+
+
 def _counted(verdicts: Iterator[str]) -> str:
     """How many of each verdict. Those that say in brackets why there is none count as one."""
     counts = Counter("without a verdict" if word.startswith("(") else word for word in verdicts)
@@ -71,8 +77,9 @@ def _part(path: Path, out: Path) -> str:
     found = found_in(path)
     command = f"counterpoise study run {path.relative_to(HERE.parent)}"
     if not any(row.outcomes for row in found.rows):
-        runs = sum(row.lacking for row in found.rows if not row.cell.cannot)
-        return f"### {found.study.title}\n\n{fill(found.study.about, 120)}\n\nNot run yet: {runs} runs.\n\n    {command}"
+        runs = sum(row.lacking for row in _run(found))
+        about = "\n\n".join(fill(part, 120) for part in found.study.about.strip().split("\n\n"))
+        return f"### {found.study.title}\n\n{about}\n\nNot run yet: {runs} runs.\n\n    {command}"
     figure = f"figures/study-{path.stem}.svg"
     drawn = drawing(found.rows, found.study.title)
     if drawn:

@@ -129,6 +129,21 @@ def test_some_cells_and_other_seeds_can_be_chosen() -> None:
         (lambda v: v["claim"][0].update(cells=["mald"]), "There is no cell 'mald' in two.toml, claim 1. Did you mean 'mild'"),
         (lambda v: v["claim"][0].update(than="scaffold"), "There is no method 'scaffold' in cell 'mild' for two.toml, claim 1"),
         (lambda v: v.update(title="a\nb"), "title must hold no control characters"),
+        (lambda v: v["claim"][0].pop("better"), "two.toml, claim 1: the key better is missing."),
+        (lambda v: v["claim"][0].update(than=["fedavg", "scaffold"]), "There is no method 'scaffold' in cell 'mild' for two.toml, claim 1"),
+        (lambda v: v["claim"][0].update(than_cells=["harsh"], than="avg"), "There is no method 'avg' in cell 'harsh' for two.toml, claim 1"),
+        (lambda v: v["claim"][0].update(smaller_in=["harsh"]), "There is no method 'fedprox(mu=0.1)' in cell 'harsh' for two.toml"),
+        (lambda v: v["claim"][0].update(metric="worst"), "two.toml, claim 1: metric must be last, best"),
+        (lambda v: v["claim"][0].update(within=2.0), "two.toml, claim 1: within says how far apart two methods that are alike"),
+        (lambda v: v["claim"][0].update(alike=["fedavg", "fedavg"]), "two.toml, claim 1: methods that are alike have no better one."),
+        (lambda v: v["cell"][0]["published"].update(fedavg={"value": 90, "to": 900}), "fedavg was published in points, from 0 to 100, not as 900."),
+        (lambda v: v["cell"][0]["published"].update(fedavg={"value": 90, "to": 80}), "fedavg was published as a range from 90 up, not down to 80."),
+        (lambda v: v.update(average=[{"name": "all", "cells": ["mild", "harsh"], "published": {}}]), "average 'all': its cells have different metrics"),
+        (lambda v: v.update(average=[{"name": "all", "cells": ["mild"], "published": {"ours": 9}}]), "There is no method 'ours' in two.toml, average 'all' for a"),
+        (lambda v: v.update(average=[{"name": "mild", "cells": ["mild"], "published": {}}]), "two cells have the name 'mild'."),
+        (lambda v: v["cell"].append({"name": "loss", "runs_of": "mald"}), "There is no cell 'mald' with runs of its own for two.toml, cell 'loss'."),
+        (lambda v: v["cell"].append({"name": "loss", "runs_of": "mild", "seeds": 3}), "cell 'loss': seeds is that of the cell 'mild', whose runs it shows."),
+        (lambda v: v["cell"].append({"name": "loss", "runs_of": "mild", "methods": ["ours"]}), "There is no method 'ours' in the cell 'mild' for two.toml, cell 'loss'"),
     ],
 )  # fmt: skip
 def test_mistakes_are_sentences_that_say_where(change: Any, sentence: str) -> None:
@@ -161,6 +176,46 @@ def test_mistakes_in_settings_are_told_before_anything_runs(change: Any, sentenc
     with pytest.raises(CounterpoiseError) as error:
         [plan_of(cell) for cell in study.cells]
     assert sentence in str(error.value)
+
+
+def test_a_view_has_the_settings_of_the_cell_whose_runs_it_shows() -> None:
+    view = {"name": "swings", "runs_of": "harsh", "metric": "volatility", "measure": "loss", "methods": ["ours"]}
+    study = made_study(values(lambda v: v["cell"].append(view)), "two", "two.toml")
+    _, harsh, swings = study.cells
+    assert (swings.like, swings.settings, swings.seeds, swings.rounds) == (harsh.like, harsh.settings, 7, 4)
+    assert (swings.metric.words, [entry.label for entry in swings.entries]) == (
+        "loss, volatility of all evaluations",
+        ["ours"],
+    )
+    assert (swings.runs_of, harsh.runs_of) == ("harsh", "")
+    assert [cell.name for cell in chosen(study, ["swings"]).cells] == ["harsh", "swings"]
+
+
+def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_are_alike() -> None:
+    def change(found: dict[str, Any]) -> None:
+        found["cell"][1] |= {"methods": ["fedavg", "fedprox(mu=0.1)"], "metric": "mean of the last 2"}
+        found["average"] = [{"name": "both", "cells": ["mild", "harsh"], "published": {"fedavg": 80}, "source": "p. 8"}]
+        found["claim"] = [
+            {"better": "fedavg", "than": ["fedavg", "fedprox(mu=0.1)"], "cells": ["mild"], "than_cells": ["harsh"]},
+            {"alike": ["fedavg", "fedprox(mu=0.1)"], "cells": ["mild"]},
+            {"better": "fedavg", "than": "fedprox(mu=0.1)", "cells": ["mild"], "smaller_in": ["harsh"]},
+        ]
+
+    study = made_study(values(change), "two", "two.toml")
+    assert [(one.better, one.than, one.than_cells, one.within) for one in study.claims] == [
+        ("fedavg", "fedavg", ("harsh",), None),
+        ("fedavg", "fedprox(mu=0.1)", ("harsh",), None),
+        ("fedavg", "fedprox(mu=0.1)", ("mild",), 1.0),
+        ("fedavg", "fedprox(mu=0.1)", ("mild",), None),
+    ]
+    (both,) = study.averages
+    assert (both.published["fedavg"].value, both.published["fedavg"].seeds, both.published["fedavg"].source) == (
+        80,
+        3,
+        "p. 8",
+    )
+    part = chosen(study, ["mild"])
+    assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 
 
 def test_the_worlds_are_all_of_them_in_their_full_form() -> None:

@@ -16,8 +16,9 @@ from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.pages import render, write_pages
-from counterpoise.studies.reading import Study, made_study
+from counterpoise.studies.reading import made_study
 from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
+from counterpoise.studies.study import Study
 
 MADE = Made("abc123", "1 x GPU, 2 cores", "0.1.0")
 ELSEWHERE = Made("def456", "2 cores", "0.1.0")
@@ -149,6 +150,82 @@ def test_fewer_seeds_than_five_or_than_were_fixed_have_no_verdict() -> None:
     more = Finding(study(seeds=6), results(outcomes(*FIVE), outcomes(*APART)))
     assert verdicts(more)[:2] == ["(1 of 6 seeds to run)"] * 2
     assert more.claims[0].verdict == "(seeds to run)"
+
+
+def test_an_average_is_over_cells_seed_by_seed() -> None:
+    average = {"name": "both", "cells": ["two", "one"], "published": {"a": 50.0, "b": 60.0}}
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    found["two"].arms["a"] = KeptArm({}, outcomes(*(100 - value for value in FIVE)))
+    rows = Finding(study(average=[average]), found).rows
+    assert [(row.cell.name, row.entry.label) for row in rows[4:6]] == [("both", "a"), ("both", "b")]
+    assert rows[4].values == pytest.approx(dict.fromkeys(range(5), 50.0))  # one cell rises with the seed, one falls
+    assert [row.verdict for row in rows[4:6]] == ["agrees", "lower"]
+    assert "| both | b | 52.00 ± 1.57 | 5 | 60 |" in Finding(study(average=[average]), found).markdown()
+    beyond = Finding(study(seeds=6, average=[average]), found).rows[4]
+    assert (beyond.lacking, beyond.verdict) == (1, "(1 of 6 seeds to run)")
+    fallen = results(outcomes(*FIVE), outcomes(*APART[:4], math.nan))
+    assert Finding(study(average=[average]), fallen).rows[5].verdict == "(collapsed)"
+    lost = average | {"cells": ["one", "three"]}
+    assert Finding(study(average=[lost]), found).rows[6].verdict == "cannot be run"
+
+
+def claimed(found: Results, **claim: Any) -> tuple[float, str]:
+    (row,) = Finding(study(claim=[{"cells": ["one"], **claim}]), found).claims
+    assert row.found is not None
+    return row.found.paired.difference, row.verdict
+
+
+def test_the_second_method_of_a_claim_may_be_in_other_cells() -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    found["two"].arms["b"] = KeptArm({}, outcomes(*(value + 1 + value / 100 for value in FIVE)))
+    assert claimed(found, better="b", than="b", than_cells=["two"]) == (pytest.approx(0.5), "agrees")
+    assert claimed(found, better="b", than="a", than_cells=["two"]) == (pytest.approx(2.0), "agrees")
+
+
+def test_a_claim_may_say_that_a_lead_is_larger_than_elsewhere() -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    found["two"].arms = {
+        "a": KeptArm({}, outcomes(*APART)),
+        "b": KeptArm({}, outcomes(*(value + 1.5 + value / 1000 for value in APART))),
+    }
+    lead, verdict = claimed(found, better="b", than="a", smaller_in=["two"])
+    assert (lead, verdict) == (pytest.approx(0.448), "agrees")
+    assert claimed(found, better="b", than="a", cells=["two"], smaller_in=["one"])[1] == "contradicted"
+
+
+def test_a_claim_may_have_a_metric_of_its_own() -> None:
+    """The curves begin at 10 points, so that the higher end is the more volatile."""
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    assert claimed(found, better="a", than="b", metric="volatility") == (pytest.approx(2.0), "agrees")
+    assert claimed(found, better="b", than="a", metric="volatility") == (pytest.approx(-2.0), "contradicted")
+
+
+def test_a_claim_that_methods_are_alike() -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    assert claimed(found, alike=["b", "a"]) == (pytest.approx(2.0), "contradicted")
+    assert claimed(found, alike=["b", "a"], within=2.05)[1] == "not shown"
+    assert claimed(found, alike=["b", "a"], within=2.2)[1] == "agrees"
+    text = Finding(study(claim=[{"alike": ["b", "a"], "cells": ["one"]}]), found).markdown()
+    assert "| b is like a within 1 | one | +2.00 [+1.91, +2.09] |  | contradicted |" in text
+
+
+def test_a_cell_that_somebody_could_run_is_shown_like_others() -> None:
+    found = results(outcomes(*FIVE), outcomes(*APART))
+    found["three"] = found["one"]
+    done = Finding(study(), found)
+    assert verdicts(done)[4:] == ["agrees", ""]
+    assert "Cannot be run" not in done.markdown()
+    assert "Cannot be run:\n\n- three: no data" in Finding(study(), results({}, {})).markdown()
+
+
+def test_a_published_range_is_shown_and_drawn_as_one() -> None:
+    cells = [{"name": "one", "like": "quickstart", "published": {"a": {"value": 40.0, "to": 44.0}}}]
+    found = Finding(study(cell=cells, claim=[]), results(outcomes(*FIVE), outcomes(*APART)))
+    assert "| 40 to 44 | +6.00 ± 4.81 | higher |" in found.markdown()
+    chart = against_published(found.rows)
+    assert chart is not None
+    published = chart.figures[()].data[1]
+    assert (list(published.x), list(published.error_x.array)) == ([42.0], [2.0])
 
 
 def test_nothing_has_been_run_yet() -> None:

@@ -150,6 +150,57 @@ def test_seeds_cells_and_methods_that_are_added_later_are_all_that_is_run(copy: 
     assert {key: after[key] for key in before} == before
 
 
+VIEW = {"name": "mild loss", "runs_of": "mild", "measure": "loss", "methods": ["scaffold"]}
+
+
+def test_a_view_shows_the_same_runs_by_another_measure(copy: Path) -> None:
+    """Added later, it is filled from the runs that are still there; if they are lost, only those it shows are run."""
+    put(copy, cell=[*VALUES["cell"], VIEW])
+    text = (copy / "out" / STUDY).read_text()
+    (copy / "out" / STUDY).write_text(text.replace('commit = "', 'commit = "later-'))
+    shutil.copytree(copy, copy.parent / "lost")
+    shutil.rmtree(copy.parent / "lost/out")
+    assert places(copy.parent / "lost/out", copy.parent / "lost/tiny.toml") == {
+        "mild/scaffold/seed-0",
+        "mild/scaffold/seed-1",
+    }
+    before = (copy / "tiny.json").read_text()
+    assert places(copy / "out", copy / "tiny.toml") == set()
+    assert json.loads((copy / "tiny.json").read_text())["cells"]["mild"] == json.loads(before)["cells"]["mild"]
+    found = curves(copy / "tiny.json")
+    assert {label for name, label, _ in found if name == "mild loss"} == {"scaffold"}
+    for seed in (0, 1):
+        text = (copy / f"out/mild/scaffold/seed-{seed}/metrics.jsonl").read_text()
+        lines = [line for line in map(json.loads, text.splitlines()) if "round" in line]
+        assert found["mild loss", "scaffold", seed] == [
+            (line["round"], pytest.approx(line["loss"], rel=1e-5)) for line in lines
+        ]
+    assert not (copy / "out/mild_loss").exists()
+    put(copy, cell=[*VALUES["cell"], VIEW | {"measure": "accuracy"}])
+    with pytest.raises(cp.CounterpoiseError, match="has the loss of the cell 'mild loss'"):
+        places(copy / "out", copy / "tiny.toml")
+
+
+def test_a_view_is_filled_while_its_runs_end(tmp_path: Path) -> None:
+    cell = VALUES["cell"][0] | {"seeds": 1}
+    found = cp.study(put(tmp_path, cell=[cell, VIEW]), tmp_path / "out", cells=["mild"], jobs=1)
+    assert [row.cell.name for row in found.rows] == ["mild", "mild"]
+    assert [key for key in curves(tmp_path / "tiny.json") if key[0] == "mild loss"] == [("mild loss", "scaffold", 0)]
+
+
+def test_a_cell_that_cannot_be_run_is_run_if_asked(cli, copy: Path) -> None:
+    new = {f"lost/{arm}/seed-{seed}" for arm in ("fedavg", "scaffold") for seed in (0, 1)}
+    assert places(copy / "out", copy / "tiny.toml", cells=["lost"]) == set()
+    assert places(copy / "out", copy / "tiny.toml", anyway=True) == new
+    found = cp.study(copy / "tiny.toml", copy / "out", cells=["lost"], seeds=1, anyway=True, jobs=1)
+    assert [(len(row.values), row.verdict) for row in found.rows] == [(1, ""), (1, "")]
+    words = ["study", "run", copy / "tiny.toml", "--out", copy / "out", "--cells", "lost", "--jobs", "1"]
+    assert "All its runs have results" in cli(*words)[1]
+    code, out, _ = cli(*words, "--anyway")
+    assert (code, "cannot be run" in out) == (0, False)
+    assert len([key for key in curves(copy / "tiny.json") if key[0] == "lost"]) == 4
+
+
 def test_runs_that_failed_are_tried_again_and_those_that_diverged_are_not(copy: Path) -> None:
     document = json.loads((copy / "tiny.json").read_text())
     arms = document["cells"]["mild"]["arms"]
@@ -236,6 +287,7 @@ def test_the_command_line_shows_and_reports_results_alone(cli, whole: Path, tmp_
     code, out, err = cli("study", "run", whole / "tiny.toml", "--out", whole / "out")
     assert (code, err) == (0, "")
     assert "All its runs have results, so nothing was run." in out
+    assert "cannot be run: lost: its data cannot be had" in out
 
 
 @pytest.mark.parametrize(

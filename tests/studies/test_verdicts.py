@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from counterpoise.studies.verdicts import FEWEST, claim, half_width, judge, tolerance
+from counterpoise.studies.verdicts import FEWEST, alike, claim, half_width, judge, tolerance
 
 T4 = 2.7764451051977987
 """Student's 97.5 % quantile with 4 degrees of freedom, from a table."""
@@ -60,6 +60,23 @@ def test_near_a_perfect_score_the_tolerance_is_a_fifth_of_what_is_missing() -> N
     assert judge(around(99.15, 0.01), 99.0).verdict == "agrees"
 
 
+@pytest.mark.parametrize(
+    ("mean", "difference", "verdict"),
+    [
+        (44, -6, "lower"),
+        (46.9, -3.1, "lower"),
+        (50, 0, "agrees"),
+        (54, 0, "agrees"),
+        (58, 0, "agrees"),
+        (62, 4, "higher"),
+    ],
+)
+def test_a_range_is_as_far_away_as_its_nearest_end(mean: float, difference: float, verdict: str) -> None:
+    found = judge(around(mean), 50.0, to=58.0)
+    assert (found.difference, found.verdict) == (pytest.approx(difference), verdict)
+    assert judge(around(99.5), 50.0, to=99.0).tolerance == pytest.approx(0.2)
+
+
 def test_fewer_than_five_seeds_have_a_difference_and_a_width_and_no_verdict() -> None:
     assert FEWEST == 5
     four = judge([60.0, 61.0, 62.0, 63.0], 50.0)
@@ -93,3 +110,27 @@ def test_a_claim_counts_the_seeds_that_both_have() -> None:
 def test_seeds_that_do_not_vary_show_nothing() -> None:
     assert claim(dict.fromkeys(range(5), 2.0), dict.fromkeys(range(5), 1.0)).verdict == "not shown"
     assert claim(dict.fromkeys(range(5), 1.0), dict.fromkeys(range(5), 1.0)).verdict == "not shown"
+
+
+@pytest.mark.parametrize(
+    ("shift", "verdict"),
+    [
+        (0.5, "agrees"),
+        (-0.5, "agrees"),
+        (1.5, "not shown"),
+        (-1.5, "not shown"),
+        (3.5, "contradicted"),
+        (-3.5, "contradicted"),
+    ],
+)
+def test_methods_are_alike_if_the_interval_lies_within(shift: float, verdict: str) -> None:
+    """The interval reaches 1.24 either side, and the methods may differ by 2."""
+    other = {seed: 10.0 * seed for seed in range(5)}
+    one = {seed: other[seed] + value for seed, value in enumerate(around(shift))}
+    found = alike(one, other, 2.0)
+    assert (found.verdict, found.paired.difference) == (verdict, pytest.approx(shift))
+    assert alike(dict(list(one.items())[:4]), other, 2.0).verdict == ""
+
+
+def test_equal_values_are_alike() -> None:
+    assert alike(dict.fromkeys(range(5), 2.0), dict.fromkeys(range(5), 2.0), 0.1).verdict == "agrees"

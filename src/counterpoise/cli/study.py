@@ -46,6 +46,9 @@ def run(
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Number of seeds in every cell [default: as FILE says].")
     ] = None,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Also run cells that FILE says cannot be run: you have their data.")
+    ] = False,
     results: Results = None,
     jobs: Jobs = None,
     together: Together = None,
@@ -62,7 +65,7 @@ def run(
     with loading():
         from counterpoise.cli.studying import run_study
         from counterpoise.comparisons.perform import Workers
-    run_study(file, out, _split(cells), seeds, results, Workers(jobs, together, on), as_json)
+    run_study(file, out, _split(cells), seeds, anyway, results, Workers(jobs, together, on), as_json)
 
 
 @study.command()

@@ -33,6 +33,7 @@ def run_study(
     out: Path | None,
     cells: Sequence[str],
     seeds: int | None,
+    anyway: bool,
     results: Path | None,
     workers: Workers,
     as_json: bool,
@@ -41,7 +42,7 @@ def run_study(
     whole = read_study(file)
     folder, path = out or default_folder(whole), results or results_of(file)
     command = shlex.join(["counterpoise", "study", "run", str(file)])
-    with begun(whole, folder, path, command, cells=cells, seeds=seeds, on=workers.on) as work:
+    with begun(whole, folder, path, command, cells=cells, seeds=seeds, anyway=anyway, on=workers.on) as work:
         if not work.pieces:
             echo("All its runs have results, so nothing was run.", err=as_json)
         try:
@@ -97,7 +98,7 @@ def _show(found: Finding, as_json: bool) -> None:
     if found.claims:
         echo()
         _print(console, *claim_table(found.claims))
-    lines = [f"cannot be run: {line}" for line in cannot(found.study)]
+    lines = [f"cannot be run: {name}: {why}" for name, why in cannot(found.rows).items()]
     lines += [f"collapsed: {line}" for line in reasons(found.rows)]
     echo("".join(f"{line}\n" for line in lines), nl=False)
 

@@ -35,7 +35,7 @@ class _Line(NamedTuple):
 def drawing(every: Sequence[Row], title: str) -> str:
     """Published values against ours or, if nothing was published, every method in every cell. Empty without values.
 
-    Lines are the 95 % intervals of our means, and the published spread.
+    Lines are the 95 % intervals of our means, and the published spread or range.
     """
     shown = [row for row in every if row.values]
     published = [row for row in shown if row.published is not None]
@@ -45,7 +45,7 @@ def drawing(every: Sequence[Row], title: str) -> str:
         lines = [_Line(f"{row.cell.name}: {row.entry.label}", list(_beside(row)), row.verdict) for row in published]
         names = dict.fromkeys(row.verdict for row in published)
         legend = [("published", NEUTRAL, "diamond"), *((f"ours: {v}", COLOURS.get(v, NEUTRAL), "dot") for v in names)]
-        return _svg(title, lines, legend, published[0].cell.metric.words)
+        return _svg(title, lines, legend, _units(published))
     labels = list(dict.fromkeys(row.entry.label for row in shown))
     colours = {label: look(place).colour for place, label in enumerate(labels)}
     lines = []
@@ -56,13 +56,16 @@ def drawing(every: Sequence[Row], title: str) -> str:
             for row in shown
             if row.cell.name == cell
         ]
-    return _svg(title, lines, [], shown[0].cell.metric.words)
+    return _svg(title, lines, [], _units(shown))
+
+
+def _units(shown: Sequence[Row]) -> str:
+    return "; ".join(dict.fromkeys(row.cell.metric.words for row in shown))
 
 
 def _beside(row: Row) -> Iterator[_Mark]:
     if row.published is not None:
-        spread = math.nan if row.published.spread is None else row.published.spread
-        yield _Mark(row.published.value, spread, NEUTRAL, "diamond")
+        yield _Mark(row.published.middle, row.published.reach, NEUTRAL, "diamond")
     yield _Mark(row.mean, row.half, COLOURS.get(row.verdict, NEUTRAL), "dot")
 
 

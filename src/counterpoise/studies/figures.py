@@ -37,12 +37,12 @@ def against_published(every: Sequence[Row]) -> Chart | None:
         )
     published = [row.published for row in shown if row.published is not None]
     figure.add_scatter(
-        x=[one.value for one in published],
+        x=[one.middle for one in published],
         y=list(range(len(shown))),
         name="published",
         mode="markers",
         marker={"symbol": "diamond-open", "size": 11, "color": NEUTRAL, "line": {"width": 2}},
-        error_x=_bars([math.nan if one.spread is None else one.spread for one in published], NEUTRAL),
+        error_x=_bars([one.reach for one in published], NEUTRAL),
         hovertemplate="published: %{x:.2f}<extra></extra>",
     )
     labels = [f"{row.cell.name}: {row.entry.label}" for row in shown]
@@ -50,7 +50,7 @@ def against_published(every: Sequence[Row]) -> Chart | None:
         "published",
         "Published against ours",
         {(): sized(rows(figure, labels), 120 + 34 * len(shown), _unit(shown), "", showlegend=True)},
-        caption="Lines: the 95 % interval of our mean over seeds, and the published spread if there is one.",
+        caption="Lines: the 95 % interval of our mean over seeds, and the published spread or range if there is one.",
     )
 
 

@@ -8,9 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.studies.reading import Study, chosen, read_study
+from counterpoise.studies.reading import chosen, read_study
 from counterpoise.studies.results import Results, read_results
 from counterpoise.studies.standing import ClaimRow, Row, claim_rows, doubts, rows
+from counterpoise.studies.study import Study
 from counterpoise.studies.tables import markdown
 
 __all__ = ["Finding", "found_in"]
@@ -27,7 +28,7 @@ class Finding:
 
     @cached_property
     def rows(self) -> list[Row]:
-        """Every method of every cell, with its values and the verdict."""
+        """Every method of every cell and average, with its values and the verdict."""
         return rows(self.study, self.results)
 
     @cached_property

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
 
-__all__ = ["CellForm", "ClaimForm", "MethodForm", "PublishedForm", "StudyForm", "check_form"]
+__all__ = ["AverageForm", "CellForm", "ClaimForm", "MethodForm", "PublishedForm", "StudyForm", "check_form"]
 
 
 class _Table(BaseModel):
@@ -42,6 +42,8 @@ class PublishedForm(_Table):
     """What was published for a method in a cell; a number is the value alone."""
 
     value: Finite
+    to: Finite | None = None
+    """The upper end of a printed range that begins at the value."""
     spread: Finite | None = None
     """The deviation over their runs."""
     seeds: Seeds | None = None
@@ -65,7 +67,12 @@ def _published(value: Any) -> Any:
     raise ValueError("must be a number, or a table with a value: { value = 62.5, spread = 0.4, seeds = 3 }")
 
 
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 Method = Annotated[MethodForm, BeforeValidator(_method)]
+Names = Annotated[list[Word], Field(min_length=1)]
 Published = Annotated[PublishedForm, BeforeValidator(_published)]
 
 
@@ -83,22 +90,46 @@ class _Shared(_Table):
 
 
 class CellForm(_Shared):
-    """An experiment of the study."""
+    """An experiment of the study, or another view of one's runs."""
 
     name: Word
-    like: Word
+    like: Word | None = None
+    runs_of: Word | None = None
+    """The cell whose runs it shows by another measure or metric."""
     set: dict[str, Any] = {}
     published: dict[Word, Published] = {}
     cannot: Text = ""
     note: Text = ""
 
 
-class ClaimForm(_Table):
-    """The claim that one method beats another, in a cell or on average over several."""
+class AverageForm(_Table):
+    """What was published as the average over several cells."""
 
-    better: Word
-    than: Word
-    cells: Annotated[list[Word], Field(min_length=1)]
+    name: Word
+    cells: Names
+    published: dict[Word, Published]
+    source: Text | None = None
+    kind: Text | None = None
+    published_seeds: Seeds | None = None
+    note: Text = ""
+
+
+class ClaimForm(_Table):
+    """The claim that one method beats others, or is like another, in a cell or on average over several."""
+
+    better: Word | None = None
+    than: Annotated[Names, BeforeValidator(_listed)] | None = None
+    """One claim for each."""
+    alike: Annotated[list[Word], Field(min_length=2, max_length=2)] | None = None
+    within: Annotated[Finite, Field(gt=0)] | None = None
+    """How far apart those that are alike may be."""
+    cells: Names
+    than_cells: Names | None = None
+    """The cells of the second method, if they are others."""
+    smaller_in: Names | None = None
+    """Cells in which the lead is said to be smaller."""
+    metric: Word | None = None
+    """The metric of this claim, if it is not that of its cells."""
     by: Finite | None = None
     """The published lead in points."""
     source: Text = ""
@@ -113,6 +144,7 @@ class StudyForm(_Shared):
     set: dict[str, Any] = {}
     """Settings for all cells, below those of each."""
     cell: Annotated[list[CellForm], Field(min_length=1)]
+    average: list[AverageForm] = []
     claim: list[ClaimForm] = []
 
 
@@ -134,6 +166,7 @@ def check_form(values: Mapping[str, Any], where: str) -> StudyForm:
 
 _TABLES: Mapping[str, type[_Table]] = {
     "cell": CellForm,
+    "average": AverageForm,
     "claim": ClaimForm,
     "methods": MethodForm,
     "published": PublishedForm,
@@ -145,7 +178,7 @@ def _place(location: Sequence[int | str], values: Mapping[str, Any]) -> tuple[st
     words = ""
     form: type[_Table] = StudyForm
     for part, key in pairwise(location):
-        if part in ("cell", "claim") and isinstance(key, int):
+        if part in ("cell", "average", "claim") and isinstance(key, int):
             table = values[part][key]
             named = table.get("name") if isinstance(table, Mapping) else None
             words += f", {part} {brief(named) if isinstance(named, str) else key + 1}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +13,8 @@ from counterpoise.comparisons.plan import Arm, Piece, Plan
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.saved import load_run, status_of
 from counterpoise.studies.plans import arm_of, differing, placed
-from counterpoise.studies.reading import Cell, Study
 from counterpoise.studies.results import ENDED, KeptArm, KeptCell, Made, Outcome, Results, outcome_of, write_results
+from counterpoise.studies.study import Cell, Study
 
 __all__ = ["Ledger", "check_settings"]
 
@@ -25,9 +25,14 @@ class _Place(NamedTuple):
     """Where the outcome of a piece belongs."""
 
     cell: Cell
-    arm: KeptArm
+    kept: Sequence[tuple[str, KeptArm]]
+    """By measure: in the cell, and in every view of it that shows the method."""
     seed: int
     values: Mapping[str, Any]
+
+    @property
+    def done(self) -> bool:
+        return all(_done(arm.outcomes.get(self.seed)) for _, arm in self.kept)
 
 
 class Ledger:
@@ -40,31 +45,43 @@ class Ledger:
         self._written = time.monotonic()
 
     def lacking(self, cell: Cell, plan: Plan) -> bool:
-        """Whether a piece of the cell has not ended, or failed and may be tried again."""
-        kept = self.results.get(cell.name)
-        known = {} if kept is None else kept.arms
+        """Whether a piece of the cell has not ended, or failed and may be tried again, or is not in all of its views."""
         return any(
-            arm.label not in known or not _done(known[arm.label].outcomes.get(seed))
+            not _done(self._known(one, arm.label).get(seed))
             for arm in plan.arms
+            for one in self._shown_in(cell, arm.label)
             for seed in plan.seeds
         )
+
+    def _known(self, cell: Cell, label: str) -> Mapping[int, Outcome]:
+        kept = self.results.get(cell.name)
+        return kept.arms[label].outcomes if kept is not None and label in kept.arms else {}
+
+    def _shown_in(self, cell: Cell, label: str) -> list[Cell]:
+        """A cell and those views of it that show a method."""
+        views = (one for one in self._study.cells if one.runs_of == cell.name)
+        return [cell, *(one for one in views if any(entry.label == label for entry in one.entries))]
 
     def open_pieces(self, cell: Cell, plan: Plan, there: Plan, before: Made) -> Iterator[Piece]:
         """The pieces of a cell still to run. Those that have ended in the folder are taken in, as made by `before`.
 
         `there` is the plan in the cell's folder, which may have more arms and seeds.
         """
-        kept = self.results.setdefault(cell.name, KeptCell(plan.values, cell.metric.measure))
         for arm in plan.arms:
-            mine = kept.arms.setdefault(arm.label, KeptArm(arm.settings))
+            mine = [(one.metric.measure, self._arm(one, plan, arm)) for one in self._shown_in(cell, arm.label)]
             for piece in placed(cell, plan, _there(there, arm)):
-                if _done(mine.outcomes.get(piece.seed)):
+                place = _Place(cell, mine, piece.seed, piece.values)
+                if place.done:
                     continue
-                self._places[piece.place] = _Place(cell, mine, piece.seed, piece.values)
+                self._places[piece.place] = place
                 if status_of(self._folder / piece.place) in ("finished", "diverged"):
                     self._take(piece.place, before)
                 else:
                     yield piece
+
+    def _arm(self, cell: Cell, plan: Plan, arm: Arm) -> KeptArm:
+        kept = self.results.setdefault(cell.name, KeptCell(plan.values, cell.metric.measure))
+        return kept.arms.setdefault(arm.label, KeptArm(arm.settings))
 
     def cell_of(self, piece: Piece) -> str:
         """The name of the cell that a piece belongs to."""
@@ -73,7 +90,7 @@ class Ledger:
     @property
     def still_open(self) -> int:
         """How many of the pieces to run have not ended, or failed."""
-        return sum(not _done(place.arm.outcomes.get(place.seed)) for place in self._places.values())
+        return sum(not place.done for place in self._places.values())
 
     def hear(self, news: News | None) -> None:
         """Take in a worker's news, and write the file from time to time."""
@@ -88,15 +105,19 @@ class Ledger:
         self._written = time.monotonic()
 
     def _take(self, place: str, made: Made, sentence: str = "") -> None:
-        cell, arm, seed, values = self._places[place]
+        _, every, seed, values = self._places[place]
+        kept = [(measure, arm) for measure, arm in every if not _done(arm.outcomes.get(seed))]
         try:
             run = load_run(self._folder / place, values)
-            found = outcome_of(run, cell.metric.measure, made, seed)
+        except (CounterpoiseError, OSError) as error:  # it failed before it had a folder, or nobody can read it
+            for _, arm in kept:
+                arm.outcomes[seed] = Outcome(seed, "failed", [], made, sentence or str(error))
+            return
+        for measure, arm in kept:
+            found = outcome_of(run, measure, made, seed)
             status = found.status if found.status in ENDED else "failed"
             why = "" if status == "finished" else found.why
             arm.outcomes[seed] = replace(found, status=status, why=why)
-        except (CounterpoiseError, OSError) as error:  # it failed before it had a folder, or nobody can read it
-            arm.outcomes[seed] = Outcome(seed, "failed", [], made, sentence or str(error))
 
 
 def _done(outcome: Outcome | None) -> bool:
@@ -110,10 +131,10 @@ def _there(plan: Plan, arm: Arm) -> Arm:
     return found
 
 
-def check_settings(results: Results, plans: Mapping[str, tuple[Cell, Plan]], path: Path) -> None:
+def check_settings(results: Results, plans: Iterable[tuple[Cell, Plan]], path: Path) -> None:
     """Refuse results of other settings than those that the study asks for now."""
-    for name, (cell, plan) in plans.items():
-        kept = results.get(name)
+    for cell, plan in plans:
+        name, kept = cell.name, results.get(cell.name)
         if kept is None:
             continue
         advice = "Give the cell another name, or name another file with --results."

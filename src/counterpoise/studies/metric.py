@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Curve, best, couplings, curve, last, own_curve, rounds_to
+from counterpoise.measures import Curve, best, last, rounds_to, volatility
+from counterpoise.studies.measuring import lower_is_better, scale_of
 
-__all__ = ["Metric", "curve_of", "parse_metric"]
+__all__ = ["Metric", "parse_metric"]
 
-_FORMS = "last, best, mean, mean of the last 4, or rounds to 81.4"
-_PERSONAL, _COUPLING = "personal ", "coupling of "
+_FORMS = "last, best, mean, volatility, mean of the last 4, volatility of the first 4, or rounds to 81.4"
 
 
 class Metric(NamedTuple):
@@ -22,70 +20,66 @@ class Metric(NamedTuple):
     measure: str
     """accuracy, loss or any other metric on the test set, or as `curve_of` says"""
     rule: str
-    """last, best, mean or rounds"""
+    """last, best, mean, volatility or rounds"""
     number: float = 0.0
-    """For the mean: of so many of the last evaluations, 0 for all. For rounds: to this many points."""
+    """For mean and volatility: of so many evaluations, 0 for all. For rounds: to this many points."""
+    first: bool = False
+    """Whether mean and volatility are of the first evaluations rather than of the last."""
 
     @property
     def lower(self) -> bool:
         """Whether a lower value is better."""
-        return self.measure.endswith("loss") or self.rule == "rounds"
+        return lower_is_better(self.measure) or self.rule in ("rounds", "volatility")
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied with, so that it is in points."""
-        return 1.0 if self.measure.endswith("loss") else 100.0
+        """What a value is multiplied with: 100 for a share, so that it is in points."""
+        return scale_of(self.measure)
 
     @property
     def in_points(self) -> bool:
         """Whether it is a share in points, to which the rules of verdicts apply."""
-        return self.scale == 100.0 and self.rule != "rounds"
+        return self.scale == 100.0 and self.rule not in ("rounds", "volatility")
 
     @property
     def words(self) -> str:
         """The metric in words."""
         if self.rule == "rounds":
             return f"rounds to {self.measure} {self.number:g}"
-        some = f" of the last {self.number:g} evaluations" if self.number else " of all evaluations"
-        return f"{self.measure}, " + {"last": "last round", "best": "best round", "mean": f"mean{some}"}[self.rule]
+        if self.rule in ("last", "best"):
+            return f"{self.measure}, {self.rule} round"
+        some = f"the {'first' if self.first else 'last'} {self.number:g}" if self.number else "all"
+        return f"{self.measure}, {self.rule} of {some} evaluations"
 
     def value(self, curve: Curve) -> float:
         """The number that stands for a run with this curve; NaN if there is none."""
         scaled = [(round, value * self.scale) for round, value in curve]
         if self.rule == "rounds":
-            found = rounds_to(scaled, self.number, self.measure.endswith("loss"))
+            found = rounds_to(scaled, self.number, lower_is_better(self.measure))
             return float("nan") if found is None else float(found)
         if self.rule == "best":
             return best(scaled, self.lower).value
         if self.rule == "last" or not scaled:
             return last(scaled)
-        values = [value for _, value in scaled[-int(self.number) :]]  # -0: all of them
-        return sum(values) / len(values)
+        count = int(self.number) or len(scaled)
+        part = scaled[:count] if self.first else scaled[-count:]
+        return volatility(part) if self.rule == "volatility" else sum(value for _, value in part) / len(part)
+
+    def shown(self, value: float, sign: str = "") -> str:
+        """A value for a table: two decimals of points, four digits of anything else. With ``+``, a plus is shown too."""
+        return format(value, f"{sign}.2f" if self.scale == 100.0 and self.rule != "rounds" else f"{sign}.4g")
 
 
 def parse_metric(text: str, measure: str = "accuracy") -> Metric:
     """Read a metric as a study's file has it.
 
     >>> parse_metric("mean of the last 4")
-    Metric(measure='accuracy', rule='mean', number=4.0)
+    Metric(measure='accuracy', rule='mean', number=4.0, first=False)
     """
-    if text in ("last", "best", "mean"):
+    if text in ("last", "best"):
         return Metric(measure, text)
-    if found := re.fullmatch(r"mean of the last ([1-9]\d*)", text):
-        return Metric(measure, "mean", float(found[1]))
+    if found := re.fullmatch(r"(mean|volatility)(?: of the (first|last) ([1-9]\d*))?", text):
+        return Metric(measure, found[1], float(found[3] or 0), found[2] == "first")
     if found := re.fullmatch(r"rounds to (\d+(?:\.\d+)?)", text):
         return Metric(measure, "rounds", float(found[1]))
     raise CounterpoiseError(f"metric must be {_FORMS}, not {text!r}.")
-
-
-def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
-    """A measure by round.
-
-    ``personal accuracy`` is the mean over clients of the model that each would use, and ``coupling of weight`` the rank
-    correlation of a weight or note with the clients' accuracy. Everything else is measured on the test set.
-    """
-    if measure.startswith(_PERSONAL):
-        return own_curve(records, measure.removeprefix(_PERSONAL))
-    if measure.startswith(_COUPLING):
-        return [pair for pair in couplings(records, measure.removeprefix(_COUPLING)) if pair[1] == pair[1]]
-    return curve(records, measure)

@@ -16,7 +16,7 @@ from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding
-from counterpoise.studies.tables import claim_table, matrix, reasons, table
+from counterpoise.studies.tables import cannot, claim_table, matrix, notes, reasons, table
 
 __all__ = ["render", "write_pages"]
 
@@ -45,8 +45,8 @@ def _lead(found: Finding) -> str:
     claims = Counter(row.verdict for row in found.claims)
     told = [f"{_counted(verdicts)} of {verdicts.total()} published values"] if verdicts else []
     told += [f"{_counted(claims)} of {claims.total()} claims"] if claims else []
-    about = f"<p>{escaped(found.study.about)}</p>" if found.study.about else ""
-    return f'<p class="lead">{escaped("; ".join(told))}</p>\n{about}'
+    about = "".join(f"\n<p>{escaped(part)}</p>" for part in found.study.about.strip().split("\n\n") if part)
+    return f'<p class="lead">{escaped("; ".join(told))}</p>{about}'
 
 
 def _counted(words: Counter[str]) -> str:
@@ -61,9 +61,9 @@ def _sections(found: Finding, command: str) -> Iterator[Section]:
     first = Table("rows", "Every method of every cell", *(table(found.rows) if published else matrix(found.rows)))
     claims = [Table("claims", "Claims", *claim_table(found.claims))] if found.claims else []
     yield Section("tables", "In numbers", [first, *claims])
-    missing = [Missing(cell.name, cell.cannot) for cell in found.study.cells if cell.cannot]
+    missing = [Missing(name, why) for name, why in cannot(found.rows).items()]
     missing += [Missing("Collapsed", line) for line in reasons(found.rows)]
-    missing += [Missing(cell.name, cell.note) for cell in found.study.cells if cell.note]
+    missing += [Missing(name, note) for name, note in notes(found.rows, found.claims)]
     if missing:
         yield Section("missing", "What cannot be run, what collapsed, and notes", missing)
     if command:

@@ -22,8 +22,9 @@ from counterpoise.studies.finding import Finding
 from counterpoise.studies.ledger import Ledger, check_settings
 from counterpoise.studies.plans import plan_of
 from counterpoise.studies.provenance import made_here
-from counterpoise.studies.reading import Study, chosen, made_study, read_study
+from counterpoise.studies.reading import chosen, made_study, read_study
 from counterpoise.studies.results import Made, read_results
+from counterpoise.studies.study import Study
 from counterpoise.texts import parse_toml, read_text
 
 __all__ = ["Work", "begun", "default_folder", "results_of", "study"]
@@ -48,6 +49,7 @@ def study(
     *,
     cells: Sequence[str] = (),
     seeds: int | None = None,
+    anyway: bool = False,
     jobs: int | None = None,
     together: int | None = None,
     on: str = "",
@@ -60,7 +62,8 @@ def study(
     `source` is a TOML file, or its values. Runs are kept in the folder `out`, by default one in ``runs/`` named after
     the study. What they found is kept in the file `results`: by default beside the study's file, with the ending
     ``.json``, or in the folder if there is no file. Pieces with a result there are not run again, even if the folder is
-    lost. `cells` and `seeds` change what is run, `jobs`, `together`, `on` and `executor` where, as in a comparison.
+    lost. `cells` and `seeds` change what is run, `jobs`, `together`, `on` and `executor` where, as in a comparison. With
+    `anyway`, cells that the study says cannot be run are run too.
     """
     whole = made_study(source, "study", "the study") if isinstance(source, Mapping) else read_study(Path(source))
     folder = default_folder(whole) if out is None else Path(out)
@@ -68,7 +71,7 @@ def study(
     path = beside if results is None else Path(results)
     workers = Workers(jobs, together, on)
     with (
-        begun(whole, folder, path, cells=cells, seeds=seeds, on=on) as work,
+        begun(whole, folder, path, cells=cells, seeds=seeds, anyway=anyway, on=on) as work,
         crew(folder, work.pieces, work.lock, workers, executor) as found,
     ):
 
@@ -99,13 +102,16 @@ def begun(
     *,
     cells: Sequence[str] = (),
     seeds: int | None = None,
+    anyway: bool = False,
     on: str = "",
 ) -> Iterator[Work]:
     """Lock a study's folder and its cells', write their plans, and find the pieces to run. Write the results at the end."""
     part = chosen(whole, cells, seeds)
-    plans = {cell.name: (cell, plan_of(cell, command)) for cell in part.cells if not cell.cannot}
+    own = [cell for cell in part.cells if not cell.runs_of and (anyway or not cell.cannot)]
+    plans = [(cell, plan_of(cell, command)) for cell in own]
+    views = [(view, plan) for view in whole.cells for cell, plan in plans if view.runs_of == cell.name]
     results = read_results(path)[1] if path.exists() else {}
-    check_settings(results, plans, path)
+    check_settings(results, plans + views, path)
     make_folder(folder)
     check_free(folder, STUDY, of_study)
     with held(folder, STUDY) as lock, contextlib.ExitStack() as locks:
@@ -116,7 +122,7 @@ def begun(
         locks.enter_context(conducting(folder, STUDY))
         ledger = Ledger(whole, folder, path, results, made)
         rows: list[list[Piece]] = []
-        for cell, plan in plans.values():
+        for cell, plan in plans:
             if ledger.lacking(cell, plan):
                 there, _ = locks.enter_context(taken(folder / cell.slug, plan))
                 locks.enter_context(conducting(folder / cell.slug))

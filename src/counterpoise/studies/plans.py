@@ -12,7 +12,7 @@ from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import parse
-from counterpoise.studies.reading import Cell
+from counterpoise.studies.study import Cell
 
 __all__ = ["arm_of", "differing", "placed", "plan_of"]
 

@@ -1,9 +1,9 @@
-"""A study as its file has it: cells, what was published for them, and claims. Reading one needs no torch."""
+"""Read a study from its file. This needs no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -13,83 +13,24 @@ import tomli_w
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.studies.contents import of_study
-from counterpoise.studies.form import CellForm, ClaimForm, MethodForm, PublishedForm, StudyForm, check_form
+from counterpoise.studies.form import (
+    AverageForm,
+    CellForm,
+    ClaimForm,
+    MethodForm,
+    PublishedForm,
+    StudyForm,
+    check_form,
+)
 from counterpoise.studies.metric import Metric, parse_metric
+from counterpoise.studies.study import Average, Cell, Claim, Entry, Published, Study
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Cell", "Claim", "Entry", "Published", "Study", "chosen", "made_study", "read_study"]
+__all__ = ["chosen", "made_study", "read_study"]
 
 _SEEDS = 5
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A method of a cell."""
-
-    label: str
-    method: str
-    """Its name, with options in brackets."""
-    settings: Mapping[str, Any]
-    """Settings that apply to it alone, with dotted keys."""
-
-
-@dataclass(frozen=True)
-class Published:
-    """What was published for a method in a cell."""
-
-    value: float
-    spread: float | None
-    seeds: int
-    """1 if it is unknown, or if the published runs share a partition."""
-    source: str
-    kind: str
-
-
-@dataclass(frozen=True)
-class Cell:
-    """An experiment of a study."""
-
-    name: str
-    slug: str
-    """The name of its folder."""
-    like: str
-    """A preset, or a file."""
-    settings: tuple[str, ...]
-    """As ``--set`` takes them."""
-    entries: tuple[Entry, ...]
-    seeds: int
-    rounds: int | None
-    metric: Metric
-    published: Mapping[str, Published]
-    """By the method's label."""
-    cannot: str
-    """Why it cannot be run; empty if it can."""
-    note: str
-
-
-@dataclass(frozen=True)
-class Claim:
-    """The claim that one method beats another, on average over cells."""
-
-    better: str
-    than: str
-    cells: tuple[str, ...]
-    by: float | None
-    source: str
-    note: str
-
-
-@dataclass(frozen=True)
-class Study:
-    """A whole study."""
-
-    name: str
-    title: str
-    about: str
-    cells: tuple[Cell, ...]
-    claims: tuple[Claim, ...]
-    values: Mapping[str, Any]
-    """As its file has them."""
+_WITHIN = 1.0
+"""Methods that are said to be alike may differ by this much."""
 
 
 def read_study(path: Path) -> Study:
@@ -104,7 +45,7 @@ def read_study(path: Path) -> Study:
 def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | None = None) -> Study:
     """Check the values of a study. Files that its cells name lie relative to `folder`."""
     form = check_form(values, where)
-    names = [cell.name for cell in form.cell]
+    names = [cell.name for cell in form.cell] + [average.name for average in form.average]
     for one, slug in zip(names, slugs(names), strict=True):
         if names.count(one) > 1:
             raise CounterpoiseError(f"{where}: two cells have the name {one!r}.")
@@ -112,65 +53,106 @@ def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | 
             raise CounterpoiseError(
                 f"{where}: the folder of cell {one!r} would be {slug!r}, which is taken. Rename it."
             )
-    cells = tuple(_cell(cell, form, f"{where}, cell {cell.name!r}", folder) for cell in form.cell)
-    claims = tuple(_claim(claim, cells, f"{where}, claim {place}") for place, claim in enumerate(form.claim, 1))
-    return Study(name, form.title, form.about, cells, claims, values)
+    cells = {
+        cell.name: _cell(cell, form, f"{where}, cell {cell.name!r}", folder)
+        for cell in form.cell
+        if cell.runs_of is None
+    }
+    views = {
+        cell.name: _view(cell, form, f"{where}, cell {cell.name!r}", cells)
+        for cell in form.cell
+        if cell.runs_of is not None
+    }
+    every = {one.name: (cells | views)[one.name] for one in form.cell}
+    averages = tuple(_average(one, form, every, f"{where}, average {one.name!r}") for one in form.average)
+    claims = tuple(
+        made for place, claim in enumerate(form.claim, 1) for made in _claims(claim, every, f"{where}, claim {place}")
+    )
+    return Study(name, form.title, form.about, tuple(every.values()), averages, claims, values)
 
 
 def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None) -> Study:
     """The study with some of its cells alone, by their names (``*`` stands for anything), or with more or fewer seeds.
 
-    A claim stays only if all its cells do.
+    A view brings the cell with its runs along. Averages and claims stay only if all their cells do.
     """
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in study.cells):
             raise unknown("cell", pattern, [cell.name for cell in study.cells], f"in the study {study.name}")
-    cells = [c for c in study.cells if not patterns or any(fnmatchcase(c.name, pattern) for pattern in patterns)]
-    names = {cell.name for cell in cells}
-    claims = tuple(claim for claim in study.claims if names >= {*claim.cells})
-    return replace(study, cells=tuple(replace(c, seeds=seeds or c.seeds) for c in cells), claims=claims)
+    named = [c for c in study.cells if not patterns or any(fnmatchcase(c.name, pattern) for pattern in patterns)]
+    names = {cell.name for cell in named} | {cell.runs_of for cell in named}
+    return replace(
+        study,
+        cells=tuple(replace(c, seeds=seeds or c.seeds) for c in study.cells if c.name in names),
+        averages=tuple(one for one in study.averages if names >= {*one.cells}),
+        claims=tuple(one for one in study.claims if names >= one.every_cell),
+    )
 
 
 def _cell(cell: CellForm, study: StudyForm, where: str, folder: Path | None) -> Cell:
-    def either(name: str, otherwise: Any = None) -> Any:
-        own, shared = getattr(cell, name), getattr(study, name)
-        return own if own is not None else shared if shared is not None else otherwise
-
-    methods = either("methods")
+    if cell.like is None:
+        raise CounterpoiseError(f"{where}: the key like is missing.")
+    methods = cell.methods or study.methods
     if methods is None:
         raise CounterpoiseError(f"{where}: say which methods to run, there or for the whole study: methods = [...].")
     entries = tuple(_entry(one) for one in methods)
     labels = [entry.label for entry in entries]
     if twice := [label for label in labels if labels.count(label) > 1]:
         raise CounterpoiseError(f"{where}: {twice[0]} is named twice. Give one of them a label.")
-    if strange := [label for label in cell.published if label not in labels]:
-        raise unknown("method", strange[0], labels, f"in {where} for a published value")
-    try:
-        metric = parse_metric(either("metric", "last"), either("measure", "accuracy"))
-    except CounterpoiseError as error:
-        raise CounterpoiseError(f"{where}: {error}") from None
-    published = {
-        label: _published(one, either("published_seeds", 1), either("source", ""), either("kind", ""))
-        for label, one in cell.published.items()
-    }
-    for label, one in published.items():
-        if metric.in_points and not 0 <= one.value <= 100:
-            raise CounterpoiseError(f"{where}: {label} was published in points, from 0 to 100, not as {one.value:g}.")
-    like = str(folder / cell.like) if folder is not None and cell.like.endswith(".toml") else cell.like
-    settings = tuple(f"{key}={_inline(value)}" for table in (study.set, cell.set) for key, value in _flat(table))
+    metric = _metric(cell, study, where)
     return Cell(
         name=cell.name,
         slug=slugs([cell.name])[0],
-        like=like,
-        settings=settings,
+        like=str(folder / cell.like) if folder is not None and cell.like.endswith(".toml") else cell.like,
+        settings=tuple(f"{key}={_inline(value)}" for table in (study.set, cell.set) for key, value in _flat(table)),
         entries=entries,
-        seeds=either("seeds", _SEEDS),
-        rounds=either("rounds"),
+        seeds=cell.seeds or study.seeds or _SEEDS,
+        rounds=cell.rounds or study.rounds,
         metric=metric,
-        published=published,
+        published=_all_published(cell, study, metric, labels, where),
         cannot=cell.cannot,
         note=cell.note,
     )
+
+
+def _view(cell: CellForm, study: StudyForm, where: str, cells: Mapping[str, Cell]) -> Cell:
+    """Another view of a cell's runs: of all its methods, or of those that are named by their labels."""
+    name = cell.runs_of or ""
+    if name not in cells:
+        raise unknown("cell", name, cells, f"with runs of its own for {where}")
+    of = cells[name]
+    own = (
+        ("like", cell.like),
+        ("set", cell.set),
+        ("seeds", cell.seeds),
+        ("rounds", cell.rounds),
+        ("cannot", cell.cannot),
+    )
+    if given := next((key for key, value in own if value), ""):
+        raise CounterpoiseError(f"{where}: {given} is that of the cell {of.name!r}, whose runs it shows. Remove it.")
+    labels = [entry.label for entry in of.entries]
+    named = [_entry(one).label for one in cell.methods or ()] or labels
+    for label in named:
+        if label not in labels:
+            raise unknown("method", label, labels, f"in the cell {of.name!r} for {where}")
+    metric = _metric(cell, study, where)
+    return replace(
+        of,
+        name=cell.name,
+        slug=slugs([cell.name])[0],
+        entries=tuple(entry for entry in of.entries if entry.label in named),
+        metric=metric,
+        published=_all_published(cell, study, metric, named, where),
+        note=cell.note,
+        runs_of=of.name,
+    )
+
+
+def _metric(cell: CellForm, study: StudyForm, where: str) -> Metric:
+    try:
+        return parse_metric(cell.metric or study.metric or "last", cell.measure or study.measure or "accuracy")
+    except CounterpoiseError as error:
+        raise CounterpoiseError(f"{where}: {error}") from None
 
 
 def _entry(form: MethodForm) -> Entry:
@@ -179,26 +161,87 @@ def _entry(form: MethodForm) -> Entry:
     return Entry(form.label or (f"{form.method}, {more}" if more else form.method), form.method, settings)
 
 
-def _published(form: PublishedForm, seeds: int, source: str, kind: str) -> Published:
-    return Published(
-        form.value,
-        form.spread,
-        seeds if form.seeds is None else form.seeds,
-        source if form.source is None else form.source,
-        kind if form.kind is None else form.kind,
-    )
+def _all_published(
+    form: CellForm | AverageForm, study: StudyForm, metric: Metric, labels: Sequence[str], where: str
+) -> dict[str, Published]:
+    def said(own: Any, name: str, otherwise: Any) -> Any:
+        return next((one for one in (own, getattr(form, name), getattr(study, name)) if one is not None), otherwise)
+
+    if strange := [label for label in form.published if label not in labels]:
+        raise unknown("method", strange[0], labels, f"in {where} for a published value")
+    found = {}
+    for label, one in form.published.items():
+        _check_published(one, metric, f"{where}: {label}")
+        seeds = said(one.seeds, "published_seeds", 1)
+        source, kind = said(one.source, "source", ""), said(one.kind, "kind", "")
+        found[label] = Published(one.value, one.to, one.spread, seeds, source, kind)
+    return found
 
 
-def _claim(claim: ClaimForm, cells: Sequence[Cell], where: str) -> Claim:
-    by_name = {cell.name: cell for cell in cells}
-    for name in claim.cells:
-        if name not in by_name:
-            raise unknown("cell", name, by_name, f"in {where}")
-        labels = [entry.label for entry in by_name[name].entries]
-        for label in (claim.better, claim.than):
-            if label not in labels:
+def _check_published(one: PublishedForm, metric: Metric, what: str) -> None:
+    for end in (one.value, one.value if one.to is None else one.to):
+        if metric.in_points and not 0 <= end <= 100:
+            raise CounterpoiseError(f"{what} was published in points, from 0 to 100, not as {end:g}.")
+    if one.to is not None and one.to < one.value:
+        raise CounterpoiseError(f"{what} was published as a range from {one.value:g} up, not down to {one.to:g}.")
+
+
+def _average(form: AverageForm, study: StudyForm, cells: Mapping[str, Cell], where: str) -> Average:
+    over = [_known(name, cells, where) for name in form.cells]
+    if len({cell.metric for cell in over}) > 1:
+        raise CounterpoiseError(f"{where}: its cells have different metrics, which cannot be averaged.")
+    labels = [entry.label for entry in over[0].entries if all(entry.label in _labels(cell) for cell in over)]
+    published = _all_published(form, study, over[0].metric, labels, where)
+    return Average(form.name, tuple(form.cells), published, form.note)
+
+
+def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[Claim]:
+    """A claim, or one for each of the methods that are said to be beaten."""
+    if form.alike is None and form.within is not None:
+        raise CounterpoiseError(
+            f"{where}: within says how far apart two methods that are alike may be. Say alike = [...]."
+        )
+    if form.alike is not None and (form.better, form.than, form.by, form.smaller_in) != (None, None, None, None):
+        raise CounterpoiseError(
+            f"{where}: methods that are alike have no better one. Remove better, than, by, smaller_in."
+        )
+    if form.metric is not None:
+        try:
+            parse_metric(form.metric)
+        except CounterpoiseError as error:
+            raise CounterpoiseError(f"{where}: {error}") from None
+    first, second = (form.better, form.than) if form.alike is None else (form.alike[0], form.alike[1:])
+    if first is None or second is None:
+        raise CounterpoiseError(f"{where}: the key {'better' if first is None else 'than'} is missing.")
+    there = form.than_cells or form.cells
+    elsewhere = form.smaller_in or []
+    for label, names in ((first, form.cells + elsewhere), *((than, there + elsewhere) for than in second)):
+        for name in names:
+            if label not in (labels := _labels(_known(name, cells, where))):
                 raise unknown("method", label, labels, f"in cell {name!r} for {where}")
-    return Claim(claim.better, claim.than, tuple(claim.cells), claim.by, claim.source, claim.note)
+    for than in second:
+        yield Claim(
+            better=first,
+            than=than,
+            cells=tuple(form.cells),
+            than_cells=tuple(there),
+            smaller_in=tuple(elsewhere),
+            metric=form.metric or "",
+            by=form.by,
+            within=None if form.alike is None else form.within or _WITHIN,
+            source=form.source,
+            note=form.note,
+        )
+
+
+def _known(name: str, cells: Mapping[str, Cell], where: str) -> Cell:
+    if name not in cells:
+        raise unknown("cell", name, cells, f"in {where}")
+    return cells[name]
+
+
+def _labels(cell: Cell) -> list[str]:
+    return [entry.label for entry in cell.entries]
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -19,8 +19,9 @@ from counterpoise.measures import Curve
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.kept import Finite, Form, Round, checked
 from counterpoise.runs.saved import SavedRun
-from counterpoise.studies.metric import curve_of
-from counterpoise.studies.reading import Study, made_study
+from counterpoise.studies.measuring import curve_of
+from counterpoise.studies.reading import made_study
+from counterpoise.studies.study import Study
 from counterpoise.texts import parse_json, read_text
 
 __all__ = ["ENDED", "KeptArm", "KeptCell", "Made", "Outcome", "Results", "outcome_of", "read_results", "write_results"]

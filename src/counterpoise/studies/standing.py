@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from counterpoise.measures import across_seeds, student_factor
-from counterpoise.studies.reading import Cell, Claim, Entry, Published, Study
+from counterpoise.studies.metric import parse_metric
 from counterpoise.studies.results import Outcome, Results
-from counterpoise.studies.verdicts import FEWEST, Claimed, Judged, claim, judge
+from counterpoise.studies.study import Average, Cell, Claim, Entry, Published, Study
+from counterpoise.studies.verdicts import FEWEST, Claimed, Judged, alike, claim, judge
 
 __all__ = ["ClaimRow", "Row", "claim_rows", "doubts", "rows"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A method in a cell."""
+    """A method in a cell, or on average over several."""
 
     cell: Cell
     entry: Entry
     outcomes: Mapping[int, Outcome]
     """The runs that have ended, by seed."""
+    parts: Sequence[Row] = ()
+    """Of an average: the method in each of its cells. There are no outcomes then."""
+
+    @property
+    def cannot(self) -> str:
+        """Why it cannot be run; empty if it can, or if somebody ran it anyway."""
+        if self.parts:
+            return next((row.cannot for row in self.parts if row.cannot), "")
+        return "" if self.outcomes else self.cell.cannot
 
     @property
     def published(self) -> Published | None:
@@ -29,7 +39,9 @@ class Row:
 
     @property
     def values(self) -> dict[int, float]:
-        """The value of every finished run that has one, by seed."""
+        """The value of every finished run that has one, by seed; of an average, the mean over its cells."""
+        if self.parts:
+            return _averaged(self.parts)
         found = {
             seed: self.cell.metric.value(one.curve) for seed, one in self.outcomes.items() if one.status == "finished"
         }
@@ -38,12 +50,12 @@ class Row:
     @property
     def collapsed(self) -> bool:
         """Whether a run diverged or failed, or has no finite value. Then there is no verdict."""
-        return len(self.values) < len(self.outcomes)
+        return any(row.collapsed for row in self.parts) or len(self.values) < len(self.outcomes)
 
     @property
     def lacking(self) -> int:
         """How many of the cell's seeds are still to run."""
-        return max(self.cell.seeds - len(self.outcomes), 0)
+        return max((row.lacking for row in self.parts), default=max(self.cell.seeds - len(self.outcomes), 0))
 
     @property
     def mean(self) -> float:
@@ -64,13 +76,14 @@ class Row:
         """Our values beside the published one, if there are both; only with a verdict if the rules give one here."""
         if self.published is None or not self.values:
             return None
-        found = judge(list(self.values.values()), self.published.value, self.published.seeds)
+        one = self.published
+        found = judge(list(self.values.values()), one.value, one.seeds, one.to)
         return found if self._silent == "" else found._replace(verdict="")
 
     @property
     def verdict(self) -> str:
         """The verdict, or in brackets why there is none; empty if nothing was published."""
-        if self.cell.cannot:
+        if self.cannot:
             return "cannot be run"
         if self.judged is None:
             return f"({self._silent})" if self._silent else ""
@@ -97,32 +110,45 @@ class ClaimRow:
     claim: Claim
     better: Sequence[Row]
     than: Sequence[Row]
+    better_elsewhere: Sequence[Row] = ()
+    than_elsewhere: Sequence[Row] = ()
+    """The rows of the cells in which the lead is said to be smaller."""
 
     @property
     def found(self) -> Claimed | None:
         """The claim over the seeds that all its runs have; None if there is no such seed."""
-        better, than = _averaged(self.better), _averaged(self.than)
+        better, than = self._sides(self.better, self.than)
+        if self.claim.smaller_in:
+            better, than = _lead(better, than), _lead(*self._sides(self.better_elsewhere, self.than_elsewhere))
         if not better.keys() & than.keys():
             return None
-        lower = self.better[0].cell.metric.lower
-        found = claim(than, better) if lower else claim(better, than)
+        within = self.claim.within
+        found = claim(better, than) if within is None else alike(better, than, within)
         return found if self._silent == "" else found._replace(verdict="")
+
+    def _sides(self, better: Sequence[Row], than: Sequence[Row]) -> tuple[dict[int, float], dict[int, float]]:
+        """The values of both by seed, so that the higher is the better."""
+        sign = -1.0 if better[0].cell.metric.lower else 1.0
+        return {s: sign * v for s, v in _averaged(better).items()}, {s: sign * v for s, v in _averaged(than).items()}
 
     @property
     def verdict(self) -> str:
         """The verdict, or in brackets why there is none."""
-        if any(row.cell.cannot for row in self.better):
+        if any(row.cannot for row in self._every):
             return "cannot be run"
         return self.found.verdict if self.found is not None and self.found.verdict else f"({self._silent})"
 
     @property
+    def _every(self) -> list[Row]:
+        return [*self.better, *self.than, *self.better_elsewhere, *self.than_elsewhere]
+
+    @property
     def _silent(self) -> str:
-        every = [*self.better, *self.than]
-        if any(row.lacking for row in every):
+        if any(row.lacking for row in self._every):
             return "seeds to run"
-        if any(row.collapsed for row in every):
+        if any(row.collapsed for row in self._every):
             return "collapsed"
-        return f"fewer than {FEWEST} seeds" if min(len(row.values) for row in every) < FEWEST else ""
+        return f"fewer than {FEWEST} seeds" if min(len(row.values) for row in self._every) < FEWEST else ""
 
 
 def _averaged(every: Sequence[Row]) -> dict[int, float]:
@@ -131,22 +157,57 @@ def _averaged(every: Sequence[Row]) -> dict[int, float]:
     return {seed: sum(row.values[seed] for row in every) / len(every) for seed in sorted(seeds)}
 
 
+def _lead(better: Mapping[int, float], than: Mapping[int, float]) -> dict[int, float]:
+    return {seed: better[seed] - than[seed] for seed in sorted(better.keys() & than.keys())}
+
+
 def rows(study: Study, results: Results) -> list[Row]:
-    """Every method of every cell."""
-    return [Row(cell, entry, _outcomes(results, cell, entry)) for cell in study.cells for entry in cell.entries]
+    """Every method of every cell. An average follows the last of its cells."""
+    found: dict[str, list[Row]] = {}
+    for cell in study.cells:
+        found[cell.name] = [Row(cell, entry, _outcomes(results, cell, entry)) for entry in cell.entries]
+    last = {one.name: max(one.cells, key=list(found).index) for one in study.averages}
+    averages = {one.name: list(_average_rows(one, found)) for one in study.averages}
+    return [
+        row
+        for name, some in found.items()
+        for row in [*some, *(r for one, end in last.items() if end == name for r in averages[one])]
+    ]
+
+
+def _average_rows(average: Average, cells: Mapping[str, Sequence[Row]]) -> Iterator[Row]:
+    """A row for each method that all cells of an average have."""
+    first, *others = (cells[name] for name in average.cells)
+    for row in first:
+        same = [one for some in others for one in some if one.entry.label == row.entry.label]
+        if len(same) == len(others):
+            seeds = min(one.cell.seeds for one in (row, *same))
+            cell = replace(row.cell, name=average.name, published=average.published, note=average.note, seeds=seeds)
+            yield Row(cell, row.entry, {}, (row, *same))
 
 
 def claim_rows(study: Study, results: Results) -> list[ClaimRow]:
     """Every claim."""
     by_name = {(row.cell.name, row.entry.label): row for row in rows(study, results)}
+
+    def found(one: Claim, label: str, cells: Sequence[str]) -> list[Row]:
+        some = [by_name[cell, label] for cell in cells]
+        return [_by_metric(row, one.metric) for row in some] if one.metric else some
+
     return [
         ClaimRow(
             one,
-            [by_name[cell, one.better] for cell in one.cells],
-            [by_name[cell, one.than] for cell in one.cells],
+            found(one, one.better, one.cells),
+            found(one, one.than, one.than_cells),
+            found(one, one.better, one.smaller_in),
+            found(one, one.than, one.smaller_in),
         )
         for one in study.claims
     ]
+
+
+def _by_metric(row: Row, metric: str) -> Row:
+    return replace(row, cell=replace(row.cell, metric=parse_metric(metric, row.cell.metric.measure)))
 
 
 def doubts(study: Study, before: Study) -> list[str]:

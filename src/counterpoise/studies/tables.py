@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from counterpoise.studies.reading import Study
 from counterpoise.studies.standing import ClaimRow, Row
+from counterpoise.studies.study import Study
 
-__all__ = ["as_plain", "cannot", "claim_table", "markdown", "matrix", "reasons", "table"]
+__all__ = ["as_plain", "cannot", "claim_table", "markdown", "matrix", "notes", "reasons", "table"]
 
 RULES = (
     "Values are means over seeds ± the sample deviation, in points. "
@@ -32,7 +33,7 @@ def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             "" if row.published is None else ", ".join(filter(None, (row.published.source, row.published.kind))),
         ]
         for row in every
-        if not row.cell.cannot or row.published is not None
+        if not row.cannot or row.published is not None
     ]
     kept = [place for place in range(len(heads)) if place < 3 or any(line[place] for line in lines)]
     return [heads[place] for place in kept], [[line[place] for place in kept] for line in lines]
@@ -43,12 +44,12 @@ def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]
     lines = []
     for row in claims:
         claim, found = row.claim, row.found
-        ours = "" if found is None else f"{found.paired.difference:+.2f}"
+        shown = partial(row.better[0].cell.metric.shown, sign="+")
+        ours = "" if found is None else shown(found.paired.difference)
         if found is not None and not math.isnan(found.paired.low):
-            ours += f" [{found.paired.low:+.2f}, {found.paired.high:+.2f}]"
-        where = ", ".join(claim.cells)
+            ours += f" [{shown(found.paired.low)}, {shown(found.paired.high)}]"
         by = "" if claim.by is None else f"{claim.by:+g}"
-        lines.append([f"{claim.better} beats {claim.than}", where, ours, by, row.verdict, claim.source])
+        lines.append([_claimed(row), ", ".join(claim.cells), ours, by, row.verdict, claim.source])
     return ["claim", "cells", "our lead [95 %]", "published", "verdict", "source"], lines
 
 
@@ -57,7 +58,7 @@ def matrix(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     labels = list(dict.fromkeys(row.entry.label for row in every))
     cells: dict[str, dict[str, str]] = {}
     for row in every:
-        if not row.cell.cannot:
+        if not row.cannot:
             cells.setdefault(row.cell.name, {})[row.entry.label] = _ours(row, short=True)
     return ["cell", *labels], [[name, *(found.get(label, "") for label in labels)] for name, found in cells.items()]
 
@@ -70,7 +71,7 @@ def as_plain(every: Sequence[Row], claims: Sequence[ClaimRow]) -> dict[str, Any]
                 "cell": row.cell.name,
                 "method": row.entry.label,
                 "metric": row.cell.metric.words,
-                "seeds": {str(seed): row.values.get(seed) for seed in sorted(row.outcomes)},
+                "seeds": {str(seed): row.values.get(seed) for seed in sorted(row.outcomes or row.values)},
                 "collapsed": row.collapsed,
                 **_finite({"mean": row.mean, "deviation": row.deviation}),
                 "published": None if row.published is None else vars(row.published),
@@ -95,9 +96,31 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
 
 
-def cannot(study: Study) -> list[str]:
-    """Why cells cannot be run, one line each."""
-    return [f"{cell.name}: {cell.cannot}" for cell in study.cells if cell.cannot]
+def cannot(every: Sequence[Row]) -> dict[str, str]:
+    """Why cells cannot be run, by their names. Averages and views are not named again."""
+    own = (row for row in every if not row.parts and not row.cell.runs_of)
+    return {row.cell.name: row.cannot for row in own if row.cannot}
+
+
+def notes(every: Sequence[Row], claims: Sequence[ClaimRow]) -> list[tuple[str, str]]:
+    """The remarks on cells, averages and claims, each with what it is about."""
+    about = [(row.cell.name, row.cell.note) for row in every] + [(_claimed(row), row.claim.note) for row in claims]
+    return list(dict.fromkeys(pair for pair in about if pair[1]))
+
+
+def _claimed(row: ClaimRow) -> str:
+    """A claim in words, without its cells."""
+    claim = row.claim
+    words = [claim.better, "beats" if claim.within is None else "is like", claim.than]
+    if claim.than_cells != claim.cells:
+        words.append(f"in {', '.join(claim.than_cells)}")
+    if claim.within is not None:
+        words.append(f"within {claim.within:g}")
+    if claim.metric:
+        words.append(f"by the {claim.metric}")
+    if claim.smaller_in:
+        words.append(f"by more than in {', '.join(claim.smaller_in)}")
+    return " ".join(words)
 
 
 def reasons(every: Sequence[Row]) -> list[str]:
@@ -120,9 +143,9 @@ def markdown(
     parts.append(_pipes(*(table(every) if published else matrix(every))))
     if claims:
         parts.append(_pipes(*claim_table(claims)))
-    parts.append(_items("Cannot be run:", cannot(study)))
+    parts.append(_items("Cannot be run:", [f"{name}: {why}" for name, why in cannot(every).items()]))
     parts.append(_items("Collapsed:", reasons(every)))
-    parts.append(_items("Notes:", [f"{cell.name}: {cell.note}" for cell in study.cells if cell.note]))
+    parts.append(_items("Notes:", [f"{name}: {note}" for name, note in notes(every, claims)]))
     if figure:
         parts.append(f"![{study.title}: published against ours]({figure})")
     if command:
@@ -143,14 +166,14 @@ def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 def _ours(row: Row, short: bool = False) -> str:
     """Our mean and deviation. Of a method with collapsed runs, every seed."""
+    shown = row.cell.metric.shown
     if row.collapsed:
         return ", ".join(
-            f"{row.values[seed]:.2f}" if seed in row.values else _ended(row, seed) for seed in sorted(row.outcomes)
+            shown(row.values[seed]) if seed in row.values else _ended(row, seed) for seed in sorted(row.outcomes)
         )
     if not row.values:
         return ""
-    spread = "" if math.isnan(row.deviation) else f" ± {row.deviation:.2f}"
-    return f"{row.mean:.2f}{spread}" if not short else f"{row.mean:.2f}"
+    return shown(row.mean) if short or math.isnan(row.deviation) else f"{shown(row.mean)} ± {shown(row.deviation)}"
 
 
 def _ended(row: Row, seed: int) -> str:
@@ -163,10 +186,13 @@ def _published(row: Row) -> str:
     if row.published is None:
         return ""
     spread = "" if row.published.spread is None else f" ± {row.published.spread:g}"
-    return f"{row.published.value:g}{spread}" + (f" ({row.published.seeds})" if row.published.seeds > 1 else "")
+    upto = "" if row.published.to is None else f" to {row.published.to:g}"
+    return f"{row.published.value:g}{upto}{spread}" + (f" ({row.published.seeds})" if row.published.seeds > 1 else "")
 
 
 def _difference(row: Row) -> str:
     if row.judged is None:
         return ""
-    return f"{row.judged.difference:+.2f}" + ("" if math.isnan(row.judged.half) else f" ± {row.judged.half:.2f}")
+    shown = row.cell.metric.shown
+    half = "" if math.isnan(row.judged.half) else f" ± {shown(row.judged.half)}"
+    return shown(row.judged.difference, "+") + half

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from counterpoise.measures import Paired, across_seeds, paired, student_factor
 
-__all__ = ["FEWEST", "Claimed", "Judged", "claim", "half_width", "judge", "tolerance"]
+__all__ = ["FEWEST", "Claimed", "Judged", "alike", "claim", "half_width", "judge", "tolerance"]
 
 FEWEST = 5
 """With fewer seeds there is no verdict."""
@@ -21,7 +21,7 @@ class Judged(NamedTuple):
     """Our values beside a published one."""
 
     difference: float
-    """Our mean less the published value: d."""
+    """Our mean less the published value: d. For a published range, less its nearest end, and 0 within it."""
     half: float
     """How far chance reaches either side of the difference: h. NaN with one seed."""
     tolerance: float
@@ -48,13 +48,14 @@ def half_width(deviation: float, seeds: int, published_seeds: int) -> float:
     return student_factor(seeds) * deviation * math.sqrt(1 / seeds + 1 / published_seeds)
 
 
-def judge(values: Sequence[float], published: float, published_seeds: int = 1) -> Judged:
-    """Hold our values, one for each seed, against a published mean.
+def judge(values: Sequence[float], published: float, published_seeds: int = 1, to: float | None = None) -> Judged:
+    """Hold our values, one for each seed, against a published mean, or against a range that reaches up to `to`.
 
     `published_seeds` is 1 if it is unknown, or if the published runs share a partition.
     """
     mean, deviation = across_seeds(values)
-    d, delta = mean - published, tolerance(published)
+    nearest = published if to is None else min(max(mean, published), to)
+    d, delta = mean - nearest, tolerance(nearest)
     h = half_width(deviation, len(values), published_seeds)
     if len(values) < FEWEST:
         word = ""
@@ -73,9 +74,8 @@ def claim(better: Mapping[int, float], than: Mapping[int, float]) -> Claimed:
     Only seeds that both have count. Seeds that all differ by the same amount, which leave no spread to measure chance
     by, show nothing.
     """
-    shared = sorted(better.keys() & than.keys())
-    beside = paired([better[seed] for seed in shared], [than[seed] for seed in shared])
-    if len(shared) < FEWEST:
+    beside = _beside(better, than)
+    if beside.seeds < FEWEST:
         word = ""
     elif beside.low > 0:
         word = "agrees"
@@ -84,3 +84,22 @@ def claim(better: Mapping[int, float], than: Mapping[int, float]) -> Claimed:
     else:
         word = "not shown"
     return Claimed(beside, word)
+
+
+def alike(one: Mapping[int, float], other: Mapping[int, float], within: float) -> Claimed:
+    """Hold our values, by seed, against the claim that two methods differ by less than `within`."""
+    beside = _beside(one, other)
+    if beside.seeds < FEWEST:
+        word = ""
+    elif -within < beside.low and beside.high < within:
+        word = "agrees"
+    elif beside.low > within or beside.high < -within:
+        word = "contradicted"
+    else:
+        word = "not shown"
+    return Claimed(beside, word)
+
+
+def _beside(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
+    shared = sorted(one.keys() & other.keys())
+    return paired([one[seed] for seed in shared], [other[seed] for seed in shared])

@@ -1,0 +1,102 @@
+"""What a study measures in each round of a run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.measures import Curve, count_error, couplings, curve, effective_clients, own_curve
+from counterpoise.measures import false_alarms as share_of_honest
+from counterpoise.measures import recall as share_of_lies
+
+__all__ = ["curve_of", "lower_is_better", "scale_of"]
+
+_PERSONAL, _COUPLING, _NOTE, _CHOSEN = "personal ", "coupling of ", "note ", " chosen by clients"
+
+
+def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
+    """A measure by round, without rounds that did not measure it.
+
+    - ``personal accuracy``: the mean over clients of the model that each would use
+    - ``coupling of weight``, or of a note: its rank correlation with the clients' accuracy
+    - ``note alpha``: the mean over the round's clients of what was noted for them
+    - ``accuracy chosen by clients``: of the round so far that is best on the clients' held-out data
+    - ``effective clients``: how many equal weights would average out as much
+    - ``detection recall``, ``detection false alarms``: shares of lies and of honest claims that were rejected
+    - ``count error``: of the counts estimated for honest clients, the median relative error
+
+    Everything else is measured on the test set.
+    """
+    if measure in _BY_ROUND:
+        found = [(record.round, _BY_ROUND[measure](record)) for record in records]
+    elif measure == "effective clients":
+        found = effective_clients(records)
+    elif measure.startswith(_PERSONAL):
+        return own_curve(records, measure.removeprefix(_PERSONAL))
+    elif measure.startswith(_COUPLING):
+        found = couplings(records, measure.removeprefix(_COUPLING))
+    elif measure.startswith(_NOTE):
+        name = measure.removeprefix(_NOTE)
+        found = [(record.round, _mean(record.outcome.notes.get(name, {}))) for record in records]
+    elif measure.endswith(_CHOSEN):
+        return _chosen_by_clients(records, measure.removesuffix(_CHOSEN))
+    else:
+        return curve(records, measure)
+    return [pair for pair in found if not math.isnan(pair[1])]
+
+
+def scale_of(measure: str) -> float:
+    """What a value is multiplied with: 100 for a share, so that it is in points."""
+    plain = measure.endswith("loss") or measure.startswith(_NOTE) or measure == "effective clients"
+    return 1.0 if plain else 100.0
+
+
+def lower_is_better(measure: str) -> bool:
+    """Whether less of it is better, as of a loss."""
+    return measure.endswith("loss") or measure in ("detection false alarms", "count error")
+
+
+def _mean(values: Mapping[int, float]) -> float:
+    return float(np.mean(list(values.values()))) if values else math.nan
+
+
+def _chosen_by_clients(records: Sequence[RoundRecord], metric: str) -> Curve:
+    """After each round, the test value of the first round so far that is best on the clients' held-out data."""
+    found: Curve = []
+    best, value = -math.inf, math.nan
+    for record in records:
+        if metric in record.metrics and record.clients.get(metric):
+            if (mean := _mean(record.clients[metric])) > best:
+                best, value = mean, record.metrics[metric]
+            found.append((record.round, value))
+    return found
+
+
+def _recall(record: RoundRecord) -> float:
+    return share_of_lies(*_judged(record))
+
+
+def _false_alarms(record: RoundRecord) -> float:
+    return share_of_honest(*_judged(record))
+
+
+def _judged(record: RoundRecord) -> tuple[list[bool], list[bool]]:
+    """Which verdicts of a round reject a claim, and which of the claims are lies."""
+    verdicts = record.outcome.verdicts
+    return [one.action != "accepted" for one in verdicts.values()], [client in record.liars for client in verdicts]
+
+
+def _count_error(record: RoundRecord) -> float:
+    honest = [one for client, one in record.outcome.verdicts.items() if client not in record.liars]
+    known = [(one.estimated, one.claimed) for one in honest if one.estimated is not None]
+    return count_error([guess for guess, _ in known], [claimed for _, claimed in known])
+
+
+_BY_ROUND: Mapping[str, Callable[[RoundRecord], float]] = {
+    "detection recall": _recall,
+    "detection false alarms": _false_alarms,
+    "count error": _count_error,
+}
