@@ -106,9 +106,9 @@ MISTAKES = {
     "partition of a number": (lambda: dealt(4), r"Partition: assign must be a function assign\(column, seed\), not 4"),
     "partition gives lists": (lambda: dealt(lambda column, seed: [[0], [1]]), "assign must return Table.of.*not list"),
     "seed a text": (lambda: arrays(seed="x"), "seed must be a whole number"),
-    "texts for identities": (
-        lambda: arrays(partition=cp.natural(), identities=["a"] * 6),
-        "identities must be one whole number for each of the 6 samples",
+    "fractions for identities": (
+        lambda: arrays(partition=cp.natural(), identities=[0.5] * 6),
+        "identities must be one whole number or name for each of the 6 samples",
     ),
     "features a text": (
         lambda: cp.load("digits", partition=cp.iid(5), features="rotation"),
@@ -119,11 +119,11 @@ MISTAKES = {
     "clients an array": (lambda: cp.Federation.from_clients(X), "client 0 must be a pair of inputs and targets"),
     "clients a dataset": (
         lambda: cp.Federation.from_clients(torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
-        r"not one torch Dataset. Stack its samples and deal them",
+        r"not one torch Dataset. Deal it with a recipe: Federation.from_datasets\(dataset, partition=",
     ),
     "test a dataset": (
         lambda: arrays(test=torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
-        "the test set: inputs are a torch Dataset. Stack its samples first",
+        "the test set: inputs are a torch Dataset. Give it to Federation.from_datasets",
     ),
     "loss a text": (lambda: run(loss="mse"), "loss must be a function of outputs and targets .*, not 'mse'"),
     "lr by another name": (lambda: cp.sgd(learning_rate=0.1), "Did you mean 'lr'?"),

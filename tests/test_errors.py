@@ -29,7 +29,12 @@ def exported(room: types.ModuleType = cp) -> Iterator[object]:
             yield pytest.param(found, id=f"{room.__name__}.{name}")
 
 
-CALLED = [*exported(), cp.Federation.from_arrays, lambda **given: cp.Federation.from_clients([([[1.0]], [0])], **given)]
+CALLED = [
+    *exported(),
+    cp.Federation.from_arrays,
+    cp.Federation.from_datasets,
+    lambda **given: cp.Federation.from_clients([([[1.0]], [0])], **given),
+]
 
 
 @pytest.mark.parametrize("called", CALLED)
@@ -43,7 +48,9 @@ def test_the_nearest_name_is_suggested() -> None:
         CounterpoiseError, match=r"There is no option 'norm_ration' of Limits\. Did you mean 'norm_ratio'"
     ):
         cp.Limits(norm_ration=3)
-    with pytest.raises(CounterpoiseError, match=r"of from_arrays\. Did you mean 'heldout'\? Known: features, heldout"):
+    with pytest.raises(
+        CounterpoiseError, match=r"of from_arrays\. Did you mean 'heldout'\? Known: class_names, features"
+    ):
         cp.Federation.from_clients([([[1.0]], [0])], held_out=0.1)
     with pytest.raises(CounterpoiseError, match=r"There is no option 'update' of Cohort\. Did you mean 'updates'"):
         replace(cp.Cohort((), *3 * [None]), update=1)

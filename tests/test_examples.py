@@ -58,6 +58,30 @@ def test_fedbacs_collapse(capsys) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 7
 
 
+def test_arrays_are_brought(capsys) -> None:
+    run = load("bring_arrays").main(rounds=10)
+    assert run.accuracy > 0.9
+    out = capsys.readouterr().out.split()
+    assert (out[:3], out[4]) == (["name", "client_accuracy", "north"], "south")
+
+
+def test_torch_data_sets_are_brought() -> None:
+    unequal, dealt = load("bring_datasets").main(rounds=5)
+    assert unequal.accuracy > 0.9
+    assert len(dealt.rounds[0].cohort) == 8
+
+
+def test_loaders_are_brought() -> None:
+    run = load("bring_loaders").main(rounds=5)
+    assert run.accuracy > 0.9
+    assert run.client_names == ("tokyo", "lima")
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("bring_*.py")), ids=lambda path: path.stem)
+def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 25
+
+
 def test_every_example_is_tested() -> None:
     text = Path(__file__).read_text()
     assert all(f'load("{path.stem}")' in text for path in EXAMPLES.glob("*.py"))

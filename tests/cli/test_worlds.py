@@ -6,6 +6,7 @@ import json
 import struct
 import sys
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -219,6 +220,22 @@ def test_partition_writes_a_drawing_and_numbers(cli, tmp_path):
     assert (found["clients"], found["samples"]) == (20, 1428)
 
 
+def test_partition_calls_clients_and_labels_by_their_names(cli, tmp_path):
+    who, kinds = ["north", "south", "north"] * 4, ["cat", "dog\x1b[31m", "a very long kind of animal"] * 4
+    np.savez("own.npz", x=np.zeros((12, 2), "f"), y=np.array(kinds), identity=np.array(who))
+    words = ("partition", "quickstart", "--set", "data={name='own.npz', partition={name='natural'}}")
+    code, out, err = cli(*words)
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["a", "cat", "dog\\x1b[31m"]
+    assert out.startswith("a very long kin… ")
+    assert "Clients, from the left: north, south." in out
+    found = json.loads(cli(*words, "--json")[1])
+    assert (found["client_names"], found["class_names"][1]) == (["north", "south"], "cat")
+    cli(*words, "--out", "who.svg")
+    texts = [e.text for e in ElementTree.parse(tmp_path / "who.svg").getroot() if e.get("text-anchor") == "end"]
+    assert texts[:2] == ["a very long kin…", "cat"]
+
+
 def test_an_overview_by_hand():
     x, y = np.zeros((12, 1)), np.array([0] * 6 + [1] * 6)
     federation = cp.Federation.from_arrays(x, y, partition=[[0, 1, 2, 3], [6, 7, 8, 9], [4, 10]], heldout=0.5)
@@ -257,6 +274,12 @@ def test_who_holds_what_is_small_however_many_clients_there_are():
         "labels": [[4, 0], [0, 4], [1, 1]],
     }
     assert holdings(federation, labelled=2, sized=2) == {"clients": 3, "shown": [0, 1], "labels": [[4, 0], [0, 4]]}
+    named = replace(federation, client_names=("north", "south", "e" * 300), class_names=("cat", "dog"))
+    assert holdings(named) == holdings(federation) | {
+        "client_names": ["north", "south", "e" * 200],
+        "class_names": ["cat", "dog"],
+    }
+    assert "client_names" not in holdings(named, sized=2)
 
 
 def test_a_kept_run_says_who_holds_what(cli, tmp_path):

@@ -1,5 +1,6 @@
 """Who holds what: nobody's sample is another's, and what the server holds is nobody's."""
 
+import hashlib
 from types import SimpleNamespace
 
 import numpy as np
@@ -312,3 +313,33 @@ def test_the_fingerprint_knows_who_holds_what():
     ]
     assert len(set(prints[:3])) == 3
     assert prints[3] == prints[0]  # the order within a client decides nothing
+
+
+def test_the_fingerprint_is_that_of_the_whole_whatever_the_pieces(monkeypatch):
+    x, y = np.random.default_rng(0).normal(size=(60, 3, 2)), np.arange(60) % 3
+    made = [Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint]
+    for piece in (1, 100, 1000):
+        monkeypatch.setattr("counterpoise.federation.samples._PIECE", piece)
+        made.append(Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint)
+    assert len({*made}) == 1
+    x[59, 2, 1] = np.inf
+    with pytest.raises(CounterpoiseError, match="NaN or infinity"):
+        Federation.from_arrays(x, y, partition=cp.iid(3))
+
+
+def test_the_fingerprint_is_the_digest_of_arrays_and_rows():
+    """Runs that are kept know their data by it, so it must not change."""
+    x, y = np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 1, 0])
+    federation = Federation.from_arrays(x, y, partition=[[0, 1], [2, 3]], heldout=0)
+    digest = hashlib.sha256()
+    for name, shape, array in (
+        ("torch.float32", (4, 2), x),
+        ("torch.int64", (4,), y),
+        ("torch.float32", (), np.float32(1 / 255)),
+        ("torch.float32", (), np.float32(0)),
+    ):
+        digest.update(f"{name} {shape}".encode() + array.tobytes())
+    digest.update(b"2 classes")
+    for held in (federation.train, federation.heldout):
+        digest.update(held.offsets.numpy().tobytes() + held.flat.numpy().tobytes())
+    assert federation.fingerprint == digest.hexdigest()[:16]

@@ -245,7 +245,7 @@ def test_a_natural_partition_needs_identities():
     x, y = np.zeros((6, 2)), np.arange(6) % 2
     with pytest.raises(CounterpoiseError, match="does not say who its samples come from"):
         Federation.from_arrays(x, y, partition=cp.natural())
-    with pytest.raises(CounterpoiseError, match="identities must be one whole number for each of the 6 samples"):
+    with pytest.raises(CounterpoiseError, match="identities must be one whole number or name for each of the 6"):
         Federation.from_arrays(x, y, partition=cp.natural(), identities=np.arange(5))
     federation = Federation.from_arrays(
         x, y, partition=cp.natural(minimum=1), identities=[5, 5, 9, 9, 9, 2], heldout=0, probe=1

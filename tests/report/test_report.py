@@ -150,6 +150,27 @@ def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     assert bars["y"] == kept.sum(1).tolist()
 
 
+def test_charts_call_clients_and_labels_by_their_names(tmp_path):
+    keep(tmp_path / "run", method={"name": "feddua:fedavg"}, verdicts=True)
+    path = tmp_path / "run" / "federation.json"
+    names = ["north", "<b>south</b>", *("e" * 40 + c + "e" * 40 for c in "ab"), *"wxyz"]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"client_names": names, "class_names": list("abcde")}))
+    run = study([tmp_path / "run"])
+    drawn = charts({part.title: part for section in sections(run) for part in section.parts})
+    heat, bars = traces(drawn["labels"].figures[()])
+    assert list(heat["y"]) == list("abcde")
+    assert list(heat["x"])[:2] == list(bars["x"])[:2] == ["0 north", "1 &lt;b&gt;south&lt;/b&gt;"]  # two look alike
+    assert len({*heat["x"]}) == 8
+    maps = next(trace for trace in traces(drawn["weights"].figures[()]) if trace["type"] == "heatmap")
+    assert list(maps["y"]) == list(heat["x"])
+    (box,) = traces(drawn["served"].figures[()])
+    assert "client 0 north, seed 0" in str(box["text"])
+    assert any(
+        "client north, seed 0" in text for t in traces(drawn["claims"].figures[()]) for text in t.get("text") or ()
+    )
+    assert run.arms[0].runs[0].frame("clients")["name"].iloc[:8].tolist() == names
+
+
 def test_the_weight_map_leaves_empty_who_was_not_asked_and_crosses_who_was_left_out(made):
     _, records, parts = made
     figure = charts(parts)["weights"].figures["seed 2",]

@@ -11,7 +11,7 @@ from kept import keep
 
 from counterpoise.comparisons.collection import read_run
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.holdings import holdings, true_counts
+from counterpoise.runs.holdings import client_names, holdings, true_counts
 from counterpoise.runs.index import read_index
 from counterpoise.runs.saved import status_of
 
@@ -124,12 +124,17 @@ def test_a_status_is_one_of_the_known_words(tmp_path: Path, status: Any) -> None
         {"labels": [[1, 2]]},
         {"labels": {"0": 1}},
         {"shown": [0, 1, -2]},
+        {"client_names": ["north", "south"]},
+        {"client_names": ["north", "south", 3]},
+        {"class_names": ["cat"]},
     ],
 )
 def test_holdings_that_do_not_fit_are_not_used(tmp_path: Path, fields: dict[str, Any]) -> None:
     whole = {"clients": 3, "sizes": [5, 6, 7], "shown": [0, 1, 2], "labels": [[1, 4], [2, 4], [3, 4]]}
+    whole |= {"client_names": ["north", "south", "east"], "class_names": ["cat", "dog"]}
     (tmp_path / "federation.json").write_text(json.dumps({"schema": 1, **whole}))
     assert holdings(tmp_path) == whole
+    assert client_names(tmp_path) == ["north", "south", "east"]
     assert true_counts(tmp_path) == {0: 5, 1: 6, 2: 7}
     (tmp_path / "federation.json").write_text(json.dumps({**whole, **fields}))
     assert holdings(tmp_path) is None

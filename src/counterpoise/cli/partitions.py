@@ -11,14 +11,16 @@ import numpy as np
 from counterpoise.cli.pictures import heat_svg, heat_text, shades
 from counterpoise.cli.screen import echo
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
 from counterpoise.federation.overview import Overview, label_counts, overview, spread
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
+from counterpoise.texts import clean
 
 __all__ = ["draw"]
 
-_COLUMNS, _ROWS, _DRAWN = 72, 20, 1000
-"""How many clients and labels a terminal shows, and how many clients a drawing shows."""
+_COLUMNS, _ROWS, _DRAWN, _NAME = 72, 20, 1000, 16
+"""How many clients and labels a terminal shows, how many clients a drawing shows, and how much of a label's name."""
 
 
 def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | None, as_json: bool) -> None:
@@ -31,18 +33,35 @@ def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | Non
     counts = label_counts(federation, shown)
     facts = overview(federation, counts)
     if as_json:
-        echo(json.dumps({**facts._asdict(), "shown": shown.tolist(), "labels_by_client": counts.tolist()}))
+        called = federation.client_names
+        names = {
+            "client_names": None if called is None else [called[client] for client in shown.tolist()],
+            "class_names": federation.class_names,
+        }
+        plain = {**facts._asdict(), "shown": shown.tolist(), "labels_by_client": counts.tolist()}
+        echo(json.dumps(plain | {key: value for key, value in names.items() if value is not None}))
         return
     if out is not None:
         if out.suffix != ".svg":
             raise CounterpoiseError(f"The picture is an SVG file; {out} does not end in .svg.")
         try:
-            out.write_text(heat_svg(_shares(counts), counts.sum(1), _sentence(facts)), encoding="utf-8")
+            drawn = heat_svg(_shares(counts), counts.sum(1), _sentence(facts), _labels(federation))
+            out.write_text(drawn, encoding="utf-8")
         except OSError as error:
             raise CounterpoiseError(f"{out} cannot be written: {error.strerror or error}.") from None
         echo(f"written: {out}")
         return
-    echo("\n".join(_lines(counts[spread(len(counts), _COLUMNS).numpy()], facts)))
+    lines = _lines(counts[spread(len(counts), _COLUMNS).numpy()], facts, _labels(federation))
+    if federation.client_names is not None and federation.clients <= _ROWS:
+        lines.append(f"Clients, from the left: {', '.join(federation.client_names)}.")
+    echo("\n".join(lines))
+
+
+def _labels(federation: Federation) -> list[str]:
+    """What to call each label: its name, cut if it is long, or its number."""
+    names = federation.class_names or range(federation.classes or 0)
+    shown = (clean(str(name)).replace("\n", " ").replace("\t", " ") for name in names)
+    return [name if len(name) <= _NAME else f"{name[: _NAME - 1]}…" for name in shown]
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:
@@ -50,12 +69,12 @@ def _shares(counts: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _lines(counts: np.ndarray, facts: Overview) -> list[str]:
+def _lines(counts: np.ndarray, facts: Overview, called: Sequence[str]) -> list[str]:
     labels = counts.shape[1]
     together = -(-labels // _ROWS)  # several labels share a line if there are many
     starts = range(0, labels, together)
     shares = np.stack([_shares(counts)[:, s : s + together].sum(1) for s in starts], axis=1)
-    names = [str(s) if together == 1 else f"{s}-{min(s + together, labels) - 1}" for s in starts]
+    names = [called[s] if together == 1 else f"{s}-{min(s + together, labels) - 1}" for s in starts]
     sizes = counts.sum(1) / max(int(counts.sum(1).max()), 1)
     wide = max(map(len, names))
     chosen = "" if len(counts) == facts.clients else f" ({len(counts)} shown)"

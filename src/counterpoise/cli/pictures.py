@@ -61,12 +61,12 @@ def heat_text(shares: np.ndarray, names: Sequence[str]) -> list[str]:
     return [f"{name:>{wide}} {shades(shares[:, label])}" for label, name in enumerate(names)]
 
 
-def heat_svg(shares: np.ndarray, sizes: np.ndarray, title: str) -> str:
-    """Shares ``[clients, labels]`` as a drawing, with each client's size as a bar below."""
+def heat_svg(shares: np.ndarray, sizes: np.ndarray, title: str, names: Sequence[str]) -> str:
+    """Shares ``[clients, labels]`` as a drawing, with the labels' names and each client's size as a bar below."""
     clients, labels = shares.shape
     cell = max(2, min(24, 1200 // max(clients, 1)))
     row = max(6, min(24, 600 // labels))
-    left, top, bars = 60, 40, 80
+    left, top, bars = max(60, 8 * max(map(len, names)) + 12), 40, 80
     width, height = left + clients * cell + 20, top + labels * row + bars + 50
     tall = sizes / max(int(sizes.max()), 1) * bars
     parts = [
@@ -76,7 +76,9 @@ def heat_svg(shares: np.ndarray, sizes: np.ndarray, title: str) -> str:
         f'<text x="{left}" y="20" font-size="13">{escape(title)}</text>',
     ]
     for label in range(0, labels, max(1, 12 // row)):
-        parts.append(f'<text x="{left - 6}" y="{top + label * row + row / 2 + 4}" text-anchor="end">{label}</text>')
+        parts.append(
+            f'<text x="{left - 6}" y="{top + label * row + row / 2 + 4}" text-anchor="end">{escape(names[label])}</text>'
+        )
     for client, label in zip(*shares.nonzero(), strict=True):
         parts.append(
             f'<rect x="{left + client * cell}" y="{top + label * row}" width="{cell}" height="{row}" '

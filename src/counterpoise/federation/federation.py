@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.federation.assignment import Assignment, Drawn, Elsewhere, Table
-from counterpoise.federation.features import Skew, skew_inputs
+from counterpoise.federation.assignment import Assignment, Elsewhere, Table
+from counterpoise.federation.bringing import bring
+from counterpoise.federation.dealing import Array, deal
+from counterpoise.federation.features import Skew
+from counterpoise.federation.naming import Column, Names, texts, unify
 from counterpoise.federation.partition import Partition
-from counterpoise.federation.probes import make_probe
-from counterpoise.federation.samples import Samples
+from counterpoise.federation.samples import Samples, pieces
 from counterpoise.flat import raw_bytes
-from counterpoise.randomness import check_seed, counter, purpose
+from counterpoise.randomness import check_seed
 
 __all__ = ["Federation"]
-
-Array = np.ndarray | Tensor
-_MOST_CLIENTS = 10_000_000
-"""A larger client number is taken for a mistake, because the table has a place for every client up to it."""
-_MOST_CLASSES = 1_000_000
-"""A larger label is taken for a mistake unless there are as many samples: the model has an output for every class."""
 
 
 @takes_only_its_options()
@@ -51,13 +46,20 @@ class Federation:
     """How to load it again, if it came from `counterpoise.load`."""
     reported: bool = field(default=False, compare=False)
     """Whether the probe set was made from what clients report."""
+    client_names: Names | None = field(default=None, compare=False)
+    """What clients are called, in the order of their numbers, if they have names."""
+    class_names: Names | None = field(default=None, compare=False)
+    """What class numbers stand for, if classes have names."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Samples):
             raise CounterpoiseError(
                 f"Federation: base must be Samples, not {brief(self.base)}. For arrays use Federation.from_arrays or "
-                "Federation.from_clients, for a named data set cp.load."
+                "Federation.from_clients, for torch Datasets and files Federation.from_datasets, for a named data set "
+                "cp.load."
             )
+        if self.client_names is not None and len(self.client_names) != self.clients:
+            raise CounterpoiseError(f"{len(self.client_names)} names were given for {self.clients} clients.")
 
     @property
     def clients(self) -> int:
@@ -70,9 +72,10 @@ class Federation:
 
     def __repr__(self) -> str:
         sets = [f"{name} {len(s)}" for name in ("test", "probe", "proxy") if (s := getattr(self, name)) is not None]
-        return (
-            f"Federation({self.clients} clients, samples of shape {self.shape}, {', '.join(sets) or 'no server sets'})"
-        )
+        names = self.client_names or ()
+        named = f" ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})" if names else ""
+        shape = f"samples of shape {self.shape}"
+        return f"Federation({self.clients} clients{named}, {shape}, {', '.join(sets) or 'no server sets'})"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -84,7 +87,8 @@ class Federation:
             for value in (samples.inputs, samples.targets, samples.scale, samples.shift):
                 tensor = torch.as_tensor(value)
                 digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                digest.update(raw_bytes(tensor))
+                for piece in pieces(tensor):
+                    digest.update(raw_bytes(piece))
         digest.update(f"{self.classes} classes".encode())
         for held in (self.train, self.heldout):
             if isinstance(held, Table):
@@ -104,6 +108,7 @@ class Federation:
     def only(self, client: int) -> Federation:
         """One client's data as a federation of its own, as a node of a deployment gets it.
 
+        >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
         >>> fed.only(1).clients, len(fed.only(1).base)
         (1, 3)
@@ -114,7 +119,14 @@ class Federation:
         held = [part.rows(ids)[0, : int(part.sizes(ids))] for part in (self.train, self.heldout)]
         places = torch.split(torch.arange(sum(map(len, held))), [len(rows) for rows in held])
         train, heldout = (Table.of(torch.zeros_like(rows), rows, 1) for rows in places)
-        return Federation(self.base.rows(torch.cat(held)), train, heldout, classes=self.classes)
+        return Federation(
+            self.base.rows(torch.cat(held)),
+            train,
+            heldout,
+            classes=self.classes,
+            client_names=None if self.client_names is None else self.client_names[client : client + 1],
+            class_names=self.class_names,
+        )
 
     def on_server(self) -> Federation:
         """What the server of a deployment holds: its own sets, the number of clients, and none of their samples."""
@@ -152,8 +164,9 @@ class Federation:
         seed: int = 0,
         scale: Tensor | float = 1.0 / 255,
         shift: Tensor | float = 0.0,
-        identities: Array | None = None,
+        identities: Array | Sequence[str] | None = None,
         features: Skew | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> Federation:
         """A federation from your own arrays.
 
@@ -163,7 +176,8 @@ class Federation:
         before the rest is dealt. A `probe` of ``"noise"``, or of ``"means"`` (the class means that clients
         report), takes no samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities`
         says who each sample comes from, for ``cp.natural()``; `features` makes clients see pictures
-        differently (``cp.rotation(45)``).
+        differently (``cp.rotation(45)``). Targets that are text become class numbers, in the order of the
+        alphabet; `class_names` says what numbers stand for.
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
@@ -171,34 +185,28 @@ class Federation:
         (2, [2, 2])
         """
         check_seed(seed)
-        base = Samples.of(inputs, targets, scale, shift)
-        if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
-            raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
-        tests = None
-        if test is not None:
-            tests = Samples.of(*_pair(test, "test"), scale, shift, where="the test set")
-            if tests.inputs.shape[1:] != base.inputs.shape[1:]:
-                raise CounterpoiseError(
-                    f"The test set's samples have shape {tuple(tests.inputs.shape[1:])}, "
-                    f"but the clients' have shape {tuple(base.inputs.shape[1:])}."
-                )
-        classes = _classes(base.targets, None if tests is None else tests.targets)
-        taken = 0 if isinstance(probe, str) else probe
-        kept, probes, proxies = _reserve(base.targets, classes, taken, proxy, seed)
-        held = _assign(partition, base.targets, kept, seed, identities)
-        train, out = held.split(heldout, seed)
-        seen = base if features is None else replace(base, inputs=skew_inputs(base.inputs, held, features, seed))
-        held_out = base.rows(probes) if taken else None
-        return cls(
-            seen,
-            train,
-            out,
-            tests,
-            make_probe(probe, seen, train, classes, seed) if isinstance(probe, str) else held_out,
-            base.rows(proxies) if proxy else None,
-            classes,
-            reported=probe == "means",
+        pairs = [(inputs, targets, "the data")] + ([] if test is None else [(*_pair(test, "test"), "the test set")])
+        named = None if class_names is None else tuple(map(str, class_names))
+        labels, names = unify([Column(where, y, None if texts(y) is not None else named) for _, y, where in pairs])
+        base, *tests = (Samples.of(x, y, scale, shift, where) for (x, _, where), y in zip(pairs, labels, strict=True))
+        if tests and tests[0].inputs.shape[1:] != base.inputs.shape[1:]:
+            raise CounterpoiseError(
+                f"The test set's samples have shape {tuple(tests[0].inputs.shape[1:])}, "
+                f"but the clients' have shape {tuple(base.inputs.shape[1:])}."
+            )
+        dealt = deal(
+            base,
+            tests[0] if tests else None,
+            partition,
+            heldout=heldout,
+            probe=probe,
+            proxy=proxy,
+            seed=seed,
+            identities=identities,
+            features=features,
+            class_names=names,
         )
+        return cls(**dealt)
 
     @classmethod
     @takes_only_its_options()
@@ -206,8 +214,8 @@ class Federation:
         """A federation from one ``(inputs, targets)`` pair per client; settings as in `from_arrays`."""
         if isinstance(clients, Dataset):
             raise CounterpoiseError(
-                "clients must be a list of pairs of inputs and targets, not one torch Dataset. Stack its samples and "
-                "deal them with a recipe: Federation.from_arrays(x, y, partition=cp.iid(clients=10))."
+                "clients must be a list of pairs of inputs and targets, not one torch Dataset. Deal it with a recipe: "
+                "Federation.from_datasets(dataset, partition=cp.iid(clients=10))."
             )
         if isinstance(clients, int | float | None):
             raise CounterpoiseError(f"clients must be a list of pairs of inputs and targets, not {brief(clients)}.")
@@ -215,7 +223,9 @@ class Federation:
             raise CounterpoiseError("A federation needs at least one client.")
         if "partition" in settings:
             raise CounterpoiseError("from_clients takes no partition: each client keeps the samples it was given.")
-        each = [Samples.of(*_pair(pair, f"client {i}"), where=f"client {i}") for i, pair in enumerate(clients)]
+        pairs = [_pair(pair, f"client {i}") for i, pair in enumerate(clients)]
+        labels, names = unify([Column(f"client {i}", y) for i, (_, y) in enumerate(pairs)])
+        each = [Samples.of(x, y, where=f"client {i}") for i, ((x, _), y) in enumerate(zip(pairs, labels, strict=True))]
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
             raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
@@ -224,7 +234,59 @@ class Federation:
             raise CounterpoiseError(f"Clients' inputs differ in type: {sorted(map(str, types))}.")
         inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
         rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
-        return cls.from_arrays(inputs, targets, partition=rows, **settings)
+        return cls.from_arrays(inputs, targets, partition=rows, **{"class_names": names} | settings)
+
+    @classmethod
+    @takes_only_its_options({"scaling": "scale=2 / 255, shift=-1.0", "augment": "cp.Local(augment=...)"})
+    def from_datasets(
+        cls,
+        data: Any,
+        *,
+        partition: Partition | Array | Sequence[Array] | None = None,
+        test: Any = None,
+        columns: Mapping[str, str | Sequence[str]] | None = None,
+        heldout: float = 0.2,
+        probe: int | str = 0,
+        proxy: int = 0,
+        seed: int = 0,
+        scale: Tensor | float = 1.0 / 255,
+        shift: Tensor | float = 0.0,
+        features: Skew | None = None,
+    ) -> Federation:
+        """A federation from the data sets that you have.
+
+        `data` is a list with one data set for each client, or a dictionary, whose keys become the clients' names. It
+        may also be one data set, which `partition` deals to clients. A data set is a torch ``Dataset`` of pairs
+        (input, target), a ``DataLoader``, of which only the data set counts, or arrays: ``(x, y)`` or ``(x, y, x_test,
+        y_test)``. A test part belongs to whoever holds the data: a client measures its own accuracy on it, and of one
+        data set that is dealt it becomes the server's. `test` is the server's test set, in any of these forms.
+        `columns` names the parts of samples that are dictionaries (``{"inputs": "image", "targets": "label"}``). The
+        other settings are those of `from_arrays`.
+
+        >>> import numpy as np
+        >>> from torch.utils.data import TensorDataset
+        >>> north = TensorDataset(torch.rand(6, 2), torch.arange(6) % 2)
+        >>> Federation.from_datasets({"north": north, "south": (np.ones((4, 2), "f"), [0, 1, 1, 0])})
+        Federation(2 clients (north, south), samples of shape (2,), no server sets)
+        """
+        check_seed(seed)
+        found = bring(data, partition is not None, test, columns)
+        samples = Samples.of(found.inputs, found.targets, scale, shift)
+        dealt = deal(
+            samples.rows(slice(found.dealt)),
+            samples.rows(slice(found.dealt, None)) if found.dealt < len(samples) else None,
+            found.rows() if partition is None else partition,
+            heldout=heldout,
+            probe=probe,
+            proxy=proxy,
+            seed=seed,
+            identities=found.identities,
+            features=features,
+            own=found.tests(),
+            client_names=found.client_names,
+            class_names=found.class_names,
+        )
+        return cls(**dealt)
 
 
 def _pair(given: Any, whose: str) -> tuple[Any, Any]:
@@ -233,133 +295,7 @@ def _pair(given: Any, whose: str) -> tuple[Any, Any]:
         return given, given  # the check of arrays says what to do
     if not isinstance(given, tuple | list) or len(given) != 2:
         raise CounterpoiseError(
-            f"{whose} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}."
+            f"{whose} must be a pair of inputs and targets, (x, y); this is of type {type(given).__name__}. "
+            "Federation.from_datasets takes other forms."
         )
     return given[0], given[1]
-
-
-def _classes(*targets: Tensor | None) -> int | None:
-    """The number of classes if targets are class numbers, else None."""
-    present = [t for t in targets if t is not None and len(t)]
-    if not present or any(t.is_floating_point() or t.ndim != 1 for t in present):
-        return None
-    if any(int(t.min()) < 0 for t in present):
-        raise CounterpoiseError("Class numbers must not be negative; count them from 0.")
-    largest, samples = max(int(t.max()) for t in present), sum(map(len, present))
-    if largest >= max(_MOST_CLASSES, samples):
-        raise CounterpoiseError(
-            f"The label {largest} would make {largest + 1} classes of {samples} samples. Number the classes from 0 "
-            "without gaps, for example with np.unique(labels, return_inverse=True)[1]."
-        )
-    return largest + 1
-
-
-def _reserve(targets: Tensor, classes: int | None, probe: int, proxy: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows left for clients, rows of the probe set and rows of the proxy set; they do not overlap."""
-    for name, count in (("probe", probe), ("proxy", proxy)):
-        if type(count) is not int or count < 0:
-            raise CounterpoiseError(f"{name} must be a whole number at least 0, not {count!r}.")
-    order = counter(seed, purpose("reserve"), torch.arange(len(targets))).argsort(stable=True)
-    probes = order[:0]
-    if probe:
-        if classes is None:
-            raise CounterpoiseError("A probe set is drawn per class; these targets are not class numbers.")
-        shuffled = targets[order]
-        picks = [order[shuffled == label][:probe] for label in range(classes)]
-        short = [label for label, pick in enumerate(picks) if len(pick) < probe]
-        if short:
-            raise CounterpoiseError(f"Class {short[0]} has fewer than {probe} samples for the probe set.")
-        probes = torch.cat(picks)
-        order = order[~torch.isin(order, probes)]
-    if proxy > len(order):
-        raise CounterpoiseError(f"A proxy set of {proxy} samples was asked for, but only {len(order)} are left.")
-    return order[proxy:].sort().values, probes, order[:proxy]
-
-
-def _assign(
-    partition: Partition | Array | Sequence[Array],
-    targets: Tensor,
-    kept: Tensor,
-    seed: int,
-    identities: Array | None = None,
-) -> Assignment:
-    if isinstance(partition, Partition):
-        if partition.column == "row":  # it names rows, including those of the server's sets
-            named = partition.assign(torch.arange(len(targets)), seed)
-            assert isinstance(named, Table)
-            there = torch.isin(named.flat, kept)
-            return Table.of(named.owners[there], named.flat[there], named.clients)
-        column = targets if partition.column == "label" else _identities(identities, len(targets))
-        held = partition.assign(column[kept], seed)
-        if not isinstance(held, Table | Drawn):
-            raise CounterpoiseError(
-                "Partition: assign must return Table.of(owners, rows, clients) of counterpoise.federation.assignment, "
-                f"not {type(held).__name__}."
-            )
-        if isinstance(held, Table):
-            return Table(held.offsets, kept[held.flat])
-        if len(kept) < len(targets):
-            raise CounterpoiseError(
-                "Clients that draw from a shared base leave no samples over for a probe or proxy set."
-            )
-        return held
-    if (isinstance(partition, np.ndarray | Tensor) and partition.ndim != 2) or _whole(partition):
-        owners = torch.as_tensor(partition)
-        if owners.ndim != 1 or len(owners) != len(targets) or owners.is_floating_point() or _outside(owners):
-            raise CounterpoiseError(
-                f"partition must give one client number, from 0, to each of the {len(targets)} samples."
-            )
-        return Table.of(owners.long()[kept], kept, int(owners.max()) + 1)
-    flat, sizes = _rows(partition)
-    if len(flat) and (int(flat.min()) < 0 or int(flat.max()) >= len(targets)):
-        raise CounterpoiseError(f"partition names a sample outside 0 to {len(targets) - 1}.")
-    owners = torch.repeat_interleave(torch.arange(len(sizes)), sizes)
-    if len(kept) < len(targets):
-        there = torch.isin(flat, kept)
-        owners, flat = owners[there], flat[there]
-    return Table.of(owners, flat, len(sizes))
-
-
-def _rows(partition: Any) -> tuple[Tensor, Tensor]:
-    """All clients' rows one after the other, and how many each has; a million clients take seconds."""
-    try:
-        table = partition.cpu().numpy() if isinstance(partition, Tensor) else partition
-        if isinstance(table, np.ndarray) and table.ndim == 2 and table.size and table.dtype.kind in "iu":
-            return torch.from_numpy(table.reshape(-1).astype(np.int64)), torch.full((len(table),), table.shape[1])
-        rows = list(table)
-        sizes = [own.numel() if isinstance(own, Tensor) else len(own) for own in rows]
-        full = [own for own, size in zip(rows, sizes, strict=True) if size]
-        if full and all(isinstance(own, Tensor) and own.ndim == 1 for own in full):
-            full = [torch.cat(full)]  # converting each on its own takes ten seconds
-        full = [np.asarray(own.cpu() if isinstance(own, Tensor) else own) for own in full]
-        if not sizes or any(own.ndim != 1 or own.dtype.kind not in "iu" for own in full):
-            raise TypeError
-    except (TypeError, ValueError, RuntimeError):
-        raise CounterpoiseError(
-            "partition must be a recipe such as cp.iid(clients=10), one client number per sample, "
-            f"or one list of row numbers per client; this is of type {type(partition).__name__}."
-        ) from None
-    flat = np.concatenate(full or [np.empty(0, np.int64)]).astype(np.int64, copy=False)
-    return torch.from_numpy(flat), torch.tensor(sizes)
-
-
-def _identities(identities: Array | None, samples: int) -> Tensor:
-    if identities is None:
-        raise CounterpoiseError(
-            "This data does not say who its samples come from; a natural partition needs one identity per sample."
-        )
-    try:
-        column = torch.as_tensor(identities)
-    except (TypeError, ValueError, RuntimeError):  # texts, for example
-        column = torch.empty(0)
-    if column.shape != (samples,) or column.is_floating_point():
-        raise CounterpoiseError(f"identities must be one whole number for each of the {samples} samples.")
-    return column
-
-
-def _outside(owners: Tensor) -> bool:
-    return not len(owners) or int(owners.min()) < 0 or int(owners.max()) >= _MOST_CLIENTS
-
-
-def _whole(values: object) -> bool:
-    return isinstance(values, list | tuple) and len(values) > 0 and all(type(value) is int for value in values)

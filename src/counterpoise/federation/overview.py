@@ -12,6 +12,9 @@ from counterpoise.federation.federation import Federation
 
 __all__ = ["Overview", "holdings", "label_counts", "overview", "spread"]
 
+_NAME = 200
+"""The most characters of a name that are kept beside a run."""
+
 
 def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
     """``[clients, classes]`` samples of each label, held-out ones included."""
@@ -73,9 +76,13 @@ def holdings(federation: Federation, labelled: int = 200, sized: int = 10_000) -
 
     ``sizes`` counts the samples that each client trains on; it is left out if there are more than `sized` clients.
     ``labels`` counts the samples of each label, held-out ones included, for at most `labelled` clients, which
-    ``shown`` names.
+    ``shown`` lists. ``client_names`` and ``class_names`` are there if clients and classes have names.
     """
     found: dict[str, Any] = {"clients": federation.clients}
+    if federation.client_names is not None and federation.clients <= sized:
+        found["client_names"] = [name[:_NAME] for name in federation.client_names]
+    if federation.class_names is not None and len(federation.class_names) <= sized:
+        found["class_names"] = [name[:_NAME] for name in federation.class_names]
     if federation.clients <= sized:
         found["sizes"] = federation.train.sizes(torch.arange(federation.clients)).tolist()
     if federation.classes is not None:

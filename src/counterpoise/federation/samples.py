@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,10 @@ from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["Samples"]
+__all__ = ["Samples", "pieces"]
+
+_PIECE = 1 << 24
+"""Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Samples:
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
         return Samples(_copied(self.inputs, device), _copied(self.targets, device), scale, shift)
 
-    def rows(self, rows: Tensor) -> Samples:
+    def rows(self, rows: Tensor | slice) -> Samples:
         return Samples(self.inputs[rows], self.targets[rows], self.scale, self.shift)
 
     def take(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -70,6 +74,16 @@ class Samples:
         elif inputs.is_floating_point():
             inputs = inputs.to(dtype)
         return inputs, targets.to(dtype) if targets.is_floating_point() else targets
+
+
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor in parts, along its first axis."""
+    if tensor.ndim == 0 or not tensor.numel():
+        yield tensor
+        return
+    rows = max(1, _PIECE * len(tensor) // (tensor.numel() * tensor.element_size()))
+    for first in range(0, len(tensor), rows):
+        yield tensor[first : first + rows]
 
 
 _COPIES: dict[Any, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
@@ -98,8 +112,7 @@ def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
 def _tensor(array: object, what: str, where: str) -> Tensor:
     if isinstance(array, Dataset):
         raise CounterpoiseError(
-            f"{where}: {what} are a torch Dataset. Stack its samples first: the inputs are torch.stack([x for x, _ in "
-            "dataset]), the targets torch.tensor([y for _, y in dataset])."
+            f"{where}: {what} are a torch Dataset. Give it to Federation.from_datasets, which turns it into arrays."
         )
     if not isinstance(array, Tensor):
         try:
@@ -115,6 +128,6 @@ def _tensor(array: object, what: str, where: str) -> Tensor:
         with warnings.catch_warnings():  # samples are never written to, so read-only arrays (pandas') need no copy
             warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
             array = torch.from_numpy(array)
-    if array.is_floating_point() and not bool(array.isfinite().all()):
+    if array.is_floating_point() and not all(bool(piece.isfinite().all()) for piece in pieces(array)):
         raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")
     return array

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["frame"]
 
 
-def frame(records: Sequence[RoundRecord], of: str = "rounds", **same: Any) -> pd.DataFrame:
+def frame(
+    records: Sequence[RoundRecord], of: str = "rounds", names: Sequence[str] | None = None, **same: Any
+) -> pd.DataFrame:
     """A row for each round, for each client in each round (``of="clients"``) or for each verdict (``of="verdicts"``).
 
-    `same` gives columns with one value in every row, such as the method and the seed, so that the frames of several
+    `names` are the clients' names, which go beside their numbers. `same` gives columns with one value in every row, such as the method and the seed, so that the frames of several
     runs can be concatenated. A value that was not measured is missing.
     """
     if of not in _ROWS:
@@ -28,8 +30,16 @@ def frame(records: Sequence[RoundRecord], of: str = "rounds", **same: Any) -> pd
         import pandas as pd
     except ImportError:
         raise CounterpoiseError("Frames need pandas. Install it with: pip install pandas") from None
-    rows = [{**same, "round": record.round, **row} for record in records for row in _ROWS[of](record)]
+    rows = [{**same, "round": record.round, **_named(row, names)} for record in records for row in _ROWS[of](record)]
     return pd.DataFrame(rows, columns=None if rows else [*same, "round", *_ALWAYS.get(of, ())])
+
+
+def _named(row: dict[str, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    """A client's row with its name after its number."""
+    if names is None or "client" not in row:
+        return row
+    client = row["client"]
+    return {"client": client, "name": names[client] if client < len(names) else None, **row}
 
 
 def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:

@@ -103,6 +103,8 @@ class Holdings(Form):
     sizes: list[Count] | None = None
     shown: list[Numbered] = []
     labels: list[list[Count]] | None = None
+    client_names: list[str] | None = None
+    class_names: list[str] | None = None
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -111,6 +113,10 @@ class Holdings(Form):
             raise ValueError(f"it lists {len(self.sizes)} sizes for {self.clients} clients")
         if self.labels is not None and (len(self.labels) != len(self.shown) or len({*map(len, self.labels)}) > 1):
             raise ValueError("its label counts do not match the clients in shown")
+        if self.client_names is not None and len(self.client_names) != self.clients:
+            raise ValueError(f"it lists {len(self.client_names)} names for {self.clients} clients")
+        if self.labels and self.class_names is not None and len(self.class_names) != len(self.labels[0]):
+            raise ValueError(f"it lists {len(self.class_names)} names for {len(self.labels[0])} classes")
         return self
 
 

@@ -39,6 +39,8 @@ class Run:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The complete, resolved configuration."""
     folder: Path | None = None
+    client_names: tuple[str, ...] | None = None
+    """What clients are called, in the order of their numbers, if the federation gives them names."""
     keep: Callable[[Path], None] | None = field(default=None, repr=False)
     """Writes the complete run into a new folder, from which it can be resumed; `save` calls it."""
 
@@ -139,11 +141,11 @@ class Run:
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """The record as a tidy pandas frame with a row per round, per client and round, or per verdict.
 
-        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``.
+        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``. If clients have names, the last two have a column ``name``.
         """
         from counterpoise.runs.frames import frame
 
-        return frame(self.rounds, of, method=self.method, seed=self.seed)
+        return frame(self.rounds, of, self.client_names, method=self.method, seed=self.seed)
 
     def summary(self, target: float | None = None) -> dict[str, Any]:
         """The run in a few plain values; with `target`, also the rounds and bytes it took to reach that accuracy."""

@@ -23,7 +23,7 @@ from counterpoise.registry import flatten
 from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.frames import frame
-from counterpoise.runs.holdings import true_counts
+from counterpoise.runs.holdings import client_names, true_counts
 from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.ledger import SCHEMA, digest_of
@@ -83,6 +83,11 @@ class SavedRun:
         """How many rounds it was asked for; `records` holds those it has done."""
         return int(self.settings.get("rounds", 0))
 
+    @functools.cached_property
+    def client_names(self) -> list[str] | None:
+        """What clients are called, if they have names."""
+        return client_names(self.path)
+
     @property
     def failed(self) -> bool:
         return bool(self.sentence)
@@ -98,7 +103,7 @@ class SavedRun:
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """As `counterpoise.Run.frame`."""
-        return frame(self.records, of, method=self.method, seed=self.seed)
+        return frame(self.records, of, self.client_names, method=self.method, seed=self.seed)
 
 
 def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:

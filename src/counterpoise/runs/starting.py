@@ -110,7 +110,8 @@ def setup_course(
     _check_on_round(on_round)
     loggers = resolve(log)
     simulation = Simulation.of(made)
-    run = Run(made.training.method.name, made.seed, simulation.trainer.module)
+    names = made.federation.client_names
+    run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
         return (yield from go(simulation, run, made.rounds, on_round, None, loggers))
@@ -218,7 +219,12 @@ def resume_course(
     check_same(kept.config, describe(made, simulation.trainer))
     simulation.trainer.asked = asked or simulation.trainer.asked
     run = Run(
-        made.training.method.name, made.seed, simulation.trainer.module, settings=kept.config.plain(), folder=kept.path
+        made.training.method.name,
+        made.seed,
+        simulation.trainer.module,
+        settings=kept.config.plain(),
+        folder=kept.path,
+        client_names=made.federation.client_names,
     )
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():

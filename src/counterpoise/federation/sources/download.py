@@ -6,15 +6,14 @@ import contextlib
 import hashlib
 import http.client
 import os
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.progress import bar
 
 try:
     import fcntl
@@ -161,7 +160,7 @@ def _connect(url: str, part: Path, start: int, most: int) -> bool:
         total = None if left is None else start + left
         if (total or 0) > most:
             raise _TooLong(most)
-        with _bar(part.name.removesuffix(".part"), total) as show:
+        with bar(part.name.removesuffix(".part"), total, "MB", 1e6) as show:
             done = start
             while block := answer.read(_BLOCK):
                 if done + len(block) > most:
@@ -197,35 +196,3 @@ def _alone(part: Path) -> Iterator[None]:
                     yield
                 finally:
                     lock.unlink(missing_ok=True)
-
-
-class _Bar:
-    """One line on standard error, at most ten times a second."""
-
-    def __init__(self, name: str, total: int | None) -> None:
-        self.name, self.total, self.last = name, total, 0.0
-
-    def __call__(self, done: int) -> None:
-        now = time.monotonic()
-        if now - self.last < 0.1 and done != self.total:
-            return
-        self.last = now
-        if self.total:
-            filled = 24 * done // self.total
-            text = f"{'━' * filled}{'╌' * (24 - filled)} {done / 1e6:.1f} of {self.total / 1e6:.1f} MB"
-        else:
-            text = f"{done / 1e6:.1f} MB"
-        sys.stderr.write(f"\r\x1b[K{self.name[:28]} {text}")
-        sys.stderr.flush()
-
-
-@contextlib.contextmanager
-def _bar(name: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A callback that shows the bytes so far if standard error is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    try:
-        yield _Bar(name, total)
-    finally:
-        sys.stderr.write("\r\x1b[K")

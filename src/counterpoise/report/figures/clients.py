@@ -14,7 +14,7 @@ from counterpoise import measures
 from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed, percent
-from counterpoise.report.study import Study
+from counterpoise.report.study import Study, called
 from counterpoise.report.style import NEUTRAL, rows, shade, sized
 from counterpoise.runs.holdings import holdings
 from counterpoise.runs.saved import SavedRun
@@ -51,7 +51,7 @@ def _views(study: Study) -> dict[str, bool]:
 def _boxes(study: Study, own: bool) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
-        each = [(run.seed, c, v) for run in arm.runs for c, v in _last(run, study.metric, own).items()]
+        each = [found for run in arm.runs for found in _named(run, study.metric, own)]
         if not each:
             continue
         values = [value for _, _, value in each]
@@ -128,6 +128,12 @@ def _last(run: SavedRun, metric: str, own: bool = False) -> dict[int, float]:
     return {client: value for client, value in each.items() if math.isfinite(value)}
 
 
+def _named(run: SavedRun, metric: str, own: bool) -> list[tuple[int, str, float]]:
+    """Seed, name and value of each client in the last round that measured them."""
+    found = _last(run, metric, own)
+    return [(run.seed, *pair) for pair in zip(called(run.client_names, found), found.values(), strict=True)]
+
+
 def _unmeasured(title: str) -> Missing:
     return Missing(
         title,
@@ -180,12 +186,12 @@ def who_holds_what(study: Study) -> Chart | Missing:
 
 def _labels(found: Mapping[str, Any]) -> go.Figure:
     counts = np.asarray(found["labels"])
-    clients = [str(client) for client in found["shown"]]
+    clients = called(found.get("client_names"), found["shown"])
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.76, 0.24], vertical_spacing=0.04)
     figure.add_heatmap(
         z=[[int(v) or None for v in row] for row in counts.T],
         x=clients,
-        y=[str(label) for label in range(counts.shape[1])],
+        y=called(found.get("class_names"), range(counts.shape[1])),
         coloraxis="coloraxis",
         xgap=1 if len(clients) <= 60 else 0,
         ygap=1 if counts.shape[1] <= 30 else 0,

@@ -12,7 +12,7 @@ from counterpoise import measures
 from counterpoise.measures.records import Curve
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.figures.learning import band
-from counterpoise.report.study import Arm, Study
+from counterpoise.report.study import Arm, Study, called
 from counterpoise.report.style import ALARM, NEUTRAL, sized
 from counterpoise.runs.saved import SavedRun
 
@@ -86,12 +86,12 @@ def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
 
 def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int]) -> None:
     records = [run.records[i] for i in _apart(list(range(len(run.records))), _ROUNDS)]
-    names = [str(client) for client in clients]
+    name = dict(zip(clients, called(run.client_names, clients), strict=True))
     given = [r.outcome.weights or {} for r in records]
     figure.add_heatmap(
         z=[[_short(weights.get(client)) for weights in given] for client in clients],
         x=[r.round for r in records],
-        y=names,
+        y=list(name.values()),
         coloraxis="coloraxis",
         xgap=1 if len(records) <= 60 else 0,
         ygap=1 if len(clients) <= 60 else 0,
@@ -104,7 +104,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int
     moved = sorted({c for r in run.records for c in r.liars} & known)
     figure.add_scatter(
         x=[round for round, _, _ in out],
-        y=[str(client) for _, client, _ in out],
+        y=[name[client] for _, client, _ in out],
         text=["left out" for _ in out],
         mode="markers",
         marker={"symbol": "x-thin", "size": 5, "line": {"width": 1.2, "color": ALARM}},
@@ -114,7 +114,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int
     )
     figure.add_scatter(
         x=[records[0].round - 1 if records else 0] * len(moved),
-        y=[str(client) for client in moved],
+        y=[name[client] for client in moved],
         mode="markers",
         marker={"symbol": "triangle-right", "size": 8, "color": ALARM},
         hovertemplate="an adversary controls client %{y}<extra></extra>",

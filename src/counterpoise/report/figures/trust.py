@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.report.chart import Chart, Missing, Table
 from counterpoise.report.figures.learning import band
-from counterpoise.report.study import Arm, Study, liars, verdicts
+from counterpoise.report.study import Arm, Study, called, liars, verdicts
 from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
 from counterpoise.runs.holdings import true_counts
 
@@ -109,7 +109,8 @@ def _claims(arm: Arm) -> go.Figure | None:
         moved = {client for client, _ in liars(run.records)}
         for row in verdicts(run.records):
             if row["estimated"] and row["estimated"] > 0 and row["claimed"] > 0:
-                last[run.seed, row["client"]] = (row, row["client"] in moved)
+                (name,) = called(run.client_names, [row["client"]])
+                last[run.seed, row["client"]] = (row | {"called": name}, row["client"] in moved)
     if not last:
         return None
     figure = go.Figure()
@@ -142,7 +143,7 @@ def _claims(arm: Arm) -> go.Figure | None:
                 "size": 10 if lied else 7,
                 "opacity": 0.85,
             },
-            text=[f"client {row['client']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
+            text=[f"client {row['called']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
             hovertemplate="%{text}<br>claims %{x:,.0f}, evidence suggests %{y:,.0f}<extra></extra>",
         )
     axis = {"type": "log", "tickvals": _ladder(*line), "range": [math.log10(end) for end in line]}

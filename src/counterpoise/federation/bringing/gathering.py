@@ -1,0 +1,93 @@
+"""All samples of some sources as one array, read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.bringing.samples import check_alike, inputs_of, targets_of
+from counterpoise.federation.bringing.source import Block, Source
+from counterpoise.federation.naming import Column, Names, unify
+from counterpoise.federation.progress import bar
+
+__all__ = ["gather"]
+
+_BLOCK = 1 << 24
+"""About how many bytes of inputs are read at a time."""
+_MOST_ROWS = 4096
+_TWICE = 10
+"""How many samples of a data set are read twice. Half of the pictures that are flipped at random look as before, so one
+in a thousand such data sets passes."""
+
+
+def gather(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray, Names | None]:
+    """Inputs and targets of all sources, one after the other, and the names of the classes if they have any."""
+    total = sum(source.count for source in sources)
+    if not total:
+        raise CounterpoiseError("The data hold no samples; at least one client must have some.")
+    for source in sources:
+        _check_steady(source)
+    columns: list[Column] = []
+    inputs = np.empty(0)
+    done = 0
+    with bar("reading", total, "samples") as show:
+        for source in sources:
+            targets: list[Block] = []
+            while (first := sum(map(len, targets))) < source.count:
+                rows = 1 if not done else max(1, min(_MOST_ROWS, _BLOCK // max(inputs[0].nbytes, 1)))
+                x, y = source.read(first, min(first + rows, source.count))
+                block = inputs_of(x, source.where, first)
+                if not done:
+                    inputs = np.empty((total, *block.shape[1:]), block.dtype)
+                check_alike(block[0], inputs.shape[1:], inputs.dtype, f"{source.where}: sample {first}")
+                inputs[done : done + len(block)] = block
+                targets.append(y)
+                show(done := done + len(block))
+            columns.append(Column(source.where, _joined(targets, source.where), source.class_names))
+    numbers, names = unify(columns)
+    return inputs, _one_column(numbers, sources), names
+
+
+def _joined(blocks: list[Any], where: str) -> np.ndarray:
+    """The targets of all blocks of a source."""
+    if not blocks:
+        return np.empty(0, np.int64)
+    if isinstance(blocks[0], np.ndarray | Tensor):
+        return targets_of(np.concatenate([np.asarray(block) for block in blocks]), where)
+    return targets_of([value for block in blocks for value in block], where)
+
+
+def _one_column(numbers: Sequence[np.ndarray], sources: Sequence[Source]) -> np.ndarray:
+    """The targets of all sources in one array."""
+    full = [(column, source.where) for column, source in zip(numbers, sources, strict=True) if len(column)]
+    first, whose = full[0]
+    for column, where in full[1:]:
+        if column.shape[1:] != first.shape[1:] or (column.dtype.kind == "f") != (first.dtype.kind == "f"):
+            raise CounterpoiseError(
+                f"{where}: targets of type {column.dtype} and shape {column.shape[1:]} do not go with those of {whose}, of "
+                f"type {first.dtype} and shape {first.shape[1:]}. Give all the same."
+            )
+    return np.concatenate([column for column, _ in full])
+
+
+def _check_steady(source: Source) -> None:
+    """Read some samples twice, and refuse data that change."""
+    if source.steady:
+        return
+    for number in sorted({source.count * i // _TWICE for i in range(_TWICE)} if source.count else ()):
+        (one, y), (two, z) = (source.read(number, number + 1) for _ in range(2))
+        same = _same(*(inputs_of(x, source.where, number) for x in (one, two)))
+        if not (same and _same(*(targets_of(list(t), source.where) for t in (y, z)))):
+            raise CounterpoiseError(
+                f"{source.where}: sample {number} changes each time it is read, so the data set has a random transform. "
+                "Samples are read only once. Take the transform out, and augment in training: "
+                "cp.Local(augment=cp.augment.flip_and_crop())."
+            )
+
+
+def _same(one: np.ndarray, two: np.ndarray) -> bool:
+    return one.shape == two.shape and bool(np.array_equal(one, two, equal_nan=one.dtype.kind == "f"))
