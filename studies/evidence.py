@@ -24,6 +24,7 @@ study, so the page can be made again without a GPU by `make evidence`. The comma
 
 
 def main() -> None:
+    """Write the page."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
     out = words.parse_args().out

@@ -186,9 +186,10 @@ def reach(steps):
 
 
 class Loops:
-    """counterpoise with its defaults, one client and one number at a time."""
+    """counterpoise with its defaults but the power, one client and one number at a time."""
 
-    def __init__(self):
+    def __init__(self, power):
+        self.power = power
         self.y, self.n, self.excess = {}, {}, {}
         self.told = self.spread = self.c = self.share = self.s = 0.0
         self.m, self.v, self.w = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE)
@@ -231,7 +232,7 @@ class Loops:
         u = sum(own / sum(n) * v for own, v in zip(n, clipped(e, 2), strict=True))
         for client, own, g in zip(ids, n, gradients, strict=True):
             self.y[client], self.n[client] = g, own
-        self.share = c * sqrt(ASKED / POPULATION)
+        self.share = c * (ASKED / POPULATION) ** self.power
         lengths = sqrt(float((u * u).sum()) * float((self.m * self.m).sum()))
         self.s = 0.9 * self.s + 0.1 * (float((u * self.m).sum()) / lengths if lengths > 0 else 0.0)
         beta = 0.9 * max(0.0, self.s)
@@ -250,8 +251,10 @@ def drawn(rng, habits):
     return ids, updates, counts, steps
 
 
-def test_the_server_is_the_formulas_in_plain_loops():
-    rng, loops, made = np.random.default_rng(3), Loops(), server(counterpoise(), SIZE)
+@pytest.mark.parametrize("options", [{}, {"power": 0.25}])
+def test_the_server_is_the_formulas_in_plain_loops(options):
+    loops, made = Loops(options.get("power", 0.5)), server(counterpoise(**options), SIZE)
+    rng = np.random.default_rng(3)
     habits, local, found = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM)), []
     for round in range(1, 31):
         ids, updates, counts, steps = drawn(rng, habits)

@@ -218,13 +218,14 @@ def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_a
     assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 
 
-def test_the_worlds_are_all_of_them_in_their_full_form() -> None:
-    study = read_study(STUDIES / "worlds.toml")
+@pytest.mark.parametrize(("name", "methods"), [("worlds", 16), ("worlds-ablation", 9)])
+def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int) -> None:
+    study = read_study(STUDIES / f"{name}.toml")
     full = {name for name in preset_names() if name.startswith("worlds/") and not name.endswith("-small")}
     assert {cell.like for cell in study.cells} == full
     assert len(full) == 24
     plans = [plan_of(cell) for cell in study.cells]
-    assert {(len(plan.arms), len(plan.seeds)) for plan in plans} == {(16, 5)}
+    assert {(len(plan.arms), len(plan.seeds)) for plan in plans} == {(methods, 5)}
     assert {cell.metric.words for cell in study.cells} == {"accuracy, mean of the last 4 evaluations"}
 
 

@@ -26,8 +26,9 @@ def memory(
         float | None, Option("c, how much of a client's memory counts; by default estimated", low=0, high=1)
     ] = None,
     memory_share: Annotated[
-        float | None, Option("the part of c that clients apply; by default sqrt(cohort / population)", low=0, high=1)
+        float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
     ] = None,
+    memory_power: Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)] = 0.5,
     memory_weights: Annotated[Weights, Option("weights in the mean of the memories: by counts or equal")] = "data",
     memory_cap: Annotated[
         float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
@@ -40,7 +41,9 @@ def memory(
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
-    part = parts.memory(memory_coefficient, memory_share, memory_weights, memory_cap, memory_clip, gate=memory_gate)
+    part = parts.memory(
+        memory_coefficient, memory_share, memory_power, memory_weights, memory_cap, memory_clip, gate=memory_gate
+    )
     return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
 
 

@@ -24,8 +24,9 @@ def counterpoise(
         Option("c, how much of a client's memory counts; by default estimated, and 0 turns it off", low=0, high=1),
     ] = None,
     share: Annotated[
-        float | None, Option("the part of c that clients apply; by default sqrt(cohort / population)", low=0, high=1)
+        float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
     ] = None,
+    power: Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)] = 0.5,
     gate: Annotated[bool, Option("withhold the share from clients that do not apply it")] = True,
     weights: Annotated[Weights, Option("weights of the clients: by counts or equal")] = "data",
     clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
@@ -46,7 +47,7 @@ def counterpoise(
     Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
     """
     weigh = [
-        *([parts.memory(coefficient, share, weights, capped, clip, gate=gate)] if coefficient != 0 else []),
+        *([parts.memory(coefficient, share, power, weights, capped, clip, gate=gate)] if coefficient != 0 else []),
         *([parts.bounded(bounded)] if bounded else []),
         parts.by_data() if weights == "data" else parts.uniform(),
         *([parts.capped(capped)] if capped else []),

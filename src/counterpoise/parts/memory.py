@@ -9,7 +9,6 @@ unit of gradient. FedAvg has c = 0, FedVARP c = 1 and a = 0, SCAFFOLD c = a = 1.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import sqrt
 from typing import Literal
 
 import torch
@@ -31,6 +30,7 @@ Weights = Literal["data", "uniform"]
 def memory(
     coefficient: float | None = None,
     share: float | None = None,
+    power: float = 0.5,
     weights: Weights = "data",
     most_count: float = 3.0,
     clip: float = 2.0,
@@ -41,8 +41,8 @@ def memory(
 
     The coefficient c is how much of what a client does is what it did: the regression coefficient of its mean gradient
     on its memory, both less y_bar, over the cohorts so far (exponential means with factor `smoothing`), between 0 and
-    1. `coefficient` fixes it. Clients apply the share ``a = c sqrt(|S| / N)``, with c of the round before; `share`
-    replaces the root. Without a local optimiser that is linear in the gradients, the memory is of displacements and
+    1. `coefficient` fixes it. Clients apply the share ``a = c (|S| / N)^power``, with c of the round before; `share`
+    replaces the power. Without a local optimiser that is linear in the gradients, the memory is of displacements and
     the server applies all of it.
 
     Gradients are clipped to `clip` times the cohort's median length before they are remembered. y_bar weighs by the
@@ -77,7 +77,9 @@ def memory(
         new = {"y": gradients, "n": counts, "excess": excess}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
-            state=_remember(state, records, new, round.left_out) | sums | {"share": c * _share(round.world, share)},
+            state=_remember(state, records, new, round.left_out)
+            | sums
+            | {"share": c * _share(round.world, share, power)},
             records=new,
             left_out={n: rows if n == "excess" else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
@@ -179,11 +181,11 @@ def _reach(round: Round) -> Tensor:
     return (lr * local.optimizer.reach(steps)).to(cohort.updates.dtype)[:, None]
 
 
-def _share(world: World, given: float | None) -> float:
+def _share(world: World, given: float | None, power: float) -> float:
     """The clients' part of the correction in the next round, as a fraction of c."""
     if world.local.optimizer.reach is None:
         return 0.0
-    return min(1.0, sqrt(world.cohort / world.population)) if given is None else given
+    return min(1.0, world.cohort / world.population) ** power if given is None else given
 
 
 def _remember(state: Tensors, old: Tensors, new: Tensors, gone: Tensors) -> dict[str, Tensor]:
