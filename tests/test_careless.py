@@ -137,8 +137,11 @@ MISTAKES = {
     "group norm of a number": (lambda: cp.models.with_group_norm(3), "with_group_norm takes a module, not 3"),
     # ---- local training
     "augment of one": (lambda: cp.Local(augment=lambda x: x), r"augment\(inputs, keys\), but .* takes \(x\)"),
-    "augment gives none": (lambda: trained(augment=lambda x, keys: None), "same shape; this is of type NoneType"),
-    "augment drops samples": (lambda: trained(augment=lambda x, keys: x[:1]), r"same shape; this is of shape \(1, "),
+    "augment gives none": (lambda: trained(augment=lambda x, keys: None), "same shape, .*; this is of type NoneType"),
+    "augment drops samples": (
+        lambda: trained(augment=lambda x, keys: x[:1]),
+        r"same shape, .*; this is of shape \(1, ",
+    ),
     "rate a text": (lambda: cp.Optimizer("x", *SGD[1:]), "Optimizer: lr must be a number, not 'x'"),
     "decay a text": (lambda: cp.Optimizer(*SGD, weight_decay="x"), "Optimizer: weight_decay must be a number, not 'x'"),
     "init a dict": (lambda: cp.Optimizer(0.1, {}, SGD[2]), r"Optimizer: init must be a function init\(w\), not \{\}"),

@@ -123,13 +123,21 @@ def test_all_engines_agree(case):
         assert_close(first, other, first - flat(make()))
 
 
-def test_all_engines_agree_on_pictures_with_augmentation_group_norm_and_dropout():
-    local = Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.9), augment=cp.augment.flip_and_crop(2))
-    first, *others = [trained(grouped(), local, engine, shape=(1, 8, 8)) for engine in ENGINES]
+@pytest.mark.parametrize(
+    ("augment", "bare", "side"),
+    [
+        (cp.augment.flip_and_crop(2), None, 8),
+        (cp.augment.flip_and_crop(2, "reflect", 0.5), cp.augment.flip(), 8),
+        (cp.augment.crop(0, size=8), lambda inputs, keys: inputs[..., 1:9, 1:9], 11),
+    ],
+)
+def test_all_engines_agree_on_pictures_with_augmentation_group_norm_and_dropout(augment, bare, side):
+    local = Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.9), augment=augment)
+    first, *others = [trained(grouped(), local, engine, shape=(1, side, side)) for engine in ENGINES]
     for other in others:
         assert_close(first, other, first - flat(grouped()))
-    bare = Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.9))
-    assert not torch.allclose(first, trained(grouped(), bare, ENGINES[0], shape=(1, 8, 8)))
+    other = replace(local, augment=bare)
+    assert not torch.allclose(first, trained(grouped(), other, ENGINES[0], shape=(1, side, side)))
 
 
 @given(

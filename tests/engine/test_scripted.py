@@ -104,13 +104,20 @@ def test_every_methods_steps_are_replayed_to_the_bit(name, backend, at_once, rep
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_pictures_dropout_and_augmentation_are_replayed_to_the_bit(backend, dtype, at_once, replayed):
-    local = Local(epochs=2, batch=4, optimizer=sgd(0.1), augment=cp.augment.flip())
+@pytest.mark.parametrize(
+    ("dtype", "augment", "side"),
+    [
+        ("float32", cp.augment.flip(), 8),
+        ("float64", cp.augment.flip(), 8),
+        ("float64", cp.augment.flip_and_crop(1, "reflect", 0.5, size=8), 9),
+    ],
+)
+def test_pictures_dropout_and_augmentation_are_replayed_to_the_bit(backend, dtype, augment, side, at_once, replayed):
+    local = Local(epochs=2, batch=4, optimizer=sgd(0.1), augment=augment)
 
     def make(record):
         model = drawing().to(getattr(torch, dtype))
-        simulation = started(model=model, backend=backend, record=record, shape=(1, 8, 8), local=local)
+        simulation = started(model=model, backend=backend, record=record, shape=(1, side, side), local=local)
         assert simulation.trainer.traits.keyed
         return simulation
 

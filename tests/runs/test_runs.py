@@ -377,6 +377,21 @@ def test_a_run_kept_before_its_method_had_an_option_goes_on_as_it_was(tmp_path: 
     assert torch.equal(weights(cp.resume(path)), weights(cp.simulate(**weighted, **SETTINGS)))
 
 
+def test_a_run_kept_before_its_augmentation_had_an_option_goes_on_as_it_was(tmp_path: Path) -> None:
+    path, local = tmp_path / "run", cp.Local(batch=10, optimizer=cp.sgd(0.05), augment=cp.augment.crop(1))
+    own = {"method": "fedavg", "federation": federation(), "local": local}
+    cp.simulate(**own, out=path, on_round=lambda record: record.round == 1, **SETTINGS)  # type: ignore[arg-type]
+    text = (path / "config.toml").read_text()
+    for line in ('fill = "zeros"\n', "chance = 1.0\n"):
+        assert text.count(line) == 1
+        text = text.replace(line, "")
+    (path / "config.toml").write_text(text)
+    index = path / "checkpoint/checkpoint.json"
+    bound = {"run": Folder.open(path).checkpoint.fingerprint}
+    index.write_text(json.dumps(json.loads(index.read_text()) | bound))
+    assert torch.equal(weights(cp.resume(path)), weights(cp.simulate(**own, **SETTINGS)))  # type: ignore[arg-type]
+
+
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
     with pytest.raises(cp.CounterpoiseError, match=r"already holds a run\. Continue it with 'counterpoise resume"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -67,8 +67,8 @@ class Federation:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one sample."""
-        return tuple(self.base.inputs.shape[1:])
+        """The shape of one sample, as a model takes it."""
+        return self.base.shape
 
     def __repr__(self) -> str:
         sets = [f"{name} {len(s)}" for name in ("test", "probe", "proxy") if (s := getattr(self, name)) is not None]
@@ -99,11 +99,15 @@ class Federation:
 
     def to(self, device: torch.device | str) -> Federation:
         """The same federation with its samples on a device."""
-        moved = {
-            name: None if (samples := getattr(self, name)) is None else samples.to(device)
-            for name in ("base", "test", "probe", "proxy")
-        }
-        return replace(self, **moved)  # type: ignore[arg-type]
+        return self._changed(lambda samples: samples.to(device))
+
+    def cropped(self, size: tuple[int, int]) -> Federation:
+        """The same federation for models that take pictures of this height and width: the centres of its own."""
+        return self._changed(lambda samples: replace(samples, crop=size))
+
+    def _changed(self, change: Callable[[Samples], Samples]) -> Federation:
+        sets = {name: getattr(self, name) for name in ("base", "test", "probe", "proxy")}
+        return replace(self, **{name: None if held is None else change(held) for name, held in sets.items()})  # type: ignore[arg-type]
 
     def only(self, client: int) -> Federation:
         """One client's data as a federation of its own, as a node of a deployment gets it.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from counterpoise.errors import CounterpoiseError, unknown
@@ -42,7 +44,7 @@ def _noise(base: Samples, classes: int, seed: int) -> Samples:
         inputs = torch.randint(0, brightest + 1, shape, generator=generator, dtype=torch.uint8)
     else:
         inputs = torch.randn(shape, generator=generator).to(base.inputs.dtype)
-    return Samples(inputs, torch.arange(classes), base.scale, base.shift)
+    return replace(base, inputs=inputs, targets=torch.arange(classes))
 
 
 def _means(base: Samples, train: Assignment, classes: int) -> Samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ class Samples:
     targets: Tensor
     scale: Tensor | float = 1.0 / 255
     shift: Tensor | float = 0.0
+    crop: tuple[int, int] | None = None
+    """Height and width of the pictures that a model takes, if an augmentation cuts them: otherwise their centres."""
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
@@ -61,13 +63,28 @@ class Samples:
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on a device. Runs in one process that use the same arrays share the copy."""
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
-        return Samples(_copied(self.inputs, device), _copied(self.targets, device), scale, shift)
+        inputs, targets = _copied(self.inputs, device), _copied(self.targets, device)
+        return replace(self, inputs=inputs, targets=targets, scale=scale, shift=shift)
 
     def rows(self, rows: Tensor | slice) -> Samples:
-        return Samples(self.inputs[rows], self.targets[rows], self.scale, self.shift)
+        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample, as a model takes it."""
+        whole = tuple(self.inputs.shape[1:])
+        return whole if self.crop is None else (*whole[:-2], *self.crop)
 
     def take(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Inputs and targets of some rows, ready for a model; `rows` may have any shape."""
+        inputs, targets = self.take_whole(rows, dtype)
+        if self.crop is not None:
+            down, right = ((there - seen) // 2 for there, seen in zip(inputs.shape[-2:], self.crop, strict=True))
+            inputs = inputs[..., down : down + self.crop[0], right : right + self.crop[1]]
+        return inputs, targets
+
+    def take_whole(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """As `take`, but pictures are not cut: an augmentation will do that."""
         inputs, targets = self.inputs[rows], self.targets[rows]
         if inputs.dtype == torch.uint8:
             inputs = inputs.to(dtype) * _as(self.scale, dtype) + _as(self.shift, dtype)

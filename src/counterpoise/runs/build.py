@@ -162,10 +162,14 @@ _BEFORE: dict[str, dict[str, Any]] = {"rfa": {"weights": "data"}}
 
 
 def whole(kept: Config) -> Config:
-    """A kept configuration, completed with options that its method gained after the run was made.
+    """A kept configuration, completed with options that its choices gained after the run was made.
 
     The folder keeps its configuration unchanged, because the checkpoint belongs to that one.
     """
+    registries: dict[str, Registry[Any]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "augment": AUGMENTS}
+    chosen = {key: choice for key in registries if (choice := getattr(kept.local, key)) is not None}
+    local = {key: {**make(registries[key], choice).spec.plain(), **choice} for key, choice in chosen.items()}
+    kept = kept.model_copy(update={"local": kept.local.model_copy(update=local)})
     name = kept.method["name"]
     if name == OWN:
         return kept
@@ -176,7 +180,7 @@ def whole(kept: Config) -> Config:
 
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to resume with objects that differ from those the run was made with."""
-    before, now = flatten(whole(kept).plain()), flatten(made.plain())
+    before, now = flatten(whole(kept).plain()), flatten(whole(made).plain())
     # The engine comes last: much of it follows from the rest.
     for key in sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key)):
         if key != "rounds" and before.get(key) != now.get(key):

@@ -16,10 +16,11 @@ from counterpoise.engine.clients.program import Batch
 from counterpoise.engine.devices import put, ready
 from counterpoise.engine.trees import on
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
 
-__all__ = ["BatchIndex", "BatchSequence", "Batches", "gather"]
+__all__ = ["BatchIndex", "BatchSequence", "Batches", "cropped", "gather"]
 
 _PLANNED_ON_CPU = 2**16
 """Up to this many samples, a GPU's batches are planned on the CPU, where each of many small operations is cheaper."""
@@ -128,11 +129,28 @@ class BatchSequence(NamedTuple):
 
 def gather(samples: Samples, local: Local, dtype: torch.dtype, index: BatchIndex) -> Batch:
     """Gather, scale and augment one batch ``[B]`` or a stack of them ``[C, B]``."""
-    inputs, targets = samples.take(index.rows, dtype)
-    if local.augment is not None and index.augment is not None:
-        made = local.augment(inputs.flatten(0, index.rows.ndim - 1), index.augment.flatten())
-        if not isinstance(made, Tensor) or made.numel() != inputs.numel():
-            found = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else f"type {type(made).__name__}"
-            raise CounterpoiseError(f"local: augment must return its inputs in the same shape; this is of {found}.")
-        inputs = made.reshape(inputs.shape)
-    return Batch(inputs, targets, index.share, index.key)
+    if local.augment is None or index.augment is None:
+        return Batch(*samples.take(index.rows, dtype), index.share, index.key)
+    inputs, targets = samples.take_whole(index.rows, dtype)
+    made = local.augment(inputs.flatten(0, index.rows.ndim - 1), index.augment.flatten())
+    shape = (*index.rows.shape, *samples.shape)
+    if not isinstance(made, Tensor) or made.numel() != math.prod(shape):
+        found = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else f"type {type(made).__name__}"
+        raise CounterpoiseError(
+            "local: augment must return its inputs in the same shape, or smaller pictures that are all of one size; "
+            f"this is of {found}."
+        )
+    return Batch(made.reshape(shape), targets, index.share, index.key)
+
+
+def cropped(federation: Federation, local: Local) -> Federation:
+    """The federation as the model takes its pictures: cut to the size that the augmentation makes them."""
+    if local.augment is None or not len(federation.base):
+        return federation
+    inputs, _ = federation.base.take_whole(torch.zeros(1, dtype=torch.int64), torch.get_default_dtype())
+    made = local.augment(inputs, torch.zeros(1, dtype=torch.int64, device=inputs.device))
+    if not isinstance(made, Tensor) or inputs.ndim < 3 or made.shape[:-2] != inputs.shape[:-2]:
+        return federation  # `gather` says what is wrong, if anything is
+    (height, width), (tall, wide) = inputs.shape[-2:], made.shape[-2:]
+    smaller = tall <= height and wide <= width and (tall, wide) != (height, width)
+    return federation.cropped((tall, wide)) if smaller else federation

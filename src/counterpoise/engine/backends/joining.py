@@ -5,6 +5,7 @@ samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ def _equal(a: Samples | None, b: Samples | None) -> bool:
     if a is None or b is None:
         return a is b
     scaling = (torch.equal(*map(torch.as_tensor, pair)) for pair in ((a.scale, b.scale), (a.shift, b.shift)))
-    return all(scaling) and all(
+    return (a.crop == b.crop and all(scaling)) and all(
         x.shape == y.shape and x.dtype == y.dtype and (x.data_ptr() == y.data_ptr() or torch.equal(x, y))
         for x, y in ((a.inputs, b.inputs), (a.targets, b.targets))
     )
@@ -43,7 +44,7 @@ def _equal(a: Samples | None, b: Samples | None) -> bool:
 def join_samples(bases: Sequence[Samples]) -> tuple[Samples, list[int]]:
     """All samples in one set, and the row at which each of the given sets begins there. Equal sets are held once.
 
-    The sets have the same scaling.
+    The sets have the same scaling and cropping.
     """
     numbers = number_equals(bases)
     different = [bases[numbers.index(number)] for number in range(max(numbers) + 1)]
@@ -51,7 +52,7 @@ def join_samples(bases: Sequence[Samples]) -> tuple[Samples, list[int]]:
     joint = different[0]
     if len(different) > 1:
         inputs, targets = (torch.cat([getattr(base, name) for base in different]) for name in ("inputs", "targets"))
-        joint = Samples(inputs, targets, joint.scale, joint.shift)
+        joint = replace(joint, inputs=inputs, targets=targets)
     return joint, [begins[number] for number in numbers]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from counterpoise.engine.backends.batching import cropped
 from counterpoise.engine.backends.distributed import Group
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.making import Work, choose_setting, count_work, make_backend
@@ -67,6 +68,7 @@ class Trainer:
     ) -> None:
         method, local = training.method, training.local
         self.seed, self.cohort_size = seed, cohort
+        federation = cropped(federation, local)
         model = build_model(training.model, federation, seed)
         self.layout = Layout.of(model)
         evaluation = evaluation or Evaluation()
