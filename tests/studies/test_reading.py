@@ -214,6 +214,10 @@ def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_a
         3,
         "p. 8",
     )
+    several = made_study(
+        values(change) | {"claim": [{"alike": ["fedavg", "fedavg"], "cells": ["*r*", "*d"]}]}, "two", "two.toml"
+    )
+    assert several.claims[0].cells == ("mild", "harsh")  # in the order of the study
     part = chosen(study, ["mild"])
     assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 

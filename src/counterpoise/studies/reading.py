@@ -187,12 +187,12 @@ def _check_published(one: PublishedForm, metric: Metric, what: str) -> None:
 
 
 def _average(form: AverageForm, study: StudyForm, cells: Mapping[str, Cell], where: str) -> Average:
-    over = [_known(name, cells, where) for name in form.cells]
+    over = [cells[name] for name in _named(form.cells, cells, where)]
     if len({cell.metric for cell in over}) > 1:
         raise CounterpoiseError(f"{where}: its cells have different metrics, which cannot be averaged.")
     labels = [entry.label for entry in over[0].entries if all(entry.label in _labels(cell) for cell in over)]
     published = _all_published(form, study, over[0].metric, labels, where)
-    return Average(form.name, tuple(form.cells), published, form.note)
+    return Average(form.name, tuple(cell.name for cell in over), published, form.note)
 
 
 def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[Claim]:
@@ -213,17 +213,17 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
     first, second = (form.better, form.than) if form.alike is None else (form.alike[0], form.alike[1:])
     if first is None or second is None:
         raise CounterpoiseError(f"{where}: the key {'better' if first is None else 'than'} is missing.")
-    there = form.than_cells or form.cells
-    elsewhere = form.smaller_in or []
-    for label, names in ((first, form.cells + elsewhere), *((than, there + elsewhere) for than in second)):
+    here, elsewhere = (_named(names, cells, where) for names in (form.cells, form.smaller_in or []))
+    there = _named(form.than_cells, cells, where) if form.than_cells else here
+    for label, names in ((first, here + elsewhere), *((than, there + elsewhere) for than in second)):
         for name in names:
-            if label not in (labels := _labels(_known(name, cells, where))):
+            if label not in (labels := _labels(cells[name])):
                 raise unknown("method", label, labels, f"in cell {name!r} for {where}")
     for than in second:
         yield Claim(
             better=first,
             than=than,
-            cells=tuple(form.cells),
+            cells=tuple(here),
             than_cells=tuple(there),
             smaller_in=tuple(elsewhere),
             metric=form.metric or "",
@@ -234,10 +234,12 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
         )
 
 
-def _known(name: str, cells: Mapping[str, Cell], where: str) -> Cell:
-    if name not in cells:
-        raise unknown("cell", name, cells, f"in {where}")
-    return cells[name]
+def _named(patterns: Sequence[str], cells: Mapping[str, Cell], where: str) -> list[str]:
+    """The cells that these names mean; ``*`` stands for anything."""
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in cells):
+            raise unknown("cell", pattern, cells, f"in {where}")
+    return [name for name in cells if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
 def _labels(cell: Cell) -> list[str]:
