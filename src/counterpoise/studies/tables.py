@@ -13,7 +13,7 @@ from counterpoise.studies.study import Study
 __all__ = ["as_plain", "cannot", "claim_table", "markdown", "matrix", "notes", "reasons", "table"]
 
 RULES = (
-    "Values are means over seeds ± the sample deviation, in points. "
+    "Values are means over seeds ± the sample deviation; shares are in points. "
     "*d* is our mean less the published value, and ± how far chance reaches (95 %)."
 )
 
