@@ -10,7 +10,7 @@ from helpers import BACKENDS, H, M, Point, blobs, descend, double, half_square, 
 import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.local import Local, Optimizer, constant, cosine, exponential, sgd, stairs
+from counterpoise.local import Local, Optimizer, constant, cosine, exponential, listed, sgd, stairs
 from counterpoise.methods import METHODS, avg, fedavg
 
 
@@ -60,6 +60,9 @@ def test_steps_for_too_few_clients_are_refused_with_a_sentence(backend):
         (stairs(2, decay=0.1), [1, 1, 0.1, 0.1, 0.01]),
         (cosine(4), [1, (1 + math.sqrt(0.5)) / 2, 0.5, (1 - math.sqrt(0.5)) / 2, 0]),
         (cosine(2, floor=0.2), [1, 0.6, 0.2, 0.2, 0.2]),
+        (listed([2, 4], [0.5, 3]), [1, 0.5, 0.5, 3, 3]),
+        (listed([2, 4], [0.5, 3], hold=False), [1, 0.5, 1, 3, 1]),
+        (listed([1], [0.5]), [0.5] * 5),
     ],
 )
 def test_a_schedule_is_a_factor_per_round(schedule, factors):

@@ -50,7 +50,7 @@ if _TYPE_CHECKING:
         stragglers,
         weighted,
     )
-    from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, sgd, stairs
+    from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, listed, sgd, stairs
     from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
     from counterpoise.runs import Run, resume, simulate
     from counterpoise.studies.performing import study
@@ -68,7 +68,7 @@ else:
             "counterpoise.federation": "Availability Federation Partition bernoulli capped_dirichlet client_dirichlet "
             "colour day_and_night dirichlet draws flwr from_file iid load lq mixed natural noise pachinko power_law "
             "quantity_dirichlet rare replay rotation shards stragglers weighted",
-            "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential sgd stairs",
+            "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential listed sgd stairs",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
             "counterpoise.runs": "Run resume simulate",
             "counterpoise.studies.performing": "study",
@@ -118,6 +118,7 @@ __all__ = [
     "flwr",
     "from_file",
     "iid",
+    "listed",
     "load",
     "logs",
     "lq",

@@ -46,7 +46,8 @@ class Client:
     key: Tensor
     """The client's key for this round. To draw random numbers, hash it with a purpose of your own."""
     lr: Tensor
-    """The round's learning rate."""
+    """The learning rate: of this step in the hooks of a step, and of the round in others. If the schedule goes by
+    epoch, the round's is the mean over its passes."""
     local: Local
     """How the client trains."""
     numbers: Mapping[str, float | Tensor] = field(default_factory=dict)

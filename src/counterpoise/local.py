@@ -1,18 +1,20 @@
-"""How a client trains: epochs, batch size, optimiser, learning-rate schedule, augmentation.
+"""How a client trains: epochs, batch size, optimiser, learning-rate schedule, clipping, augmentation.
 
 Optimisers are pure ``init`` / ``step`` pairs on the flat vector of one client, so they run under
-`vmap`, on threads and inside a CUDA graph alike. Their state starts anew each round.
+`vmap`, on threads and inside a CUDA graph alike. Their state starts anew each round, unless they say ``keep``.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field
 from functools import partial
+from itertools import pairwise
 from numbers import Real
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,6 +33,7 @@ __all__ = [
     "constant",
     "cosine",
     "exponential",
+    "listed",
     "sgd",
     "stairs",
 ]
@@ -61,7 +64,10 @@ class Optimizer:
     """L2 decay: `step` is given ``g + weight_decay w``, and parts that read the gradient see it too."""
     reach: Callable[[Tensor], Tensor] | None = None
     """FedNova's ``|a|_1`` as a function of the number of steps: the move is ``-lr |a|_1`` times a mean of the
-    gradients. None if the move is not linear in them (Adam) or depends on the weights too (a decay inside `step`)."""
+    gradients. None if the move is not linear in them (Adam) or depends on something else too: the weights (a decay
+    inside `step`) or gradients of earlier rounds (`keep`)."""
+    keep: bool = False
+    """Whether a client keeps the state from round to round. Otherwise every round begins with a new one."""
     spec: Spec = field(default_factory=Spec)
     update: InitVar[Update | None] = None
 
@@ -92,6 +98,8 @@ def _subtract_move(update: Update, w: Tensor, g: Tensor, state: State, lr: Tenso
 
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
 
+Keep = Annotated[bool, Option("keep the optimiser's state on each client from round to round")]
+
 
 @OPTIMIZERS.register("sgd")
 def sgd(
@@ -99,6 +107,7 @@ def sgd(
     momentum: Annotated[float, Option("momentum coefficient", low=0, below=1)] = 0.0,
     nesterov: Annotated[bool, Option("Nesterov's look-ahead form of the momentum")] = False,
     weight_decay: Annotated[float, Option("L2 decay added to the gradient", low=0)] = 0.0,
+    keep: Keep = False,
 ) -> Optimizer:
     """Stochastic gradient descent with optional momentum, as torch.optim.SGD.
 
@@ -106,6 +115,8 @@ def sgd(
     """
     if nesterov and momentum == 0:
         raise CounterpoiseError("optimizer sgd: nesterov needs a momentum above 0.")
+    if keep and momentum == 0:
+        raise CounterpoiseError("optimizer sgd: without momentum there is no state to keep; leave keep out.")
 
     def init(w: Tensor) -> State:
         return {"buffer": torch.zeros_like(w)} if momentum else {}
@@ -123,7 +134,7 @@ def sgd(
         lag = momentum ** (2 if nesterov else 1) * (1 - momentum**steps) / (1 - momentum)
         return (steps - lag) / (1 - momentum)
 
-    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay, reach)
+    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay, None if keep else reach, keep)
 
 
 @OPTIMIZERS.register("adam")
@@ -133,13 +144,14 @@ def adam(
     beta2: Annotated[float, Option("decay of the square", low=0, below=1)] = 0.999,
     eps: Annotated[float, Option("added to the root", above=0)] = 1e-8,
     weight_decay: Annotated[float, Option("L2 decay added to the gradient", low=0)] = 0.0,
+    keep: Keep = False,
 ) -> Optimizer:
     """Adam with bias correction, as torch.optim.Adam.
 
     ``w <- w - lr m/(1-beta1^t) / (sqrt(v/(1-beta2^t)) + eps)`` (Kingma and Ba 2015, Algorithm 1).
     """
     init, update = _moments(beta1, beta2, eps)
-    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay)
+    return Optimizer(lr, init, partial(_subtract_move, update), weight_decay, keep=keep)
 
 
 @OPTIMIZERS.register("adamw")
@@ -149,6 +161,7 @@ def adamw(
     beta2: Annotated[float, Option("decay of the square", low=0, below=1)] = 0.999,
     eps: Annotated[float, Option("added to the root", above=0)] = 1e-8,
     weight_decay: Annotated[float, Option("decay of the weights per unit of learning rate", low=0)] = 0.01,
+    keep: Keep = False,
 ) -> Optimizer:
     """Adam with weight decay apart from the gradient, as torch.optim.AdamW.
 
@@ -161,7 +174,7 @@ def adamw(
         move, state = update(g, state, lr)
         return (1 - lr * weight_decay) * w - move, state
 
-    return Optimizer(lr, init, step)
+    return Optimizer(lr, init, step, keep=keep)
 
 
 def _moments(beta1: float, beta2: float, eps: float) -> tuple[Init, Update]:
@@ -185,10 +198,15 @@ def _moments(beta1: float, beta2: float, eps: float) -> tuple[Init, Update]:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A factor on the learning rate for each round, counted from 1."""
+    """A factor on the learning rate for each round, counted from 1.
 
-    factor: Callable[[int], float]
+    With `by_epoch`, each pass of a round has a factor of its own: in pass e of E, counted from 0, that of the round
+    plus e/E.
+    """
+
+    factor: Callable[[float], float]
     spec: Spec = field(default_factory=Spec)
+    by_epoch: bool = False
 
     def __post_init__(self) -> None:
         check_call(self.factor, "factor(round)", "Schedule")
@@ -228,14 +246,44 @@ def stairs(
 def cosine(
     rounds: Annotated[int, Option("rounds until the lowest factor", low=1)],
     floor: Annotated[float, Option("lowest factor", low=0, high=1)] = 0.0,
+    each: Annotated[Literal["round", "epoch"], Option("whether it falls after every round or every epoch")] = "round",
 ) -> Schedule:
     """Fall along half a cosine over a number of rounds, then stay."""
 
-    def factor(round: int) -> float:
+    def factor(round: float) -> float:
         done = min((round - 1) / rounds, 1.0)
         return floor + (1 - floor) * (1 + math.cos(math.pi * done)) / 2
 
-    return Schedule(factor)
+    return Schedule(factor, by_epoch=each == "epoch")
+
+
+@SCHEDULES.register("listed")
+def listed(
+    rounds: Annotated[list, Option("the rounds with a factor of their own, in ascending order")],  # type: ignore[type-arg]
+    factors: Annotated[list, Option("their factors, all above 0")],  # type: ignore[type-arg]
+    hold: Annotated[bool, Option("whether a factor holds until the next one, or in its own round alone")] = True,
+) -> Schedule:
+    """Take the factors of some rounds from a list. Other rounds have the one before, or 1.
+
+    >>> [listed([2, 4], [0.1, 0.01]).factor(round) for round in range(1, 6)]
+    [1.0, 0.1, 0.1, 0.01, 0.01]
+    >>> [listed([2, 4], [0.1, 0.01], hold=False).factor(round) for round in range(1, 6)]
+    [1.0, 0.1, 1.0, 0.01, 1.0]
+    """
+    if any(type(round) is not int for round in rounds) or any(a >= b for a, b in pairwise([0, *rounds])):
+        raise CounterpoiseError(
+            f"schedule listed: rounds must be whole numbers from 1 in ascending order, not {brief(rounds)}."
+        )
+    if any(isinstance(f, bool) or not isinstance(f, int | float) or not 0 < f < math.inf for f in factors):
+        raise CounterpoiseError(f"schedule listed: factors must be numbers above 0, not {brief(factors)}.")
+    if len(rounds) != len(factors):
+        raise CounterpoiseError(
+            f"schedule listed: there must be one factor for each round, not {len(factors)} for {len(rounds)}."
+        )
+    own = dict(zip(rounds, map(float, factors), strict=True))
+    if not hold:
+        return Schedule(lambda round: own.get(round, 1.0))
+    return Schedule(lambda round: [1.0, *own.values()][bisect_right(rounds, round)])
 
 
 _SGD = "optimizer=cp.sgd(0.1)"
@@ -249,6 +297,7 @@ class Local:
     `steps` is one number for all clients or one per client. `augment(inputs, keys)` changes a stack of samples
     ``[S, ...]``, given one int64 key per sample (see `counterpoise.augment`). `memory` is how many GiB a client has for
     what a method does besides training: one number for all clients or one per client. None leaves it to the method.
+    `clip` is the longest gradient that enters the optimiser; longer ones are scaled down to it.
     """
 
     epochs: int = 1
@@ -258,6 +307,7 @@ class Local:
     steps: int | Sequence[int] | None = None
     augment: Augment | None = None
     memory: float | Sequence[float] | None = None
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -279,6 +329,10 @@ class Local:
                     "local: memory must be a number of GiB above 0, or one such number per client, "
                     f"not {self.memory!r}."
                 )
+        if self.clip is not None and (
+            isinstance(self.clip, bool) or not isinstance(self.clip, Real) or not 0 < self.clip < math.inf
+        ):
+            raise CounterpoiseError(f"local: clip must be a number above 0, or left out, not {brief(self.clip)}.")
         if not isinstance(self.optimizer, Optimizer):
             raise CounterpoiseError(
                 "local: optimizer must be made by cp.sgd(...), cp.adam(...), cp.adamw(...) or cp.Optimizer(...), "
@@ -297,8 +351,19 @@ class Local:
         return self.epochs if self.steps is None else 1
 
     def lr(self, round: int) -> float:
-        """The learning rate of a round. It must be above 0: methods divide by it, and at 0 no client would move."""
-        factor = self.schedule.factor(round)
+        """The learning rate of a round; the mean over its passes if the schedule goes by epoch."""
+        rates = self.rates(round)
+        return sum(rates) / len(rates) if isinstance(rates, list) else rates
+
+    def rates(self, round: int) -> float | list[float]:
+        """The learning rate of a round; if the schedule goes by epoch, that of each pass."""
+        if not self.schedule.by_epoch:
+            return self._rate(round, round)
+        return [self._rate(round, round + epoch / self.passes) for epoch in range(self.passes)]
+
+    def _rate(self, round: int, time: float) -> float:
+        """The rate at some time in a round. It must be above 0: methods divide by it, and at 0 no client would move."""
+        factor = self.schedule.factor(time)
         if not isinstance(factor, Real):
             raise CounterpoiseError(f"The schedule's factor of round {round} must be a number, not {brief(factor)}.")
         lr = self.optimizer.lr * factor
@@ -308,6 +373,15 @@ class Local:
                 "Give cosine a floor or more rounds, or end the run earlier."
             )
         return lr
+
+    def entering(self, w: Tensor, g: Tensor) -> Tensor:
+        """What enters the optimiser at the weights w: the gradient, clipped, and then the L2 decay.
+
+        As torch's `clip_grad_norm_`, which adds 1e-6 to the gradient's length.
+        """
+        if self.clip is not None:
+            g = g * (self.clip / (torch.linalg.vector_norm(g) + 1e-6)).clamp(max=1)
+        return g + self.optimizer.weight_decay * w if self.optimizer.weight_decay else g
 
     def asked(self, clients: Sequence[int], counts: Tensor) -> Tensor:
         """How many steps each client is asked to take in a round ``[C]``, if it holds ``counts[i]`` samples."""

@@ -9,7 +9,7 @@ from helpers import ALL_METHODS, assert_close, blobs, double, postman, small
 
 from counterpoise.engine import Evaluation, Simulation
 from counterpoise.flower import Strategy, client_app
-from counterpoise.local import Local, sgd
+from counterpoise.local import Local, cosine, sgd
 from counterpoise.methods import METHODS, avg
 
 CASES = [*ALL_METHODS, *(f"feddua:{name}" for name in ALL_METHODS if name != "feddua")]
@@ -22,13 +22,13 @@ def method_of(case):
     return METHODS.make(case) if isinstance(case, str) else case
 
 
-def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, **grid):
+def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, local=LOCAL, **grid):
     """A method's rounds through messages."""
     app = client_app(
         method_of(case),
         small(),
         lambda context: federation.only(context.node_config["partition-id"]),
-        local=LOCAL,
+        local=local,
         engine=double(),
     )
     strategy = Strategy(
@@ -37,7 +37,7 @@ def deployed(case, federation, *, rounds=ROUNDS, cohort=COHORT, out=None, **grid
         model=small(),
         rounds=rounds,
         cohort=cohort,
-        local=LOCAL,
+        local=local,
         seed=SEED,
         engine=double(),
         evaluation=Evaluation(1, 3),
@@ -53,11 +53,10 @@ def simulated(case, federation, **settings):
         method_of(case),
         federation,
         small(),
-        local=LOCAL,
         seed=SEED,
         engine=double(),
         evaluation=Evaluation(1, 3),
-        **{"cohort": COHORT} | settings,
+        **{"cohort": COHORT, "local": LOCAL} | settings,
     )
     return simulation, [simulation.advance() for _ in range(ROUNDS)]
 
@@ -92,3 +91,11 @@ def test_the_order_in_which_replies_arrive_changes_no_bit(case):
 def test_nodes_without_names_say_which_client_they_are():
     named, asked = (deployed("scaffold", FEDERATION, names=names).simulation.server for names in (True, False))
     assert torch.equal(named.model, asked.model)
+
+
+def test_a_kept_optimiser_rates_by_epoch_and_clipping_are_those_of_the_simulator():
+    local = Local(2, 4, sgd(0.1, momentum=0.8, keep=True), cosine(3, floor=0.1, each="epoch"), clip=0.3)
+    simulation, _ = simulated("fedavg", FEDERATION, local=local)
+    strategy = deployed("fedavg", FEDERATION, local=local)
+    moved = simulation.server.model - simulation.trainer.start
+    assert_close(strategy.simulation.server.model, simulation.server.model, moved, 1e-10)

@@ -47,10 +47,10 @@ def personal_model(strength: float) -> Part:
         return {"v": v} | {f"optimizer {name}": x for name, x in client.local.optimizer.init(v).items()}
 
     def after_step(client: Client, step: Step) -> dict[str, Tensor]:
-        v, optimizer = client.memo["v"], client.local.optimizer
+        v, local = client.memo["v"], client.local
         state = {name.removeprefix("optimizer "): x for name, x in client.memo.items() if name != "v"}
-        g = step.gradient_at(v) + optimizer.weight_decay * v
-        v, state = optimizer.step(v, g + strength * (v - client.start), state, client.lr)
+        g = local.entering(v, step.gradient_at(v) + strength * (v - client.start))
+        v, state = local.optimizer.step(v, g, state, client.lr)
         return {"v": v} | {f"optimizer {name}": x for name, x in state.items()}
 
     def finish(client: Client, reply: Reply) -> Reply:

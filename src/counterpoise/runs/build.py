@@ -134,6 +134,7 @@ def _local(local: LocalConfig, given: Mapping[str, Any]) -> Local:
         local.steps,
         given.get("augment") or (make(AUGMENTS, local.augment) if local.augment else None),
         local.memory,
+        local.clip,
     )
 
 
@@ -166,16 +167,25 @@ def whole(kept: Config) -> Config:
 
     The folder keeps its configuration unchanged, because the checkpoint belongs to that one.
     """
-    registries: dict[str, Registry[Any]] = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "augment": AUGMENTS}
-    chosen = {key: choice for key in registries if (choice := getattr(kept.local, key)) is not None}
-    local = {key: {**make(registries[key], choice).spec.plain(), **choice} for key, choice in chosen.items()}
-    kept = kept.model_copy(update={"local": kept.local.model_copy(update=local)})
-    name = kept.method["name"]
-    if name == OWN:
-        return kept
-    was = _BEFORE.get(str(name).rpartition(":")[2], {})
-    now = make(METHODS, {**was, **kept.method}).spec.plain()
-    return kept.model_copy(update={"method": {**now, **kept.method}})
+    was = _BEFORE.get(str(kept.method["name"]).rpartition(":")[2], {})
+    local = {
+        name: _completed(registry, chosen)
+        for name, registry in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES), ("augment", AUGMENTS))
+        if name not in kept.own and (chosen := getattr(kept.local, name)) is not None
+    }
+    changes = {
+        "method": _completed(METHODS, {**was, **kept.method}),
+        "model": _completed(MODELS, kept.model),
+        "local": kept.local.model_copy(update=local),
+    }
+    return kept.model_copy(update=changes)
+
+
+def _completed(registry: Registry[Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """A choice with all options of its entry that have a value; a user's own object as it is."""
+    if chosen["name"] == OWN:
+        return dict(chosen)
+    return {k: v for k, v in _options(registry, chosen).items() if v is not None} | dict(chosen)
 
 
 def check_same(kept: Config, made: Config) -> None:
@@ -239,6 +249,7 @@ def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
         "batch": local.batch,
         "steps": _listed(local.steps),
         "memory": _listed(local.memory),
+        "clip": local.clip,
     }
     own: dict[str, str] = {}
     if local.optimizer.spec.options.get("lr") == local.optimizer.lr:

@@ -67,6 +67,7 @@ class LocalConfig(_Table):
     optimizer: Choice = {"name": "sgd", "lr": 0.1}
     schedule: Choice = {"name": "constant"}
     augment: Choice | None = None
+    clip: float | None = None
 
 
 def _table_of(kind: type) -> type[_Table]:

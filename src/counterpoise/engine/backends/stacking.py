@@ -169,6 +169,6 @@ def _trial(program: Program, module: nn.Module, federation: Federation, batch: i
         for p in parts
         if p.letters is not None and p.client_record is not None
     }
-    shared = Shared(start, broadcast, start.new_tensor(program.local.lr(1)))
+    shared = Shared(start, broadcast, start.new_tensor(program.local.rates(1)))
     two, rows = torch.arange(2), (torch.arange(batch + 1) % len(samples)).expand(2, -1)
     return Job(shared, samples.to(start.device), rows, two + batch, two + 1, two, two, kept, letters)

@@ -86,6 +86,9 @@ def why_different(a: Program, b: Program) -> str:
         "their numbers of passes differ": one.passes == other.passes,
         "their clients have different memories": one.memory == other.memory,
         "their augmentations differ": alike(one.augment, other.augment),
+        "their gradients are clipped at different lengths": one.clip == other.clip,
+        "one changes the learning rate by round and the other by epoch": one.schedule.by_epoch
+        == other.schedule.by_epoch,
         "their optimisers differ": _optimizer(a) == _optimizer(b) and alike(_code(a), _code(b)),
         "their methods do different things on clients": alike(client_hooks(a.method), client_hooks(b.method)),
         "their own hooks could read their learning rates, which differ": all(map(_ours, a.parts))
@@ -94,9 +97,9 @@ def why_different(a: Program, b: Program) -> str:
     return next((reason for reason, same in checks.items() if not same), "")
 
 
-def _optimizer(program: Program) -> tuple[float, bool]:
+def _optimizer(program: Program) -> tuple[float, bool, bool]:
     optimizer = program.local.optimizer
-    return optimizer.weight_decay, optimizer.reach is None
+    return optimizer.weight_decay, optimizer.reach is None, optimizer.keep
 
 
 def _code(program: Program) -> list[Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from counterpoise.engine.clients.keeping import KEPT
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.scores import Loss
 from counterpoise.errors import CounterpoiseError
@@ -43,6 +44,7 @@ class Shared(NamedTuple):
     start: Tensor
     broadcast: Named
     lr: Tensor
+    """``[]`` the round's learning rate, or ``[E]`` that of each of its E passes"""
 
 
 class Participant(NamedTuple):
@@ -185,7 +187,7 @@ class Program:
     surveys: bool = field(init=False)
     ends_epochs: bool = field(init=False)
     finishes: bool = field(init=False)
-    """Whether parts have anything to do at the end of training."""
+    """Whether a client does anything at the end of training beside its update."""
     periods: tuple[int, ...] = field(init=False)
     """The intervals, in steps, at which parts ask for a client's displacement."""
 
@@ -195,7 +197,7 @@ class Program:
         object.__setattr__(self, "surveys", any(part.survey is not None for part in self.parts))
         object.__setattr__(self, "ends_epochs", any(part.after_epoch is not None for part in self.parts))
         finishes = any(part.finish is not None or part.client_state is not None for part in self.parts)
-        object.__setattr__(self, "finishes", finishes)
+        object.__setattr__(self, "finishes", finishes or self.local.optimizer.keep)
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
 
@@ -207,7 +209,10 @@ class Program:
         code = (self.loss, optimizer.init, optimizer.step, self.local.augment, *hooks)
         return [f for f in code if f is not None]
 
-    def _client(self, part: Part, shared: Shared, participant: Participant, memo: Named) -> Client:
+    def _client(
+        self, part: Part, shared: Shared, participant: Participant, memo: Named, lr: Tensor | None = None
+    ) -> Client:
+        """What a part's hooks see. `lr` is the rate of a step; a hook without a step sees the mean of the round."""
         return Client(
             start=shared.start,
             broadcast=shared.broadcast.get(part.name, {}),
@@ -218,11 +223,19 @@ class Program:
             examples=participant.examples,
             steps=participant.steps,
             key=participant.key,
-            lr=shared.lr,
+            lr=shared.lr.mean() if lr is None else lr,
             local=self.local,
             numbers=participant.numbers.get(part.name, part.numbers),
             letter=participant.letters.get(part.name, {}),
         )
+
+    def _rate(self, shared: Shared, participant: Participant, progress: Progress) -> Tensor:
+        """The learning rate of the next step."""
+        if not self.local.schedule.by_epoch:
+            return shared.lr
+        epoch = progress.taken.long() * self.local.passes // participant.steps
+        # A chunk also computes steps after a client's last one, and drops them.
+        return shared.lr.gather(0, epoch.clamp(max=self.local.passes - 1).view(1)).squeeze(0)
 
     def begin(self, shared: Shared, participant: Participant) -> Progress:
         memo: Named = {}
@@ -232,6 +245,8 @@ class Program:
         w = shared.start.clone()
         nothing = w.new_zeros(())
         state = self.local.optimizer.init(w)
+        if self.local.optimizer.keep:
+            state = {name: kept.clone() for name, kept in participant.state[KEPT].items()}
         if not isinstance(state, Mapping):
             raise CounterpoiseError(f"The optimizer's init must return a dictionary, not {type(state).__name__}.")
         return Progress(w, state, memo, nothing, nothing.clone())
@@ -251,10 +266,10 @@ class Program:
     def step(
         self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
     ) -> Progress:
-        """Gradient ``g`` of the task and the parts' losses; each part's change to it; decay; the optimiser's step."""
-        w, optimizer = progress.w, self.local.optimizer
+        """The gradient of the task and the parts' losses; each part's change to it; clipping; decay; the optimiser."""
+        w, lr = progress.w, self._rate(shared, participant, progress)
         before = BatchStep(self, network, batch, w, progress.taken, w, None)
-        clients = [(part, self._client(part, shared, participant, progress.memo)) for part in self.parts]
+        clients = [(part, self._client(part, shared, participant, progress.memo, lr)) for part in self.parts]
 
         def objective(w: Tensor) -> tuple[Tensor, Tensor]:
             task = total = before.loss_at(w)
@@ -268,9 +283,8 @@ class Program:
         for part, client in clients:
             if part.gradient is not None:
                 g = check_vector(part, "gradient", part.gradient(client, step, g), w)
-        if optimizer.weight_decay:
-            g = g + optimizer.weight_decay * w
-        w, state = _check_step(optimizer.step(w, g, progress.optimizer, shared.lr), progress)
+        g = self.local.entering(w, g)
+        w, state = _check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), progress)
         count = progress.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None)
         memo = dict(progress.memo)
@@ -290,6 +304,8 @@ class Program:
     def finish(self, shared: Shared, participant: Participant, progress: Progress, traces: Traces) -> TrainingResult:
         update, reports, states = progress.w - shared.start, {}, dict(participant.state)
         trained = update
+        if self.local.optimizer.keep:
+            states[KEPT] = progress.optimizer
         for part in self.parts:
             if part.finish is not None:
                 client = self._client(part, shared, participant, progress.memo)

@@ -98,8 +98,8 @@ class Loop:
         self.server = Server(trainer.program.method, trainer.start, limits, trainer.memory)
         self.evaluator = trainer.evaluator
         self.round = 0
-        self._lr = (nan, trainer.start.new_empty(()))
-        """The learning rate sent last, as a number and as a tensor on the device."""
+        self._lr: tuple[float | list[float], Tensor] = (nan, trainer.start.new_empty(()))
+        """What was sent last as the learning rate, in numbers and as a tensor on the device."""
         self._memory = (-inf, 0)
         """When the GPU's memory was looked at last, and its peak then."""
         for part in trainer.program.method.parts:
@@ -147,7 +147,7 @@ class Loop:
         """Draw the next round's clients, unless they are `drawn` already, and prepare what they are sent."""
         begun, round = time.perf_counter(), self.round + 1
         asked, dropped = drawn or self.draw(round)
-        if (lr := self.trainer.program.local.lr(round)) != self._lr[0]:
+        if (lr := self.trainer.program.local.rates(round)) != self._lr[0]:
             there = put(torch.tensor(lr, dtype=self.trainer.engine.torch_dtype), self.server.model.device)
             self._lr = (lr, there)
         shared = Shared(self.server.model, self.server.broadcast(), self._lr[1])

@@ -23,6 +23,7 @@ from counterpoise.engine.backends.making import Work, choose_setting, count_work
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.batches import client_keys, count_seen
 from counterpoise.engine.clients.inspection import inspect_model
+from counterpoise.engine.clients.keeping import keeping
 from counterpoise.engine.clients.program import (
     Named,
     Program,
@@ -66,7 +67,7 @@ class Trainer:
         evaluation: Evaluation | None = None,
         rounds: int = 0,
     ) -> None:
-        method, local = training.method, training.local
+        local, method = training.local, keeping(training.method, training.local.optimizer)
         self.seed, self.cohort_size = seed, cohort
         federation = cropped(federation, local)
         model = build_model(training.model, federation, seed)
