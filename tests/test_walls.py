@@ -17,6 +17,7 @@ CORE = [
     "randomness",
     "registry",
     "flat",
+    "schedules",
     "local",
     "hooks",
     "method",

@@ -55,10 +55,12 @@ _HOOKS = {
     "survey": "(client, step)",
     "loss": "(client, step, w)",
     "gradient": "(client, step, g)",
+    "move": "(client, step, w)",
     "after_step": "(client, step)",
     "after_epoch": "(client, w)",
     "finish": "(client, reply)",
     "personal": "(model, state)",
+    "scored": "(model, state)",
     "broadcast": "(state)",
     "letters": "(state, records)",
     "apply": "(round)",
@@ -90,6 +92,8 @@ class Part:
     """A scalar to add to the task's loss; both are differentiated with respect to the last argument."""
     gradient: Callable[[Client, Step, Tensor], Tensor] | None = None
     """The changed gradient, before it enters the optimiser."""
+    move: Callable[[Client, Step, Tensor], Tensor] | None = None
+    """The changed model after the optimiser's step; ``step`` is still the one that ``gradient`` saw."""
     after_step: Callable[[Client, Step], dict[str, Tensor]] | None = None
     """The memo after a step, laid out as in ``begin``."""
     after_epoch: Callable[[Client, Tensor], dict[str, Tensor]] | None = None
@@ -98,6 +102,8 @@ class Part:
     """The changed reply: the update, the reports and the state to keep."""
     personal: Callable[[Tensor, Tensors], Tensor] | None = None
     """The model that a client uses for itself, given the server's model and the client's state."""
+    scored: Callable[[Tensor, Tensors], Tensor] | None = None
+    """The model to be measured, if it is not the server's: given the server's model and this part's server state."""
     second_order: bool = False
     """Whether ``gradient`` asks for `Step.curvature`."""
     trace_every: int = 0
@@ -154,7 +160,8 @@ class Part:
 
     @property
     def on_client(self) -> bool:
-        hooks = (self.begin, self.survey, self.loss, self.gradient, self.after_step, self.after_epoch, self.finish)
+        steps = (self.loss, self.gradient, self.move, self.after_step)
+        hooks = (self.begin, self.survey, *steps, self.after_epoch, self.finish)
         return any(hook is not None for hook in hooks)
 
 

@@ -1,9 +1,12 @@
 """The papers' models: their sizes, what they take, and the way out of batch normalisation."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from helpers import assert_close, blobs, double, flat, fresh, net, run
 from torch import nn
+from torch.nn import functional
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
@@ -27,6 +30,10 @@ def test_sizes_are_those_of_the_papers():
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (28, 28), (1, 17, 23)])
 @pytest.mark.parametrize("entry", list(MODELS), ids=lambda entry: entry.name)
 def test_every_model_takes_pictures_and_can_learn_from_them(entry, shape):
+    if entry.name == "vgg11" and min(shape[-2:]) < 32:
+        with pytest.raises(CounterpoiseError, match="model vgg11 takes images of at least 32 x 32 pixels; these are"):
+            entry.factory(shape=shape, classes=4)
+        return
     model = entry.factory(shape=shape, classes=4)
     outputs = model(torch.zeros(2, *shape) + torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
     assert outputs.shape == (2, 4)
@@ -58,12 +65,149 @@ def test_dropout_of_the_light_cnn_is_an_option():
         ),
         (lambda: cp.models.light_cnn((1, 15, 20), 10), "at least 16 x 16 pixels; these are 15 x 20"),
         (lambda: cp.models.resnet18((3, 32, 32), 10, groups=48), "groups"),
+        (lambda: cp.models.resnet18((3, 32, 32), 10, stem="5x5"), "option stem must be one of 3x3, 7x7, not '5x5'"),
+        (lambda: cp.models.lenet5((1, 15, 20), 10, padding=0), "at least 16 x 16 pixels; these are 15 x 20"),
+        (lambda: cp.models.conv2(widths=[64]), r"model conv2: widths must be two or more whole numbers.*not \[64\]"),
+        (lambda: cp.models.conv2(widths=[64, 0]), "widths must be two or more whole numbers from 1 to 65536"),
         (lambda: MODELS.make("lenet"), r"There is no model 'lenet'\. Did you mean 'lenet5'"),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused_with_a_sentence(make, sentence):
     with pytest.raises(CounterpoiseError, match=sentence):
         make()
+
+
+# ---------------------------------------------------------------- models of other projects
+
+
+def convolved(*widths, kernel, padding):
+    """Convolutions from each width to the next, each with ReLU."""
+    layers = [(nn.Conv2d(a, b, kernel, stride=1, padding=padding), nn.ReLU()) for a, b in pairwise(widths)]
+    return [layer for pair in layers for layer in pair]
+
+
+def two(channels, first, second):
+    return [
+        *(*convolved(channels, first, kernel=5, padding=0), nn.MaxPool2d(2, 2)),
+        *(*convolved(first, second, kernel=5, padding=0), nn.MaxPool2d(2, 2)),
+        nn.Flatten(),
+    ]
+
+
+def lenet(channels, flat):
+    return [
+        *two(channels, 6, 16),
+        *(nn.Linear(flat, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10)),
+    ]
+
+
+def stacked(*groups):
+    return [layer for group in groups for layer in (*convolved(*group, kernel=3, padding=1), nn.MaxPool2d(2, 2))]
+
+
+PLAIN = [
+    (cp.models.lenet5, {"padding": 0}, (3, 32, 32), lenet(3, 400), 62_006),
+    (cp.models.lenet5, {"padding": 0}, (1, 28, 28), lenet(1, 256), 44_426),
+    (
+        cp.models.conv2,
+        {},
+        (3, 32, 32),
+        [*two(3, 64, 64), *(nn.Linear(1600, 384), nn.ReLU(), nn.Linear(384, 192), nn.ReLU(), nn.Linear(192, 10))],
+        797_962,
+    ),
+    (
+        cp.models.conv2,
+        {"widths": [32, 64, 512]},
+        (1, 28, 28),
+        [*two(1, 32, 64), *(nn.Linear(1024, 512), nn.ReLU(), nn.Linear(512, 10))],
+        582_026,
+    ),
+    (
+        cp.models.moderate_cnn,
+        {},
+        (3, 32, 32),
+        [
+            *stacked((3, 32, 64), (64, 128, 128), (128, 256, 256)),
+            *(nn.Flatten(), nn.Linear(4096, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)),
+        ],
+        3_491_530,
+    ),
+    (
+        cp.models.vgg11,
+        {},
+        (3, 32, 32),
+        [
+            *stacked((3, 64), (64, 128), (128, 256, 256), (256, 512, 512), (512, 512, 512)),
+            *(nn.Flatten(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)),
+        ],
+        9_750_922,
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "options", "shape", "layers", "count"), PLAIN)
+def test_models_of_other_projects_are_these_layers(make, options, shape, layers, count):
+    ours, plain = make(shape, 10, **options).eval(), nn.Sequential(*layers)
+    assert parameters(ours) == parameters(plain) == count
+    nn.utils.vector_to_parameters(flat(ours), plain.parameters())
+    inputs = torch.rand(3, *shape, generator=torch.Generator().manual_seed(1))
+    assert torch.allclose(ours(inputs), plain(inputs), rtol=1e-5, atol=1e-6)
+
+
+def test_dropouts_stand_where_the_projects_have_them():
+    kinds = {nn.Dropout: "drop", nn.Dropout2d: "drop2d", nn.Linear: "dense", nn.MaxPool2d: "pool"}
+
+    def told(model):
+        return [(kinds[type(m)], getattr(m, "p", None)) for m in model.modules() if type(m) in kinds]
+
+    dense, pool = ("dense", None), ("pool", None)
+    assert told(cp.models.vgg11()) == [*[pool] * 5, ("drop", 0.5), dense, ("drop", 0.5), dense, dense]
+    assert told(cp.models.moderate_cnn()) == [
+        *(pool, pool, ("drop2d", 0.05), pool),
+        *(("drop", 0.1), dense, dense, ("drop", 0.1), dense),
+    ]
+
+
+def resnet_by_hand(weights, inputs):
+    """ResNet-18 with the 7 x 7 stem and two groups, from its parameters in order."""
+
+    def norm(x):
+        return functional.group_norm(x, 2, next(weights), next(weights))
+
+    def block(x, stride):
+        kept = [next(weights) for _ in range(6)]
+        y = functional.conv2d(x, kept[0], stride=stride, padding=1)
+        y = functional.relu(functional.group_norm(y, 2, kept[1], kept[2]))
+        y = functional.group_norm(functional.conv2d(y, kept[3], padding=1), 2, kept[4], kept[5])
+        return functional.relu(y + (norm(functional.conv2d(x, next(weights), stride=2)) if stride == 2 else x))
+
+    x = functional.relu(norm(functional.conv2d(inputs, next(weights), stride=2, padding=3)))
+    x = functional.max_pool2d(x, 3, stride=2, padding=1)
+    for stride in (1, 1, 2, 1, 2, 1, 2, 1):
+        x = block(x, stride)
+    return functional.linear(x.mean((2, 3)), next(weights), next(weights))
+
+
+@pytest.mark.parametrize("side", [24, 32])
+def test_resnet_with_the_7x7_stem_is_torchvisions_with_two_groups(side):
+    model = cp.models.resnet18((3, side, side), 10, groups=2, stem="7x7")
+    assert parameters(model) == 11_181_642
+    assert parameters(cp.models.resnet18((3, side, side), 100, groups=2, stem="7x7")) == 11_181_642 + 90 * 513
+    inputs = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(1))
+    weights = iter(list(model.parameters()))
+    assert torch.allclose(model(inputs), resnet_by_hand(weights, inputs), rtol=1e-4, atol=1e-5)
+    assert next(weights, None) is None
+
+
+def test_initial_weights_are_those_of_the_projects():
+    """Deviations: sqrt(2 / (outputs x area)), in torchvision's ResNet and in VGG-11, which has no shifts."""
+    torch.manual_seed(0)
+    for model in (cp.models.resnet18(groups=2, stem="7x7"), cp.models.vgg11()):
+        for layer in (m for m in model.modules() if isinstance(m, nn.Conv2d)):
+            expected = (2 / (layer.out_channels * layer.kernel_size[0] ** 2)) ** 0.5
+            assert float(layer.weight.detach().std()) == pytest.approx(expected, rel=0.05)
+            assert float(layer.weight.detach().abs().max()) > 3 * expected  # normal, not uniform
+            assert layer.bias is None or not bool(layer.bias.any())
 
 
 # ---------------------------------------------------------------- batch norm

@@ -273,7 +273,7 @@ class Strategy(strategy.Strategy):
             raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
         every, decision = self.loop.evaluator.setting.clients_every, self._closed.decision
         due = bool(every) and (self._closed.last or decision.round % (every or 1) == 0)
-        nodes, model = self.roster.present(grid) if due else {}, {"model": decision.model}
+        nodes, model = self.roster.present(grid) if due else {}, {"model": self.loop.server.scored(decision)}
         return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, {}, decision)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:

@@ -6,7 +6,7 @@ ICLR 2021, eq. 1 and Algorithm 1.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -20,20 +20,26 @@ __all__ = ["feddyn"]
 
 PAPER = Paper("Federated Learning Based on Dynamic Regularization", "Acar et al.", 2021, "arXiv:2111.04263")
 
+Score = Literal["server", "mean"]
+
 
 @METHODS.register("feddyn", group="drift", paper=PAPER)
 def feddyn(
     alpha: Annotated[float, Option("strength of the regulariser", above=0)] = 0.1,
+    score: Annotated[
+        Score, Option("the model that is measured: the server's, or the mean of the clients' as in the authors' code")
+    ] = "server",
 ) -> Method:
     """A regulariser that makes the clients' optima agree with the server's.
 
     Clients minimise ``F_i(w) - <g_i, w> + alpha/2 |w - w_t|^2`` (eq. 1), then ``g_i <- g_i - alpha d_i``. The server:
-    ``h <- h - alpha (1/N) sum_S d_i``, ``w <- w + mean_S d_i - h/alpha`` (Algorithm 1).
+    ``h <- h - alpha (1/N) sum_S d_i``, ``w <- w + mean_S d_i - h/alpha`` (Algorithm 1). The mean of the clients' models
+    is ``w + h/alpha``.
     """
-    return Method("feddyn", weigh=(uniform(),), combine=(mean(),), update=(dynamic_regulariser(alpha),))
+    return Method("feddyn", weigh=(uniform(),), combine=(mean(),), update=(dynamic_regulariser(alpha, score),))
 
 
-def dynamic_regulariser(alpha: float) -> Part:
+def dynamic_regulariser(alpha: float, score: Score = "server") -> Part:
     """``g_i`` on each client, h on the server; both start at zero, as in Algorithm 1."""
 
     def gradient(client: Client, step: Step, g: Tensor) -> Tensor:
@@ -54,5 +60,6 @@ def dynamic_regulariser(alpha: float) -> Part:
         when_lost="its gradient starts at zero again",
         gradient=gradient,
         finish=finish,
+        scored=(lambda model, state: model + state["h"] / alpha) if score == "mean" else None,
         apply=apply,
     )

@@ -1,4 +1,4 @@
-"""The papers' models, and a replacement for batch normalisation.
+"""The papers' models, those of other projects' tables, and a replacement for batch normalisation.
 
 Every factory takes the shape of one sample and the number of classes. `simulate` fills in both from
 the federation if it is given a factory.
@@ -7,7 +7,21 @@ the federation if it is given a factory.
 from counterpoise.models.convolutional import cnn3, cnn6, lenet5, light_cnn
 from counterpoise.models.group_norm import with_group_norm
 from counterpoise.models.mlp import linear, mlp
+from counterpoise.models.others import conv2, moderate_cnn, vgg11
 from counterpoise.models.registry import MODELS
 from counterpoise.models.resnet import resnet18
 
-__all__ = ["MODELS", "cnn3", "cnn6", "lenet5", "light_cnn", "linear", "mlp", "resnet18", "with_group_norm"]
+__all__ = [
+    "MODELS",
+    "cnn3",
+    "cnn6",
+    "conv2",
+    "lenet5",
+    "light_cnn",
+    "linear",
+    "mlp",
+    "moderate_cnn",
+    "resnet18",
+    "vgg11",
+    "with_group_norm",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -18,17 +19,23 @@ def _conv(inputs: int, outputs: int, kernel: int = 3, padding: int = 1) -> list[
 
 
 @MODELS.register("lenet5")
-def lenet5(shape: Sequence[int] = (1, 28, 28), classes: int = 10) -> nn.Module:
+def lenet5(
+    shape: Sequence[int] = (1, 28, 28),
+    classes: int = 10,
+    padding: Annotated[
+        int, Option("pixels around the image: 2 for 28 x 28, 0 as NIID-Bench has it", low=0, high=2)
+    ] = 2,
+) -> nn.Module:
     """LeNet-5 with ReLU and max-pooling: 61,706 parameters on 28 x 28 grey images (FedOAED).
 
     >>> sum(p.numel() for p in lenet5().parameters())
     61706
     """
-    channels, height, width = image("lenet5", shape, 12)
-    flat = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
+    channels, height, width = image("lenet5", shape, 16 - 2 * padding)
+    flat = 16 * math.prod(((side + 2 * padding - 4) // 2 - 4) // 2 for side in (height, width))
     return Layers(
         Channel(),
-        *_conv(channels, 6, 5, padding=2),
+        *_conv(channels, 6, 5, padding),
         nn.MaxPool2d(2),
         *_conv(6, 16, 5, padding=0),
         nn.MaxPool2d(2),

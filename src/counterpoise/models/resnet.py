@@ -1,9 +1,9 @@
-"""ResNet-18 for small images, with group instead of batch normalisation."""
+"""ResNet-18 with group instead of batch normalisation, for small images or with torchvision's stem."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -38,6 +38,10 @@ def resnet18(
     shape: Sequence[int] = (3, 32, 32),
     classes: int = 10,
     groups: Annotated[int, Option("groups of each normalisation; must divide 64", low=1, high=64)] = 32,
+    stem: Annotated[
+        Literal["3x3", "7x7"],
+        Option("3x3 for small images; 7x7 with stride 2, max-pooling and initial weights as torchvision's"),
+    ] = "3x3",
 ) -> nn.Module:
     """ResNet-18 with group norm and a 3 x 3 stem for small images (FedOAED, FedA4).
 
@@ -52,13 +56,19 @@ def resnet18(
     for outputs in (64, 128, 256, 512):
         blocks += [_Block(width, outputs, 1 if outputs == 64 else 2, groups), _Block(outputs, outputs, 1, groups)]
         width = outputs
-    return Layers(
+    large = stem == "7x7"
+    model = Layers(
         Channel(),
-        nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
+        nn.Conv2d(channels, 64, 7, 2, 3, bias=False) if large else nn.Conv2d(channels, 64, 3, 1, 1, bias=False),
         nn.GroupNorm(groups, 64),
         nn.ReLU(),
+        *([nn.MaxPool2d(3, 2, 1)] if large else []),
         *blocks,
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(),
         nn.Linear(512, classes),
     )
+    for layer in model.modules() if large else ():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return model

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.local import Schedule
 from counterpoise.method import Part, Round
 
 __all__ = ["adaptive", "server_momentum", "server_step"]
@@ -26,8 +27,8 @@ def server_step(lr: float = 1.0) -> Part:
     return Part("server-step", apply=apply)
 
 
-def server_momentum(beta: float, lr: float = 1.0) -> Part:
-    """``v <- beta v + u``, ``w <- w + lr v`` (Hsu, Qi, Brown 2019, sec. 4.3)."""
+def server_momentum(beta: float, lr: float = 1.0, schedule: Schedule | None = None) -> Part:
+    """``v <- beta v + u``, ``w <- w + lr v`` (Hsu, Qi, Brown 2019, sec. 4.3), with lr times the schedule's factor."""
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
         return {"velocity": torch.zeros_like(start)}
@@ -35,7 +36,8 @@ def server_momentum(beta: float, lr: float = 1.0) -> Part:
     def apply(round: Round) -> Round:
         combined = _read_combined(round)
         velocity = beta * round.state["velocity"] + combined
-        return round.but(model=round.model + lr * velocity, state={"velocity": velocity})
+        rate = lr if schedule is None else lr * schedule.factor(round.world.round)
+        return round.but(model=round.model + rate * velocity, state={"velocity": velocity})
 
     return Part("server-momentum", server_state=server_state, apply=apply)
 

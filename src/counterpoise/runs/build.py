@@ -24,7 +24,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
 from counterpoise.federation.datasets import stamp
 from counterpoise.flat import raw_bytes
-from counterpoise.local import OPTIMIZERS, SCHEDULES, Local
+from counterpoise.local import OPTIMIZERS, SCHEDULES, Local, Schedule
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
@@ -37,7 +37,7 @@ __all__ = ["check_same", "describe", "make", "setup", "whole"]
 # ---------------------------------------------------------------- configuration to objects
 
 
-_INNER: dict[type, Registry[Any]] = {Availability: AVAILABILITIES, Partition: PARTITIONS}
+_INNER: dict[type, Registry[Any]] = {Availability: AVAILABILITIES, Partition: PARTITIONS, Schedule: SCHEDULES}
 """Types of options that are choices themselves, such as the two recipes of a mixed partition."""
 
 

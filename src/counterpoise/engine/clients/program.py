@@ -15,6 +15,7 @@ from torch import Tensor
 
 from counterpoise.engine.clients.keeping import KEPT
 from counterpoise.engine.clients.network import Network
+from counterpoise.engine.clients.returned import check_layout, check_named, check_number, check_step, check_vector
 from counterpoise.engine.scores import Loss
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
@@ -29,8 +30,6 @@ __all__ = [
     "TrainingResult",
     "by_autograd",
     "by_functions",
-    "check_named",
-    "check_vector",
 ]
 
 Named = dict[str, dict[str, Tensor]]
@@ -204,7 +203,9 @@ class Program:
     @property
     def code(self) -> list[Callable[..., Any]]:
         """The functions that a step calls besides the model."""
-        hooks = [hook for part in self.parts for hook in (part.begin, part.loss, part.gradient, part.after_step)]
+        hooks = [
+            hook for part in self.parts for hook in (part.begin, part.loss, part.gradient, part.move, part.after_step)
+        ]
         optimizer = self.local.optimizer
         code = (self.loss, optimizer.init, optimizer.step, self.local.augment, *hooks)
         return [f for f in code if f is not None]
@@ -260,13 +261,17 @@ class Program:
         for part in self.parts:
             if part.survey is not None:
                 client = self._client(part, shared, participant, progress.memo)
-                memo[part.name] = _check_layout(part, client, part.survey(client, step))
+                memo[part.name] = check_layout(part, client, part.survey(client, step))
         return progress._replace(memo=memo)
 
     def step(
         self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
     ) -> Progress:
-        """The gradient of the task and the parts' losses; each part's change to it; clipping; decay; the optimiser."""
+        """One step.
+
+        It takes the gradient of the task and the parts' losses, each part's change to it, clipping, decay, the
+        optimiser's step and each part's change to the model.
+        """
         w, lr = progress.w, self._rate(shared, participant, progress)
         before = BatchStep(self, network, batch, w, progress.taken, w, None)
         clients = [(part, self._client(part, shared, participant, progress.memo, lr)) for part in self.parts]
@@ -275,7 +280,7 @@ class Program:
             task = total = before.loss_at(w)
             for part, client in clients:
                 if part.loss is not None:
-                    total = total + _check_number(part, part.loss(client, before, w))
+                    total = total + check_number(part, part.loss(client, before, w))
             return total, task
 
         g, task, hessian = self.differentiate(objective, w, self.second_order)
@@ -284,13 +289,16 @@ class Program:
             if part.gradient is not None:
                 g = check_vector(part, "gradient", part.gradient(client, step, g), w)
         g = self.local.entering(w, g)
-        w, state = _check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), progress)
+        w, state = check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), w, progress.optimizer)
+        for part, client in clients:
+            if part.move is not None:
+                w = check_vector(part, "move", part.move(client, step, w), w)
         count = progress.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None)
         memo = dict(progress.memo)
         for part, client in clients:
             if part.after_step is not None:
-                memo[part.name] = _check_layout(part, client, part.after_step(client, after))
+                memo[part.name] = check_layout(part, client, part.after_step(client, after))
         return Progress(w, state, memo, count, progress.loss + task)
 
     def end_epoch(self, shared: Shared, participant: Participant, progress: Progress) -> Progress:
@@ -298,7 +306,7 @@ class Program:
         for part in self.parts:
             if part.after_epoch is not None:
                 client = self._client(part, shared, participant, memo)
-                memo[part.name] = _check_layout(part, client, part.after_epoch(client, progress.w))
+                memo[part.name] = check_layout(part, client, part.after_epoch(client, progress.w))
         return progress._replace(memo=memo)
 
     def finish(self, shared: Shared, participant: Participant, progress: Progress, traces: Traces) -> TrainingResult:
@@ -319,76 +327,5 @@ class Program:
                 if reply.reports:
                     reports[part.name] = check_named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
-                    states[part.name] = _check_layout(part, client, reply.state, "state")
+                    states[part.name] = check_layout(part, client, reply.state, "state")
         return TrainingResult(update, reports, states, progress.loss / progress.taken.clamp(min=1))
-
-
-def _check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
-    """A part's new memo or state, checked to have the layout of the old one: masks, graphs and stores rely on it."""
-    old = getattr(client, what)
-    if not isinstance(new, Mapping):
-        raise CounterpoiseError(
-            f"part {part.name}: its {what} must stay a dictionary of tensors and not become {type(new).__name__}."
-        )
-    if _layout(new) != _layout(old):
-        raise CounterpoiseError(
-            f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
-        )
-    return {name: new[name] for name in old}
-
-
-def _check_step(made: Any, progress: Progress) -> tuple[Tensor, dict[str, Tensor]]:
-    """The weights and the state that an optimiser's `step` returned, checked to have the layout that it was given."""
-    old = ({"w": progress.w}, progress.optimizer)
-    pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
-    new = ({"w": made[0]}, made[1]) if pair else ({}, {})
-    if not pair or [*map(_layout, new)] != [*map(_layout, old)]:
-        wanted, found = ("; ".join(map(_shapes, both)) for both in (old, new))
-        raise CounterpoiseError(
-            "The optimizer's step must return (w, state) with the same names, shapes and types that it was given: "
-            f"{wanted}. It returned {found if pair else type(made).__name__}."
-        )
-    return made[0], {name: made[1][name] for name in progress.optimizer}
-
-
-def _check_number(part: Part, value: Tensor) -> Tensor:
-    """What a `loss` hook returned, checked to be one number."""
-    if not isinstance(value, Tensor | int | float) or (isinstance(value, Tensor) and value.ndim):
-        shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-        raise CounterpoiseError(
-            f"part {part.name}: its hook loss must return one number, not {shown}. "
-            "Take the sum, or for one value per sample step.mean(...)."
-        )
-    return value
-
-
-def check_named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Tensor]:
-    """What a hook returned, checked to be a dictionary of tensors."""
-    if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
-        found = _shapes(made) if isinstance(made, Mapping) else type(made).__name__
-        raise CounterpoiseError(f"part {part.name}: its hook {hook} must {how} a dictionary of tensors, not {found}.")
-    return dict(made)
-
-
-def check_vector(part: Part, hook: str, value: Tensor, like: Tensor, what: str = "") -> Tensor:
-    """What a hook returned, checked to have the model's length and type: a single number would be broadcast."""
-    if not isinstance(value, Tensor) or value.shape != like.shape or value.dtype != like.dtype:
-        raise CounterpoiseError(
-            f"part {part.name}: its hook {hook} must return {what}a vector of the model's {len(like)} numbers "
-            f"({_shape(like)}), not {_shape(value)}."
-        )
-    return value
-
-
-def _layout(named: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: (t.shape, t.dtype) if isinstance(t, Tensor) else (type(t),) for name, t in named.items()}
-
-
-def _shapes(named: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_shape(t)}" for name, t in named.items()) or "nothing"
-
-
-def _shape(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return type(value).__name__
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

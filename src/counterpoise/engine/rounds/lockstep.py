@@ -94,6 +94,11 @@ class Member:
         """The steps that its clients take in a pass: its share of the joint training."""
         return 0 if self.ready.job is None else int(self.ready.job.steps.sum())
 
+    @property
+    def scored(self) -> Tensor:
+        """The model to be measured."""
+        return self.simulation.server.scored(self.decision)
+
     def open(self) -> None:
         self.opened = self.simulation.open()
         self.ready = self.simulation.prepare(self.opened)
@@ -107,7 +112,7 @@ class Member:
 
     def evaluate_alone(self) -> None:
         evaluator = self.simulation.trainer.evaluator
-        self.measured = evaluator.evaluate(self.decision.model, self.opened.round, self.last)
+        self.measured = evaluator.evaluate(self.scored, self.opened.round, self.last)
 
     def commit(self) -> None:
         loop = self.simulation.loop
@@ -235,7 +240,7 @@ class Lockstep:
                     stacks.append((samples, rows, one, those := []))
                 those.append((place, what))
         for samples, rows, one, those in stacks:
-            models = torch.stack([members[place].decision.model for place, _ in those])
+            models = torch.stack([members[place].scored for place, _ in those])
             values = one.measure(models, samples, rows, self.backend)
             for row, (place, what) in enumerate(those):
                 found[place][what] = select(values, row)

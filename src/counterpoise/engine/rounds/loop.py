@@ -156,7 +156,7 @@ class Loop:
     def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
         decision = self.decide(opened, replies)
-        measured = self.evaluator.evaluate(decision.model, opened.round, last)
+        measured = self.evaluator.evaluate(self.server.scored(decision), opened.round, last)
         return self.conclude(opened, replies, decision, measured, last)
 
     def decide(self, opened: Opened, replies: Replies) -> Decision:

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from counterpoise.engine.clients.program import Named, check_named
+from counterpoise.engine.clients.program import Named
+from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.rounds.admission import Limits, admit
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
@@ -153,6 +154,15 @@ class Server:
         for name, store in self.accepted.items():
             if ids := decision.accepted.get(name, ()):
                 store.scatter(ids, {"round": torch.full((len(ids),), decision.round)})
+
+    def scored(self, decision: Decision) -> Tensor:
+        """The model to be measured: the new one, unless a part says which."""
+        model = decision.model
+        for part in self.method.parts:
+            if part.scored is not None:
+                made = part.scored(model, decision.state.get(part.name, {}))
+                model = check_vector(part, "scored", made, model)
+        return model
 
     def recall(self, rounds: Iterable[Outcome]) -> None:
         """Restore from the last rounds of a resumed run what its checkpoint does not hold."""

@@ -24,15 +24,8 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.batches import client_keys, count_seen
 from counterpoise.engine.clients.inspection import inspect_model
 from counterpoise.engine.clients.keeping import keeping
-from counterpoise.engine.clients.program import (
-    Named,
-    Program,
-    Shared,
-    TrainingResult,
-    by_autograd,
-    check_named,
-    check_vector,
-)
+from counterpoise.engine.clients.program import Named, Program, Shared, TrainingResult, by_autograd
+from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
