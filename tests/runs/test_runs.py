@@ -394,8 +394,9 @@ def test_a_run_kept_before_its_augmentation_had_an_option_goes_on_as_it_was(tmp_
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
     cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+    other = cp.simulate("fedavgm", federation(), **SETTINGS)
     with pytest.raises(cp.CounterpoiseError, match=r"already holds a run\. Continue it with 'counterpoise resume"):
-        cp.simulate("fedavg", federation(), out=tmp_path, **SETTINGS)
+        other.save(tmp_path)
 
 
 def test_facts_of_a_round_are_kept_and_read_again(tmp_path: Path) -> None:

@@ -134,17 +134,20 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Folder for the run [default: a new one in runs/].")
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
     log: Log = None,
     target: Target = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment: a preset by its name (see `counterpoise presets`), or your own TOML file.
 
+    The same command with `--out` again continues a run that was stopped, and shows one that is finished.
+
     Example: `counterpoise run quickstart --set method=fedprox --set method.mu=0.1 --rounds 20`
     """
     with loading():
         from counterpoise.cli.running import start
-    start(source, settings or [], rounds, seed, out, log, target, as_json)
+    start(source, settings or [], rounds, seed, out, overwrite, log, target, as_json)
 
 
 @app.command()

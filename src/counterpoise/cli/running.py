@@ -21,6 +21,7 @@ from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
 from counterpoise.measures.columns import size
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.course import OnRound
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
@@ -35,6 +36,7 @@ def start(
     rounds: int | None,
     seed: int | None,
     out: Path | None,
+    overwrite: bool,
     log: list[str] | None,
     target: float | None,
     as_json: bool,
@@ -47,32 +49,36 @@ def start(
     own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))
     try:
-        with watched(made.training.method.name, made.rounds) as on_round, _told(as_json, target):
-            done = run_setup(made, on_round, folder, log)
+        with watched(made.training.method.name, made.rounds) as show, _told(as_json, target):
+            ran, hear = _counting(show)
+            done = run_setup(made, hear, folder, log, overwrite)
     except CounterpoiseError:
         if out is None and not rank():
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it is empty if the run was refused before its first round
         raise
-    _show(done, as_json, target)
+    _show(done, as_json, target, bool(ran))
 
 
 def carry_on(folder: Path, rounds: int | None, log: list[str] | None, as_json: bool) -> None:
     """Continue the run in a folder."""
     config = Folder.open(folder).config
-    ran: list[RoundRecord] = []
-    with watched(config.method["name"], rounds or config.rounds) as on_round, _told(as_json):
-
-        def hear(record: RoundRecord) -> None:
-            ran.append(record)
-            if on_round is not None:
-                on_round(record)
-
+    with watched(config.method["name"], rounds or config.rounds) as show, _told(as_json):
+        ran, hear = _counting(show)
         done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
-    if not ran and not rank():
-        more = f"counterpoise resume {shlex.quote(str(folder))} --rounds {2 * len(done.rounds)}"
-        echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
-    _show(done, as_json)
+    _show(done, as_json, None, bool(ran))
+
+
+def _counting(show: OnRound | None) -> tuple[list[int], OnRound]:
+    """The rounds that are run from now on, and a callback that notes them and shows each."""
+    ran: list[int] = []
+
+    def hear(record: RoundRecord) -> None:
+        ran.append(record.round)
+        if show is not None:
+            show(record)
+
+    return ran, hear
 
 
 @contextlib.contextmanager
@@ -105,9 +111,12 @@ def _claimed(path: Path) -> Path:
     raise AssertionError
 
 
-def _show(run: Run, as_json: bool, target: float | None = None) -> None:
+def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     if rank():
         return
+    if not ran:
+        more = f"counterpoise resume {shlex.quote(str(run.folder))} --rounds {2 * len(run.rounds)}"
+        echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
     if as_json:
         echo(json.dumps(run.summary(target)))
         return

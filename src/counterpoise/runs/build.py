@@ -32,7 +32,7 @@ from counterpoise.models.building import Model
 from counterpoise.registry import Registry, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
 
-__all__ = ["check_same", "describe", "make", "setup", "whole"]
+__all__ = ["check_same", "describe", "differences", "make", "setup", "whole"]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -66,8 +66,7 @@ def make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
 def setup(config: Config, **own: Any) -> Setup:
     """Make the run that a configuration describes. The user's own objects come as arguments."""
     given = {name: value for name, value in own.items() if value is not None}
-    named = {"federation": config.data.name, "method": config.method["name"], "model": config.model["name"]}
-    for name in (*(name for name, called in named.items() if called == OWN), *config.own):
+    for name in config.asked_for:
         if name not in given:
             raise _give(name)
     training = Training(
@@ -190,15 +189,22 @@ def _completed(registry: Registry[Any], chosen: Mapping[str, Any]) -> dict[str, 
 
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to resume with objects that differ from those the run was made with."""
-    before, now = flatten(whole(kept).plain()), flatten(whole(made).plain())
-    # The engine comes last: much of it follows from the rest.
-    for key in sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key)):
-        if key != "rounds" and before.get(key) != now.get(key):
+    for key, before, now in differences(kept, made):
+        if key != "rounds":
             what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
             raise CounterpoiseError(
-                f"The {what} given is not the one this run was made with: "
-                f"{key} was {before.get(key)!r} and is {now.get(key)!r}."
+                f"The {what} given is not the one this run was made with: {key} was {before!r} and is {now!r}."
             )
+
+
+def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
+    """The settings in which a kept run and one that was made differ, each with both values.
+
+    The engine's come last: much of it follows from the rest.
+    """
+    before, now = flatten(whole(kept).plain()), flatten(whole(made).plain())
+    keys = sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key))
+    return [(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key)]
 
 
 def describe(made: Setup, trainer: Trainer) -> Config:

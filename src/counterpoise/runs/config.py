@@ -104,6 +104,12 @@ class Config(_Table):
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)
 
+    @property
+    def asked_for(self) -> list[str]:
+        """The user's own objects, by the arguments of `resume` that take them again."""
+        named = {"federation": self.data.name, "method": self.method["name"], "model": self.model["name"]}
+        return [*(what for what, name in named.items() if name == OWN), *self.own]
+
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML, without those that are None."""
         empty = {name for name in ("own", "adversary") if not getattr(self, name)}

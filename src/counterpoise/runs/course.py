@@ -115,7 +115,7 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
         )
     except Interrupted:
         status = "stopped"
-        how = f" Continue with: counterpoise resume {shlex.quote(where)}" if where else ""
+        how = "" if folder is None else f" Continue with: {folder.how_to_resume}"
         reason = Interrupted(f"Stopped after round {simulation.round} of {rounds}.{how}")
     except Exception as error:
         if not simulation.server.whole:

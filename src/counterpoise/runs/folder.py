@@ -23,7 +23,7 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint
-from counterpoise.runs.config import OWN, Config, parse
+from counterpoise.runs.config import Config, parse
 from counterpoise.runs.contents import BATCH, CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
 from counterpoise.runs.files import check_plain, is_partial, replace_text
 from counterpoise.runs.index import fingerprint, read_index
@@ -87,6 +87,13 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"{path} holds no run: there is no config.toml in it.") from None
         return cls(path, parse(values, str(path / CONFIG)))
+
+    @property
+    def how_to_resume(self) -> str:
+        """The command that continues the run, or the call if it needs objects of the user's own."""
+        if own := self.config.asked_for:
+            return f"cp.resume({str(self.path)!r}, {', '.join(f'{what}=...' for what in own)})"
+        return shlex.join(["counterpoise", "resume", str(self.path)])
 
     @property
     def _ledgers(self) -> dict[str, Ledger]:
@@ -209,11 +216,7 @@ def _how_to_go_on(path: Path) -> str:
         folder.checked_index()
     except CounterpoiseError as error:
         return f"It cannot be continued as it is: {error} For a new run, choose another folder."
-    config = folder.config
-    named = {"federation": config.data.name, "model": config.model["name"], "method": config.method["name"]}
-    own = [*(what for what, name in named.items() if name == OWN), *config.own]
-    given = f"cp.resume({str(path)!r}, {', '.join(f'{what}=...' for what in own)})"
-    how = given if own else f"'{shlex.join(['counterpoise', 'resume', str(path)])}'"
+    how = folder.how_to_resume if folder.config.asked_for else f"'{folder.how_to_resume}'"
     return f"Continue it with {how}, or choose another folder."
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.contents import CONFIG, FAILURE, METRICS, of_checkpoint, of_run, of_tensorboard
-from counterpoise.runs.folder import never_begun
+from counterpoise.runs.files import check_plain
+from counterpoise.runs.folder import busy, never_begun
 from counterpoise.runs.index import read_index
-from counterpoise.runs.locks import LOCK
+from counterpoise.runs.locks import LOCK, hold
 from counterpoise.texts import parse_json, parse_toml, read_lines, read_text
 
-__all__ = ["is_ours", "is_run", "leave", "remove_files", "remove_run"]
+__all__ = ["clear_run", "is_ours", "is_run", "leave", "remove_files", "remove_run"]
 
 
 def is_run(folder: Path) -> bool:
@@ -37,13 +38,42 @@ def is_ours(folder: Path) -> bool:
     return is_run(folder) or all(path.name == FAILURE or never_begun(path) for path in folder.iterdir())
 
 
+_INSIDE = {"checkpoint": of_checkpoint, "tensorboard": of_tensorboard}
+"""The folders in a run's folder, and which files in them are ours."""
+
+
 def remove_run(folder: Path) -> None:
     """Remove the files of a run, and its folder if that is then empty."""
-    for name, ours in (("checkpoint", of_checkpoint), ("tensorboard", of_tensorboard)):
+    _empty(folder)
+    leave(folder)
+
+
+def clear_run(folder: Path) -> None:
+    """Remove a run to make room for another. A folder that holds anything else as well is left alone."""
+    if not is_run(folder):
+        return
+    check_plain(folder)
+    with hold(folder, busy(folder)):
+        for path in folder.iterdir():
+            inside = [one.name for one in path.iterdir()] if path.is_dir() else []
+            ours = all(map(_INSIDE.get(path.name, _nothing), inside)) if path.is_dir() else of_run(path.name)
+            if not ours and path.name != LOCK:
+                raise CounterpoiseError(
+                    f"{folder} is left alone: beside its run it holds {path.name}, which counterpoise did not write. "
+                    "Choose another folder."
+                )
+        _empty(folder)
+
+
+def _nothing(name: str) -> bool:
+    return False
+
+
+def _empty(folder: Path) -> None:
+    for name, ours in _INSIDE.items():
         remove_files(folder / name, ours)
         leave(folder / name)
     remove_files(folder, of_run, last=(CONFIG, METRICS))
-    leave(folder)
 
 
 def remove_files(folder: Path, ours: Callable[[str], bool], last: tuple[str, ...] = ()) -> None:

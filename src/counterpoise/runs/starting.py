@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,10 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, Diverged, brief, check_call, takes_only_its_options
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
-from counterpoise.logs.base import Log, resolve
+from counterpoise.logs.base import Log, Logger, resolve
 from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.runs.course import Course, OnRound, drive, go
@@ -62,13 +62,16 @@ def simulate(
     on_round: OnRound | None = None,
     log: Log | None = None,
     out: str | Path | None = None,
+    overwrite: bool = False,
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
     `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
     them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
-    value per sample. `log` is a logger of `counterpoise.logs`, or several, or their names. With `out`, the run is kept
-    in that folder and can be resumed.
+    value per sample. `log` is a logger of `counterpoise.logs`, or several, or their names.
+
+    With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with
+    it if it was stopped. A folder that holds a run with another configuration is refused; `overwrite` replaces it.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.iid(clients=5))
@@ -91,30 +94,46 @@ def simulate(
         limits=limits,
         adversary=adversary,
     )
-    return run_setup(made, on_round, None if out is None else _path(out, "out"), log)
+    return run_setup(made, on_round, None if out is None else _path(out, "out"), log, overwrite)
 
 
 # Keeping a run in a folder needs more packages than torch and numpy. They are imported only for runs that are kept, so
 # that a simulation also works on a machine where nothing can be installed.
 
 
-def run_setup(made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None) -> Run:
-    """Run a set-up from its first round."""
-    return drive(setup_course(made, on_round, out, log))
+def run_setup(
+    made: Setup,
+    on_round: OnRound | None = None,
+    out: Path | None = None,
+    log: Log | None = None,
+    overwrite: bool = False,
+) -> Run:
+    """Run a set-up, or what is left of it in the folder `out`."""
+    return drive(setup_course(made, on_round, out, log, overwrite))
 
 
 def setup_course(
-    made: Setup, on_round: OnRound | None = None, out: Path | None = None, log: Log | None = None
+    made: Setup,
+    on_round: OnRound | None = None,
+    out: Path | None = None,
+    log: Log | None = None,
+    overwrite: bool = False,
 ) -> Course:
-    """A set-up's run from its first round."""
+    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it."""
     _check_on_round(on_round)
     loggers = resolve(log)
+    if out is not None and not overwrite and os.path.lexists(out / "config.toml"):
+        return (yield from _repeated(made, on_round, out, loggers))
     simulation = Simulation.of(made)
     names = made.federation.client_names
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
         return (yield from go(simulation, run, made.rounds, on_round, None, loggers))
+    if overwrite:
+        from counterpoise.runs.removal import clear_run
+
+        clear_run(out)
     with _begun(made, simulation, run, out) as folder:
         folder.save(simulation.loop, "running")
         return (yield from go(simulation, run, made.rounds, on_round, folder, loggers))
@@ -141,6 +160,23 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
         folder.write_holdings(holdings(made.federation))
         run.settings, run.folder = folder.config.plain(), path
         yield folder
+
+
+def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger]) -> Course:
+    """A run that the folder holds already: what is left of it."""
+    from counterpoise.runs.build import describe
+    from counterpoise.runs.folder import Folder, busy
+    from counterpoise.runs.locks import Busy, in_use
+    from counterpoise.runs.repeating import check_repeats, with_choices_of
+
+    kept = Folder.open(out)
+    if in_use(out):
+        raise Busy(busy(out))
+    asked, made = made.training.engine, with_choices_of(kept.config, made)
+    simulation = Simulation.of(made)
+    check_repeats(out, kept.config, describe(made, simulation.trainer))
+    simulation.trainer.asked = asked
+    return (yield from _restored(kept, made, simulation, None, on_round, loggers))
 
 
 def _keep(made: Setup, simulation: Simulation, run: Run, path: Path) -> None:
@@ -218,6 +254,20 @@ def resume_course(
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
     simulation.trainer.asked = asked or simulation.trainer.asked
+    return (yield from _restored(kept, made, simulation, rounds, on_round, loggers))
+
+
+def _restored(
+    kept: Folder,
+    made: Setup,
+    simulation: Simulation,
+    rounds: int | None,
+    on_round: OnRound | None,
+    loggers: Sequence[Logger],
+) -> Course:
+    """A run from its folder's checkpoint on."""
+    from counterpoise.runs.folder import Folder
+
     run = Run(
         made.training.method.name,
         made.seed,
@@ -233,6 +283,7 @@ def resume_course(
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)
         kept_in = kept if writes else None
+        loggers = loggers if simulation.round < (rounds or kept.config.rounds) else ()  # there is nothing to log
         return (yield from go(simulation, run, rounds or kept.config.rounds, on_round, kept_in, loggers))
 
 
@@ -246,9 +297,12 @@ def _restore(folder: Folder, federation: Federation, simulation: Simulation, run
         folder.write_holdings(holdings(federation))
         logger.warning("%s was lost or is not what was written; it has been written again.", folder.path / HOLDINGS)
     if run.status == "diverged":
-        raise CounterpoiseError(
+        run.model = simulation.trained()
+        told = Diverged(
             f"The run in {folder.path} diverged after round {simulation.round}; resuming it would diverge again."
         )
+        told.run = run
+        raise told
 
 
 def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -> None:

@@ -1,0 +1,82 @@
+"""A run that is asked for again: whether the folder holds it, and what differs if it does not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.setup import Setup
+from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.runs.build import differences
+from counterpoise.runs.config import Config
+
+__all__ = ["check_repeats", "with_choices_of"]
+
+Asked = TypeVar("Asked", Engine, Evaluation)
+
+logger = logging.getLogger(__name__)
+
+_TOLD = 5
+"""At most this many differences are told."""
+_FINGERPRINTS = {
+    "data": "the federation holds other samples, or deals them otherwise",
+    "model": "the model begins with other weights (if it is made anew each time, give the function that makes it, such "
+    "as model=Net or model=lambda: Net(8): its weights then follow from the seed)",
+}
+
+
+def with_choices_of(kept: Config, made: Setup) -> Setup:
+    """A set-up in which every choice that the user left open is the one made when the kept run began.
+
+    The engine's choices depend on the machine, those of the evaluation on counts of samples.
+    """
+    engine = _filled(made.training.engine, dict(kept.engine), [f.name for f in fields(Engine)])
+    evaluation = _filled(made.evaluation, dict(kept.evaluation), ["every", "clients_every"])
+    return replace(made, training=replace(made.training, engine=engine), evaluation=evaluation)
+
+
+def _filled(asked: Asked, kept: Mapping[str, Any], names: Iterable[str]) -> Asked:
+    """Settings with the kept values of those of these names that are open."""
+    return replace(asked, **{name: kept[name] for name in names if getattr(asked, name) in (None, "auto")})
+
+
+def check_repeats(path: Path, kept: Config, made: Config) -> None:
+    """Refuse to go on with a kept run of another configuration, and say what differs.
+
+    The code of a user's own objects is not kept, so it cannot be compared: warn about it.
+    """
+    if told := _told(kept, made):
+        more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        longer = f" For more rounds, use cp.resume({str(path)!r}, rounds={made.rounds})."
+        only_longer = kept.rounds < made.rounds and len(told) == 1 and told[0].startswith("rounds ")
+        raise CounterpoiseError(
+            f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
+            f"{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
+            "(--overwrite on the command line)."
+        )
+    if own := [name for name in kept.asked_for if name != "federation"]:
+        logger.warning(
+            "The run in %s was begun with your own %s. Its code is not compared: if you changed it since, give "
+            "overwrite=True to train again.",
+            path,
+            " and ".join(own),
+        )
+
+
+def _told(kept: Config, made: Config) -> list[str]:
+    """What differs, in words. A fingerprint is told only if nothing else of its table is."""
+    found = differences(kept, made)
+    tables = [key.partition(".")[0] for key, _, _ in found if not key.endswith(".fingerprint")]
+    told = []
+    for key, before, now in found:
+        table, _, name = key.partition(".")
+        if name != "fingerprint":
+            told.append(f"{key} was {brief(before)} and is {brief(now)}")
+        elif table not in tables:
+            told.append(_FINGERPRINTS[table])
+    return told
