@@ -77,6 +77,28 @@ def test_loaders_are_brought() -> None:
     assert run.client_names == ("tokyo", "lima")
 
 
+def test_pictures_are_brought() -> None:
+    pytest.importorskip("PIL")
+    module = load("bring_pictures")
+    assert module.federation.class_names == ("disc", "square")
+    assert module.run.accuracy > 0.9
+
+
+def test_a_csv_file_is_brought(capsys) -> None:
+    module = load("bring_csv")
+    assert module.federation.client_names == ("city", "coast")
+    assert module.federation.class_names == ("ill", "well")
+    assert module.run.accuracy > 0.9
+    assert "coast" in capsys.readouterr().out
+
+
+def test_parquet_files_are_brought() -> None:
+    pytest.importorskip("pyarrow")
+    run = load("bring_parquet").run
+    assert run.client_names == ("berlin", "nairobi", "quito")
+    assert run.accuracy > 0.9
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("bring_*.py")), ids=lambda path: path.stem)
 def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 25

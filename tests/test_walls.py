@@ -44,6 +44,8 @@ INNER = {
 }
 """Modules that Flower does not document, by the files that cannot do without them; pyproject.toml bounds its version for them."""
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
+EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}}
+EXTRAS |= {"federation/bringing/pictures.py": {"PIL"}, "federation/bringing/samples.py": {"PIL"}}
 EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/acceleration/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
@@ -191,6 +193,8 @@ CAUGHT = {
         "a user's availability may raise anything: logged, raised again if that round runs"
     ],
     "federation/bringing/forms.py": ["a user's data set may raise anything: raised again as a sentence"],
+    "federation/bringing/pictures.py": ["every format has errors of its own: raised again as a sentence"],
+    "federation/bringing/tables.py": ["pandas and pyarrow have many errors: raised again as a sentence"],
     "federation/flower.py": [
         "hub, network and files raise many types: raised again as a sentence",
         "checks of flwr-datasets raise many types: raised again as a sentence",

@@ -344,7 +344,7 @@ MISTAKES = {
     "nothing at all": (given({"a": Subset(tensors(), [])}), "The data hold no samples"),
     "an array for a client": (
         given([X]),
-        r"client 0 is of type ndarray; give a torch Dataset, a DataLoader, or arrays \(x",
+        r"client 0 is of type ndarray; give a torch Dataset, a DataLoader, arrays \(x",
     ),
     "a number for a client": (given({"a": 3}), "client a is of type int; give a torch Dataset"),
     "three arrays": (given([(X, Y, X)]), "client 0 is of type tuple; give"),
@@ -380,7 +380,7 @@ MISTAKES = {
     "complex numbers": (given([(X * 1j, Y)]), "client 0: inputs is of type complex64; give numbers"),
     "shapes": (
         one(lambda i: (np.zeros((1 + i % 3, 4)), 0)),
-        r"sample \d+ has shape \(\d, 4\), but others have shape \(\d, 4\). Bring samples to one shape: resize pictures",
+        r"sample \d+ has shape \(\d, 4\), but others have shape \(\d, 4\). Bring samples to one shape: pictures with resize=",
     ),
     "types": (
         one(lambda i: (np.zeros(2, "uint8" if i == 7 else "f"), 0)),

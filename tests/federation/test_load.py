@@ -86,7 +86,7 @@ def test_a_part_of_the_samples(colours):
         ({"scaling": "unite"}, "There is no scaling 'unite'. Did you mean 'unit'"),
         ({"samples": 0}, "samples must be a whole number from 1 to the 60 there are, not 0"),
         ({"samples": 61}, "samples must be a whole number from 1 to the 60 there are, not 61"),
-        ({"columns": {"inputs": "x"}}, "columns are for flwr: data sets"),
+        ({"columns": {"inputs": "x"}}, "columns is for tables and flwr: data sets"),
         ({"seed": -1}, "seed must be a whole number at least 0"),
     ],
 )

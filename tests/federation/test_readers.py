@@ -159,7 +159,7 @@ def write(folder, **arrays):
     ("make", "sentence"),
     [
         (lambda f: f / "none.npz", "There is no file .*none.npz"),
-        (lambda f: f, "holds no .npy files; a data set needs x_train.npy and y_train.npy"),
+        (lambda f: f, "holds neither arrays nor tables nor pictures. Data sets are .npy files x_train and y_train"),
         (lambda f: write(f, a=np.zeros(2)), "holds a; a data set needs x_train and y_train"),
         (
             lambda f: write(f, x=np.zeros(2), y=np.zeros(2), x_test=np.zeros(2)),

@@ -54,7 +54,7 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
 
 @data.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE.npz|DIR", help="A data set, a file or a folder of arrays.")],
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE|DIR", help="A data set, or a file or folder of your own.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE.png", help="Write a picture with ten samples of each of ten labels."),

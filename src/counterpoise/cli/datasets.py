@@ -16,6 +16,7 @@ from counterpoise.cli.screen import Console, echo
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, DataSet, place
 from counterpoise.federation.sources import data_folder
+from counterpoise.texts import clean
 
 __all__ = ["bring", "draw", "list_all", "locate"]
 
@@ -92,8 +93,12 @@ def locate(name: str | None) -> None:
 def draw(name: str, out: Path | None) -> None:
     """What a data set holds, with a few samples."""
     from counterpoise.federation.datasets import read  # which loads torch
+    from counterpoise.federation.naming import number_texts, texts
 
     raw = read(name)
+    if (found := texts(raw.y_train)) is not None:
+        numbers, kinds = number_texts(found)
+        raw = raw._replace(y_train=numbers, class_names=kinds)
     x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
     tests = 0 if raw.y_test is None else len(raw.y_test)
     echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
@@ -104,7 +109,10 @@ def draw(name: str, out: Path | None) -> None:
     if y.shape[1] != 1 or y.dtype.kind not in "ui":
         return _no_picture(out, "its targets are not class labels")
     labels, counts = np.unique(y[:, 0], return_counts=True)
+    names = [str(label) if raw.class_names is None else raw.class_names[label] for label in labels]
     echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
+    if raw.class_names is not None:
+        echo(f"named {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}")
     if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
         return _no_picture(out, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)")
     some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
@@ -114,7 +122,7 @@ def draw(name: str, out: Path | None) -> None:
         return
     firsts = np.cumsum([0, *map(len, some)])[:-1][:5]
     drawn = [ascii_picture(bright[first], 15) for first in firsts]
-    echo(" ".join(f"{label:<15}" for label in labels[:5]))
+    echo(" ".join(f"{clean(name)[:15]:<15}" for name in names[:5]))
     echo("\n".join(" ".join(line) for line in zip(*drawn, strict=True)))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
+from counterpoise.federation.bringing import Columns, bring
+from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.catalogue import DATASETS, place
 from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
@@ -41,15 +45,19 @@ def load(
     scaling: str | None = None,
     features: Skew | None = None,
     samples: int | None = None,
-    columns: Mapping[str, str] | None = None,
+    columns: Columns | None = None,
+    resize: int | Sequence[int] | None = None,
 ) -> Federation:
-    """Deal a data set to clients: a named one, an .npz file, a folder of .npy files, or ``flwr:NAME``.
+    """Deal a data set to clients: a named one, a file or folder of your own, or ``flwr:NAME``.
+
+    A file is .npz, .csv, .tsv or .parquet. A folder holds .npy files, tables, or pictures in one folder for each class.
 
     A named data set is read from the local data folder, or fetched into it first. `scaling` turns bytes
     into numbers from 0 to 1 (``"unit"``), from -1 to 1 (``"centred"``), or with mean 0 and standard
     deviation 1 in each channel of the training part (``"standard"``). `samples` keeps that many training
-    samples, drawn at random. `columns` says which columns of a ``flwr:`` set are ``inputs``, ``targets``
-    and ``identity``. The other settings are those of `Federation.from_arrays`.
+    samples, drawn at random. `columns` says which columns of a table or a ``flwr:`` set are ``inputs``,
+    ``targets`` and ``identity``. `resize` brings pictures of a folder to one size: a number, or height and
+    width. The other settings are those of `Federation.from_arrays`.
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
@@ -58,7 +66,7 @@ def load(
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
     check_seed(seed)
-    raw = read(name, seed, columns)
+    raw = read(name, seed, columns, resize)
     if partition.column == "identity" and raw.identity_train is None:
         raw = raw._replace(identity_train=_identities(name))
     if samples is not None:
@@ -77,12 +85,14 @@ def load(
         shift=shift,
         identities=raw.identity_train,
         features=None if features is None else within(features, raw.peak),
+        class_names=raw.class_names,
     )
     extras = {
         "scaling": scaling,
         "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
         "samples": samples,
-        "columns": None if columns is None else dict(columns),
+        "columns": None if columns is None else {k: v if isinstance(v, str) else list(v) for k, v in columns.items()},
+        "resize": resize if resize is None or isinstance(resize, int) else list(resize),
     }
     source: dict[str, Any] = {
         "name": name,
@@ -97,36 +107,49 @@ def load(
     return federation
 
 
-def read(name: str, seed: int = 0, columns: Mapping[str, str] | None = None) -> Raw:
+def read(name: str, seed: int = 0, columns: Columns | None = None, resize: int | Sequence[int] | None = None) -> Raw:
     """The arrays of a data set, before they are dealt to clients."""
     if not isinstance(name, str):
         raise CounterpoiseError(
             f"load takes the name of a data set or a path, not {type(name).__name__}. For arrays of your own use "
             "cp.Federation.from_arrays(x, y, partition=...) or cp.Federation.from_clients([(x, y), ...])."
         )
-    if columns is not None and not name.startswith(FLOWER):
-        raise CounterpoiseError(f"columns are for {FLOWER} data sets; the arrays of {name} are known by their names.")
     if name.startswith(FLOWER):
         return read_flower(name.removeprefix(FLOWER), columns)
-    return _arrays(name, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
+    options = json.dumps([columns and dict(columns), resize], default=list)
+    return _arrays(name, options, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
 
 
 @functools.lru_cache(maxsize=1)
-def _arrays(name: str, stamp: object, seed: int) -> Raw:
+def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     """Keep the last data set in memory, so that compared runs read it once."""
-    if name in DATASETS:
-        return DATASETS[name].arrays(seed)
+    columns, resize = json.loads(options)
     path = Path(name).expanduser()
-    if path.suffix == ".npz" or path.is_dir():
-        return read_arrays(path)
-    raise unknown("data set", name, DATASETS)
+    named, arrays = name in DATASETS, path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
+    if not named and not arrays and not path.exists():
+        is_path = path.suffix or path.name != name
+        raise unknown("data set", name, DATASETS, "and no such file or folder" if is_path else "")
+    for what, given, fits in (("columns", columns, "tables and flwr: data sets"), ("resize", resize, "pictures")):
+        if given is not None and (named or arrays):
+            raise CounterpoiseError(f"{what} is for {fits}; the arrays of {name} are taken as they are.")
+    if named:
+        return DATASETS[name].arrays(seed)
+    return read_arrays(path) if arrays else _brought(path, columns, resize)
+
+
+def _brought(path: Path, columns: Any, resize: Any) -> Raw:
+    """A table or a folder of pictures."""
+    found = bring(path, True, None, columns, tuple(resize) if isinstance(resize, list) else resize)
+    raw = Raw(found.inputs[: found.dealt], found.targets[: found.dealt], class_names=found.class_names)
+    if found.dealt < len(found.targets):
+        raw = raw._replace(x_test=found.inputs[found.dealt :], y_test=found.targets[found.dealt :])
+    return raw._replace(identity_train=found.identities)
 
 
 def stamp(name: str) -> tuple[object, ...]:
     """Where a data set's files lie and when they were written; a different stamp means that they must be read again."""
     found = place(DATASETS[name]) if name in DATASETS else Path(name).expanduser()
-    files = [] if found is None else [found, *sorted(found.glob("*.npy"))]
-    return str(data_folder()), *((str(file), file.stat().st_mtime_ns) for file in files if file.exists())
+    return str(data_folder()), "" if found is None or not os.path.exists(found) else facts_of([found])
 
 
 def _identities(name: str) -> np.ndarray | None:

@@ -249,6 +249,7 @@ class Federation:
         partition: Partition | Array | Sequence[Array] | None = None,
         test: Any = None,
         columns: Mapping[str, str | Sequence[str]] | None = None,
+        resize: int | tuple[int, int] | None = None,
         heldout: float = 0.2,
         probe: int | str = 0,
         proxy: int = 0,
@@ -274,7 +275,7 @@ class Federation:
         Federation(2 clients (north, south), samples of shape (2,), no server sets)
         """
         check_seed(seed)
-        found = bring(data, partition is not None, test, columns)
+        found = bring(data, partition is not None, test, columns, resize)
         samples = Samples.of(found.inputs, found.targets, scale, shift)
         dealt = deal(
             samples.rows(slice(found.dealt)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.assignment import Assignment, Table
+from counterpoise.federation.bringing import Columns
 from counterpoise.federation.partition import PARTITIONS, Partition, class_numbers
 from counterpoise.federation.readers import Raw, channels_first
 from counterpoise.randomness import integer, purpose
@@ -26,7 +26,7 @@ def _missing(error: ImportError) -> CounterpoiseError:
     return CounterpoiseError(f"This needs flwr-datasets ({error}): pip install 'counterpoise[datasets]'.")
 
 
-def read_flower(name: str, columns: Mapping[str, str] | None = None) -> Raw:
+def read_flower(name: str, columns: Columns | None = None) -> Raw:
     """Read a data set through flwr-datasets, by its name on the Hugging Face hub or by a local path.
 
     Inputs are the first column of pictures or arrays, and targets the first column of class labels,
@@ -56,11 +56,11 @@ def read_flower(name: str, columns: Mapping[str, str] | None = None) -> Raw:
     return raw._replace(x_test=_array(test, chosen["inputs"], name), y_test=_array(test, chosen["targets"], name))
 
 
-def _columns(split: Any, given: dict[str, str], name: str) -> dict[str, str]:
+def _columns(split: Any, given: dict[str, Any], name: str) -> dict[str, str]:
     for what, column in given.items():
         if what not in ("inputs", "targets", "identity"):
             raise unknown("column", what, ("inputs", "targets", "identity"), "of a data set")
-        if column not in split.features:
+        if not isinstance(column, str) or column not in split.features:
             raise unknown("column", column, split.features, f"in {name}")
     kinds = {column: type(feature).__name__ for column, feature in split.features.items()}
     found = {

@@ -121,6 +121,7 @@ def _dealt(settings: str, seed: int, stamp: object) -> Federation:
         features=None if data.features is None else make(SKEWS, data.features),
         samples=data.samples,
         columns=data.columns,
+        resize=data.resize,
     )
 
 

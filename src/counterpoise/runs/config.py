@@ -55,7 +55,8 @@ class DataConfig(_Table):
     scaling: str | None = None
     features: Choice | None = None
     samples: int | None = Field(None, ge=1)
-    columns: dict[str, str] | None = None
+    columns: dict[str, str | list[str]] | None = None
+    resize: int | list[int] | None = None
     fingerprint: str | None = None
 
 

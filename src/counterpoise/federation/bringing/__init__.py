@@ -5,5 +5,6 @@ all sources into one array. `samples` says what one sample becomes.
 """
 
 from counterpoise.federation.bringing.clients import Brought, bring
+from counterpoise.federation.bringing.source import Columns
 
-__all__ = ["Brought", "bring"]
+__all__ = ["Brought", "Columns", "bring"]

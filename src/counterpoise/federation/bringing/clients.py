@@ -14,9 +14,10 @@ from torch.utils.data import DataLoader
 
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Table
-from counterpoise.federation.bringing.forms import FORMS, Columns, check_columns, is_arrays, recognise
+from counterpoise.federation.bringing.forms import FORMS, check_columns, is_arrays, recognise
 from counterpoise.federation.bringing.gathering import gather
-from counterpoise.federation.bringing.source import Source
+from counterpoise.federation.bringing.samples import Form
+from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.naming import Names
 
 __all__ = ["Brought", "bring"]
@@ -53,9 +54,9 @@ class Brought(NamedTuple):
         return Table(torch.tensor([0, *accumulate(self.own)]), torch.arange(sum(self.train), self.dealt))
 
 
-def bring(data: Any, deal: bool, test: Any = None, columns: Columns | None = None) -> Brought:
+def bring(data: Any, deal: bool, test: Any, columns: Columns | None, resize: Any) -> Brought:
     """Read data sets: one for each client, or if they are to be dealt (`deal`), one for all."""
-    columns = check_columns(columns)
+    columns, form = check_columns(columns), Form.of(resize)
     names, given = ([None], [data]) if deal else _each(data)
     if deal and _is_many(data):
         raise CounterpoiseError(
@@ -72,7 +73,7 @@ def bring(data: Any, deal: bool, test: Any = None, columns: Columns | None = Non
         server, pairs = replace(pairs[0][1], where="the test set"), [(pairs[0][0], None)]
     train, own = [one for one, _ in pairs], [two for _, two in pairs]
     sources = [*train, *(one for one in own if one is not None), *([] if server is None else [server])]
-    inputs, targets, class_names = gather(sources)
+    inputs, targets, class_names = gather(sources, form)
     return Brought(
         inputs,
         targets,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,30 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
-from counterpoise.federation.bringing.source import Block, Source
+from counterpoise.federation.bringing.paths import from_path
+from counterpoise.federation.bringing.source import Block, Columns, Source
+from counterpoise.federation.bringing.tables import from_frame, is_frame
 from counterpoise.federation.naming import texts
 
-__all__ = ["FORMS", "Columns", "check_columns", "is_arrays", "recognise"]
+__all__ = ["FORMS", "check_columns", "is_arrays", "recognise"]
 
 log = logging.getLogger(__name__)
 
-Columns = Mapping[str, str | Sequence[str]]
-"""Which columns, or which parts of a sample that is a dictionary, hold what."""
 PARTS = ("inputs", "targets", "identity")
 _INPUTS = ("image", "img", "pixel_values", "inputs", "features", "x")
 _TARGETS = ("label", "labels", "target", "targets", "y")
 """Usual names of the parts of a sample, the commonest first."""
-FORMS = "a torch Dataset, a DataLoader, or arrays (x, y) or (x, y, x_test, y_test)"
+FORMS = (
+    "a torch Dataset, a DataLoader, arrays (x, y) or (x, y, x_test, y_test), a table, or the path of a file or folder"
+)
 
 
 def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source | None]:
     """What somebody has as a source of samples, and its test part if it has one."""
+    if isinstance(given, str | os.PathLike):
+        return from_path(Path(given).expanduser(), where, columns)
+    if is_frame(given):
+        return from_frame(given, where, columns), None
     if isinstance(given, DataLoader):
         return recognise(_inside(given, where), where, columns)
     if is_arrays(given):
@@ -39,7 +47,7 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
             f"{where}: {type(given).__name__} gives its samples only one after the other, without a number or length. "
             "Read it first: x, y = zip(*dataset), and give (np.stack(x), list(y))."
         )
-    if isinstance(given, np.ndarray | Tensor | str | Mapping | list | tuple) or not hasattr(given, "__getitem__"):
+    if isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or not hasattr(given, "__getitem__"):
         raise CounterpoiseError(f"{where} is of type {type(given).__name__}; give {FORMS}.")
     return _from_mapped(given, where, columns), None
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.bringing.samples import check_alike, inputs_of, targets_of
+from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, targets_of
 from counterpoise.federation.bringing.source import Block, Source
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.progress import bar
@@ -24,13 +25,17 @@ _TWICE = 10
 in a thousand such data sets passes."""
 
 
-def gather(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray, Names | None]:
+def gather(sources: Sequence[Source], form: Form) -> tuple[np.ndarray, np.ndarray, Names | None]:
     """Inputs and targets of all sources, one after the other, and the names of the classes if they have any."""
     total = sum(source.count for source in sources)
     if not total:
         raise CounterpoiseError("The data hold no samples; at least one client must have some.")
     for source in sources:
-        _check_steady(source)
+        _check_steady(source, form)
+    heads = [source.heads() for source in sources if source.heads is not None]
+    _check_sizes({size: name for one in heads for size, name in one.sizes.items()}, form)
+    if any(one.colour for one in heads):
+        form = replace(form, colour=True)
     columns: list[Column] = []
     inputs = np.empty(0)
     done = 0
@@ -40,9 +45,10 @@ def gather(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray, Names | N
             while (first := sum(map(len, targets))) < source.count:
                 rows = 1 if not done else max(1, min(_MOST_ROWS, _BLOCK // max(inputs[0].nbytes, 1)))
                 x, y = source.read(first, min(first + rows, source.count))
-                block = inputs_of(x, source.where, first)
+                block = inputs_of(x, source.where, first, form)
                 if not done:
                     inputs = np.empty((total, *block.shape[1:]), block.dtype)
+                    form = replace(form, colour=block.ndim == 4 and block.shape[1] == 3)
                 check_alike(block[0], inputs.shape[1:], inputs.dtype, f"{source.where}: sample {first}")
                 inputs[done : done + len(block)] = block
                 targets.append(y)
@@ -50,6 +56,15 @@ def gather(sources: Sequence[Source]) -> tuple[np.ndarray, np.ndarray, Names | N
             columns.append(Column(source.where, _joined(targets, source.where), source.class_names))
     numbers, names = unify(columns)
     return inputs, _one_column(numbers, sources), names
+
+
+def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:
+    if form.size is None and len(sizes) > 1:
+        low, high = min(sizes), max(sizes)
+        raise CounterpoiseError(
+            f"The pictures have {len(sizes)} different sizes: {sizes[low]} is {low[0]} pixels high and {low[1]} wide, "
+            f"{sizes[high]} is {high[0]} high and {high[1]} wide. Bring them to one with resize=(height, width)."
+        )
 
 
 def _joined(blocks: list[Any], where: str) -> np.ndarray:
@@ -74,13 +89,13 @@ def _one_column(numbers: Sequence[np.ndarray], sources: Sequence[Source]) -> np.
     return np.concatenate([column for column, _ in full])
 
 
-def _check_steady(source: Source) -> None:
+def _check_steady(source: Source, form: Form) -> None:
     """Read some samples twice, and refuse data that change."""
     if source.steady:
         return
     for number in sorted({source.count * i // _TWICE for i in range(_TWICE)} if source.count else ()):
         (one, y), (two, z) = (source.read(number, number + 1) for _ in range(2))
-        same = _same(*(inputs_of(x, source.where, number) for x in (one, two)))
+        same = _same(*(inputs_of(x, source.where, number, form) for x in (one, two)))
         if not (same and _same(*(targets_of(list(t), source.where) for t in (y, z)))):
             raise CounterpoiseError(
                 f"{source.where}: sample {number} changes each time it is read, so the data set has a random transform. "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,17 +12,54 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, brief
-from counterpoise.federation.bringing.source import Block
+from counterpoise.federation.bringing.source import Block, Later
 from counterpoise.federation.readers import channels_first
 
-__all__ = ["check_alike", "input_array", "inputs_of", "targets_of"]
+__all__ = ["Form", "check_alike", "has_colour", "inputs_of", "targets_of"]
 
 
-def inputs_of(block: Block, where: str, first: int) -> np.ndarray:
+@dataclass(frozen=True)
+class Form:
+    """What pictures become."""
+
+    size: tuple[int, int] | None = None
+    """Their height and width; None to leave them as they are."""
+    colour: bool | None = None
+    """Three channels or one; None to take as many as the picture has."""
+
+    @classmethod
+    def of(cls, resize: object) -> Form:
+        """The form that a user asks for: one number for a square, or height and width."""
+        if resize is None:
+            return cls()
+        size = (resize, resize) if isinstance(resize, int) else resize
+        if (
+            not isinstance(size, tuple | list)
+            or len(size) != 2
+            or not all(type(n) is int and 0 < n <= _LONGEST for n in size)
+        ):
+            raise CounterpoiseError(
+                f"resize must be a whole number up to {_LONGEST} or a pair (height, width), not {brief(resize)}."
+            )
+        return cls((size[0], size[1]))
+
+
+_LONGEST = 10_000
+
+
+def inputs_of(block: Block, where: str, first: int, form: Form) -> np.ndarray:
     """The inputs of a block as one array; `first` is the number of its first sample."""
-    if isinstance(block, np.ndarray | Tensor):
+    if isinstance(block, np.ndarray | Tensor) and form.size is None:
         return channels_first(_numbers(block, f"{where}: inputs"))
-    arrays = [input_array(value, f"{where}: the input of sample {first + i}") for i, value in enumerate(block)]
+
+    def made(i: int) -> np.ndarray:
+        return _input(block[i], f"{where}: the input of sample {first + i}", form)
+
+    if len(block) > 1 and isinstance(block[0], Later):  # decoding pictures leaves Python alone
+        with ThreadPoolExecutor() as pool:
+            arrays = list(pool.map(made, range(len(block))))
+    else:
+        arrays = [made(i) for i in range(len(block))]
     for i, array in enumerate(arrays):
         check_alike(array, arrays[0].shape, arrays[0].dtype, f"{where}: sample {first + i}")
     return channels_first(np.stack(arrays))
@@ -30,15 +69,17 @@ def check_alike(sample: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]
     """Refuse a sample that does not fit into one array with the others."""
     if sample.shape != shape:
         raise CounterpoiseError(
-            f"{what} has shape {sample.shape}, but others have shape {shape}. Bring samples to one shape: resize pictures, "
-            "and pad or crop what is not a picture."
+            f"{what} has shape {sample.shape}, but others have shape {shape}. Bring samples to one shape: pictures with "
+            "resize=(height, width), others by padding or cropping."
         )
     if sample.dtype != dtype:
         raise CounterpoiseError(f"{what} is of type {sample.dtype}, but others are of type {dtype}. Give all the same.")
 
 
-def input_array(value: Any, what: str) -> np.ndarray:
+def _input(value: Any, what: str, form: Form) -> np.ndarray:
     """One input as an array; a PIL picture becomes bytes with its channels first."""
+    if isinstance(value, Later):
+        value = value.make()
     if isinstance(value, Mapping | tuple):
         parts = ", ".join(map(repr, value)) if isinstance(value, Mapping) else f"{len(value)} parts"
         raise CounterpoiseError(
@@ -48,13 +89,14 @@ def input_array(value: Any, what: str) -> np.ndarray:
     if isinstance(value, str | bytes):
         raise CounterpoiseError(f"{what} is text, {brief(value)}; turn it into numbers (tokens) first.")
     if _is_picture(value):
-        return picture_array(value, what)
+        return _picture(value, what, form)
     if not isinstance(value, np.ndarray | Tensor):
         try:
             value = np.asarray(value)
         except (ValueError, TypeError, RuntimeError):
             raise CounterpoiseError(f"{what} does not form one array; it is of type {type(value).__name__}.") from None
-    return _numbers(value, what)
+    array = _numbers(value, what)
+    return array if form.size is None else _resized(array, what, form)
 
 
 def _numbers(value: np.ndarray | Tensor, what: str) -> np.ndarray:
@@ -68,8 +110,10 @@ def _numbers(value: np.ndarray | Tensor, what: str) -> np.ndarray:
 
 # ---------------------------------------------------------------- pictures
 
-_GREY, _DEEP = ("1", "L", "LA"), ("I", "F")
+_GREY, _DEEP = ("1", "L", "LA", "La"), ("I", "F")
 """Modes of PIL: shades of grey in a byte, and more than a byte for each pixel."""
+_BILINEAR = 2
+"""PIL's number for it."""
 
 
 def _is_picture(value: Any) -> bool:
@@ -77,18 +121,42 @@ def _is_picture(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] == "PIL" and hasattr(value, "convert")
 
 
-def picture_array(picture: Any, what: str, colour: bool | None = None) -> np.ndarray:
+def has_colour(picture: Any) -> bool:
+    """Whether a picture of PIL has colours, or may have."""
+    return picture.mode not in _GREY and not picture.mode.startswith(_DEEP)
+
+
+def _picture(picture: Any, what: str, form: Form) -> np.ndarray:
     """Bytes ``[channels, height, width]``: one channel for shades of grey, three for colours."""
     if picture.mode.startswith(_DEEP):
         raise CounterpoiseError(
             f"{what} is a picture with more than a byte per pixel (mode {picture.mode}). Scale it to bytes, or give arrays."
         )
-    if colour is None:
-        colour = picture.mode not in _GREY
+    if has_colour(picture) and form.colour is False:
+        raise CounterpoiseError(f"{what} has colours, but earlier ones are grey. Convert all of them: .convert('RGB').")
+    colour = has_colour(picture) if form.colour is None else form.colour
     if picture.mode == "P":
         picture = picture.convert("RGBA")  # a palette may have transparent colours
-    pixels = np.asarray(picture.convert("RGB" if colour else "L"))
+    picture = picture.convert("RGB" if colour else "L")
+    if form.size is not None:
+        picture = picture.resize(form.size[::-1], _BILINEAR)
+    pixels = np.asarray(picture)
     return pixels.transpose(2, 0, 1) if colour else pixels[None]
+
+
+def _resized(array: np.ndarray, what: str, form: Form) -> np.ndarray:
+    """Bytes of a picture in another size."""
+    pixels = channels_first(array[None])[0]
+    if array.dtype != np.uint8 or pixels.ndim != 3 or len(pixels) not in (1, 3):
+        raise CounterpoiseError(
+            f"{what} is no picture, but an array of type {array.dtype} and shape {array.shape}; resize= is for pictures. "
+            "Resize it in the data set."
+        )
+    try:
+        from PIL import Image
+    except ImportError:
+        raise CounterpoiseError("resize needs Pillow. Install it with: pip install pillow") from None
+    return _picture(Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)), what, form)
 
 
 # ---------------------------------------------------------------- targets

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from counterpoise.federation.naming import Names
 
-__all__ = ["Block", "Source"]
+__all__ = ["Block", "Columns", "Heads", "Later", "Source"]
 
 Block = Sequence[Any] | np.ndarray | Tensor
 """The inputs or the targets of some samples, one after the other."""
+Columns = Mapping[str, str | Sequence[str]]
+"""Which columns, or which parts of a sample that is a dictionary, hold what."""
+
+
+@dataclass(frozen=True)
+class Later:
+    """An input that is made when its turn comes, such as a picture in a file, so that few are open at a time."""
+
+    make: Callable[[], Any]
+
+
+class Heads(NamedTuple):
+    """What the heads of picture files say."""
+
+    colour: bool
+    """Whether any of them has colours."""
+    sizes: Mapping[tuple[int, int], str]
+    """Every height and width among them, with the name of a picture that has it."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +50,7 @@ class Source:
     """Who each sample comes from, if that is known."""
     steady: bool = True
     """Whether a sample is surely the same each time it is read; if not, some are read twice."""
+    heads: Callable[[], Heads] | None = None
+    """Looks at all pictures before they are read, if that is quick."""
+    facts: Any = None
+    """Plain values that change if the samples do; None if that cannot be known without reading them all."""

@@ -40,6 +40,8 @@ class Raw(NamedTuple):
     """The largest value a byte of a picture can have."""
     scaling: str = "unit"
     """How bytes become numbers, unless a user says otherwise."""
+    class_names: tuple[str, ...] | None = None
+    """What class numbers stand for, if classes have names."""
 
 
 def read_arrays(path: Path) -> Raw:
@@ -76,8 +78,6 @@ def channels_first(x: np.ndarray) -> np.ndarray:
 
 def _folder(path: Path) -> Mapping[str, np.ndarray]:
     files = sorted(path.glob("*.npy"))
-    if not files:
-        raise CounterpoiseError(f"The folder {path} holds no .npy files; a data set needs x_train.npy and y_train.npy.")
     with _explain_errors(path):
         # Copy-on-write: torch asks for writable memory, and the file stays as it is.
         return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in files}
