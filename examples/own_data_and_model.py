@@ -1,6 +1,6 @@
 """Use your own data and model: measurements of three hospitals, and a network of two layers.
 
-Data are arrays, one pair for each client. A model is any module without batch-norm statistics.
+Data are arrays, one pair for each client. A model is any module.
 
     python examples/own_data_and_model.py
 """

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Engine, Simulation
+from counterpoise.engine.clients.batches import client_keys, plan
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -134,6 +135,11 @@ def small(inputs: int = 6, classes: int = 3) -> nn.Module:
     return net(nn.Linear(inputs, 5), nn.Tanh(), nn.Linear(5, classes))
 
 
+def required(model) -> dict[str, str]:
+    """Values for the options that a registered model must be given."""
+    return {"norm": "batch"} if "norm" in model.parameters else {}
+
+
 def digits(clients: int = 5, **settings) -> Federation:
     return cp.load("digits", partition=cp.iid(clients=clients), **settings)
 
@@ -162,6 +168,21 @@ def data_of(federation: Federation, client: int, dtype=torch.float64):
     ids = torch.tensor([client])
     rows = federation.train.rows(ids)[0][: int(federation.train.sizes(ids))]
     return federation.base.take(rows, dtype)
+
+
+def by_torch(model, federation, client, make, local, round, seed):
+    """Local training of one client in one round: torch.optim over the batches that the plan names."""
+    inputs, targets = data_of(federation, client)
+    optimizer = make(list(model.parameters()), local.lr(round))
+    size = torch.tensor([len(targets)])
+    steps = (size + local.batch - 1) // local.batch
+    for epoch in range(local.epochs):
+        batches = plan(client_keys(seed, round, torch.tensor([client])), size, steps, local.batch, epoch)
+        for places, real in zip(batches.places[0], batches.real[0], strict=True):
+            rows = places[real]
+            optimizer.zero_grad()
+            F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
+            optimizer.step()
 
 
 def joined(lists) -> list:

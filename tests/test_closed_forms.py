@@ -9,6 +9,7 @@ from helpers import (
     Point,
     assert_close,
     blobs,
+    by_torch,
     data_of,
     descend,
     digits,
@@ -24,7 +25,6 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.clients.batches import client_keys, plan
 from counterpoise.federation import Federation
 from counterpoise.local import Local, adam, adamw, exponential, sgd
 from counterpoise.method import Cohort
@@ -137,21 +137,6 @@ OPTIMIZERS = [
         lambda p, lr: torch.optim.AdamW(p, lr, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.5),
     ),
 ]
-
-
-def by_torch(model, federation, client, make, local, round, seed):
-    """Local training of one client in one round: torch.optim over the batches that the plan names."""
-    inputs, targets = data_of(federation, client)
-    optimizer = make(list(model.parameters()), local.lr(round))
-    size = torch.tensor([len(targets)])
-    steps = (size + local.batch - 1) // local.batch
-    for epoch in range(local.epochs):
-        batches = plan(client_keys(seed, round, torch.tensor([client])), size, steps, local.batch, epoch)
-        for places, real in zip(batches.places[0], batches.real[0], strict=True):
-            rows = places[real]
-            optimizer.zero_grad()
-            F.cross_entropy(model(inputs[rows]), targets[rows]).backward()
-            optimizer.step()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -59,3 +59,12 @@ def test_the_optimiser_of_ones_own_is_lion() -> None:
     w, state = optimizer.step(w, torch.tensor([3.0, -5.0]), optimizer.init(w), torch.tensor(0.5))
     assert w.tolist() == pytest.approx([1 - 0.5 * (1 + 0.1), -2 + 0.5 * (1 + 0.2)])
     assert state["mean"].tolist() == pytest.approx([0.03, -0.05])
+
+
+def test_the_page_on_models_runs() -> None:
+    page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
+    names: dict = {}
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.S)
+    exec(block, names)
+    assert names["run"].status == "finished"
+    assert {f"`{entry.name}`" for entry in cp.models.MODELS} <= {*re.findall(r"^\| (`[\w-]+`)", page, re.M)}

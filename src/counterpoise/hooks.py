@@ -81,6 +81,12 @@ class Step(Protocol):
     def examples(self) -> Tensor:
         """How many real samples the batch holds; padding does not count."""
 
+    @property
+    def statistics(self) -> Tensors:
+        """For a part that ``tracks`` them, in ``after_step``: the running statistics of the model's batch norms. Only
+        the task's own forward pass has moved them.
+        """
+
     def loss_at(self, w: Tensor) -> Tensor:
         """The task's mean loss on this batch at the model ``w``."""
 

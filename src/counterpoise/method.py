@@ -104,6 +104,12 @@ class Part:
     """The model that a client uses for itself, given the server's model and the client's state."""
     scored: Callable[[Tensor, Tensors], Tensor] | None = None
     """The model to be measured, if it is not the server's: given the server's model and this part's server state."""
+    private: Tensor | None = field(default=None, compare=False)
+    """Places in the model ``[P]`` that stay on the client. It starts from its own numbers there, which its state holds
+    as ``private``; no part's ``gradient``, ``move`` or ``finish`` changes them, and the server sees zeros."""
+    tracks: bool = False
+    """Whether the memo holds the running statistics of the model's batch norms (mean, variance, batches), from which
+    every step begins."""
     second_order: bool = False
     """Whether ``gradient`` asks for `Step.curvature`."""
     trace_every: int = 0
@@ -153,6 +159,11 @@ class Part:
                 check_call(getattr(self, hook), hook + takes, f"part {self.name}")
         if not isinstance(self.by_counts, bool):
             check_call(self.by_counts, "by_counts(shared)", f"part {self.name}")
+        if self.private is not None and (not isinstance(self.private, Tensor) or self.client_state is None):
+            raise CounterpoiseError(
+                f"part {self.name}: private must be a tensor of places in the model, and client_state must lay out the "
+                "numbers that a client has there, as 'private'."
+            )
         if type(self.trace_every) is not int or self.trace_every < 0:
             raise CounterpoiseError(
                 f"part {self.name}: trace_every must be a whole number at least 0, not {brief(self.trace_every)}."

@@ -378,6 +378,13 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
     assert said(one._replace(mean=float("nan"))) == "No run finished, so there is no best one."
 
 
+def test_with_personal_models_alone_these_are_ranked(kept: Path) -> None:
+    found = stand(collect([kept]))
+    none = found.rows[0]._replace(values={}, mean=float("nan"))
+    lines = verdict(type(found)(found.groups, [none], "", "accuracy", own=found.rows))
+    assert lines[0].startswith("best by personal accuracy: fedavg, accuracy ")
+
+
 def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) -> None:
     found = stand(collect([kept]))
     one = found.rows[0]._replace(values={0: 0.3}, mean=0.3)

@@ -31,6 +31,7 @@ from helpers import (
     half_square,
     points,
     quadratics,
+    required,
     run,
     small,
 )
@@ -279,7 +280,7 @@ def test_a_representation_of_zeros_gives_no_contrast_and_no_nan():
 
 @pytest.mark.parametrize("entry", list(cp.models.MODELS), ids=lambda entry: entry.name)
 def test_every_model_has_a_representation_before_its_last_layer(entry):
-    model = entry.factory(shape=(1, 32, 32), classes=4).eval()
+    model = entry.factory(shape=(1, 32, 32), classes=4, **required(entry)).eval()
     x = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(model[-1](model.features(x)), model(x))
 

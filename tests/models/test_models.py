@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from helpers import assert_close, blobs, double, flat, fresh, net, run
+from helpers import assert_close, blobs, double, flat, fresh, net, required, run
 from torch import nn
 from torch.nn import functional
 
@@ -34,7 +34,7 @@ def test_every_model_takes_pictures_and_can_learn_from_them(entry, shape):
         with pytest.raises(CounterpoiseError, match="model vgg11 takes images of at least 32 x 32 pixels; these are"):
             entry.factory(shape=shape, classes=4)
         return
-    model = entry.factory(shape=shape, classes=4)
+    model = entry.factory(shape=shape, classes=4, **required(entry))
     outputs = model(torch.zeros(2, *shape) + torch.rand(2, *shape, generator=torch.Generator().manual_seed(0)))
     assert outputs.shape == (2, 4)
     outputs.square().sum().backward()

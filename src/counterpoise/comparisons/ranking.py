@@ -24,9 +24,10 @@ __all__ = ["reached", "verdict"]
 def verdict(found: Stand) -> list[str]:
     """Say which group is best over the seeds that all have, with its interval, and whether that is more than noise.
 
-    If a method makes personal models, which are what its paper is about, also say which group is best by those.
+    If a method makes personal models, which are what its paper is about, also say which group is best by those. With
+    batch norms that stay on clients there is no other model.
     """
-    if best_two(found.rows, found.lower) is None:
+    if best_two(found.rows, found.lower) is None and best_two(found.own, found.lower) is None:
         return ["No run finished, so there is no best one."]
     if not found.own:
         return [*_best("best", found.rows, found), *_uneven(found), *_unmeasured(found)]

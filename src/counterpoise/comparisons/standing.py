@@ -42,7 +42,8 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
     elif baseline and baseline not in labels:
         raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
     done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
-    measured = {name for seeds in done.values() for records in seeds.values() for r in records for name in r.metrics}
+    every = [record for seeds in done.values() for records in seeds.values() for record in records]
+    measured = {name.removeprefix("personal_") for r in every for name in (*r.metrics, *r.clients)}
     metric = "accuracy" if "accuracy" in measured or "loss" not in measured else "loss"
     personal = any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
     rows, own = (

@@ -27,6 +27,7 @@ from counterpoise.flower.records import from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
+from counterpoise.parts.statistics import BATCH_NORM
 
 __all__ = ["fit_mods"]
 
@@ -69,9 +70,12 @@ def _fit_mod(mod: Mod, method: Method) -> Mod:
 def _refuse_reports(sent: Iterable[str], method: Method) -> None:
     reports = sorted(name.removeprefix("report/") for name in sent if name.startswith("report/"))
     if reports:
+        how = "Take a method whose clients send updates alone, such as fedavg."
+        if all(name.startswith(f"{BATCH_NORM}/") for name in reports):
+            how = "Choose norm='local' or 'batch' for the model, whose clients send no statistics."
         raise CounterpoiseError(
             f"LocalDpMod makes updates private and nothing else, and clients of {method.name} send "
-            f"{' and '.join(reports)} too. Take a method whose clients send updates alone, such as fedavg."
+            f"{' and '.join(reports)} too. {how}"
         )
 
 

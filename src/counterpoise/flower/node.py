@@ -12,13 +12,20 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 from counterpoise.engine.backends.settings import DTYPES, Engine
-from counterpoise.engine.clients.messages import Arrays, pack_reply, unpack_accepted, unpack_broadcast, unpack_letters
+from counterpoise.engine.clients.messages import (
+    Arrays,
+    pack_reply,
+    unpack_accepted,
+    unpack_broadcast,
+    unpack_letters,
+    unpack_statistics,
+)
 from counterpoise.engine.clients.program import TrainingResult
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.engine.trees import expand, select
+from counterpoise.engine.trees import expand, on, select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.mods import fit_mods
@@ -27,6 +34,7 @@ from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
+from counterpoise.parts.statistics import BATCH_NORM
 
 __all__ = ["Data", "client_app"]
 
@@ -84,10 +92,12 @@ def client_app(
     def evaluate(message: Message, context: Context) -> Message:
         tensors = from_record(message.content.array_records[ARRAYS])
         here = _make_trainer(training, data, message, context, tensors)
-        round, weights = _whole(message.content.config_records[CONFIG]["round"]), tensors["model"].to(here.start.device)
+        round, device = _whole(message.content.config_records[CONFIG]["round"]), here.start.device
+        weights, statistics = tensors["model"].to(device), on(device, unpack_statistics(tensors))
         with here.setting(round):
-            _, each = here.evaluator.evaluate(weights, round, last=True)
-            each |= here.personal(weights)
+            state = {BATCH_NORM: statistics}
+            _, each = here.evaluator.evaluate(here.measured(weights, state), round, last=True)
+            each |= here.personal(weights, state)
         return _reply(message, {"round": round} | {name: values[0] for name, values in each.items() if 0 in values})
 
     @app.query()  # type: ignore[untyped-decorator,unused-ignore]

@@ -14,7 +14,14 @@ from flwr.serverapp import Grid, strategy
 from flwr.serverapp.strategy import Result
 
 from counterpoise.engine.backends.settings import Engine
-from counterpoise.engine.clients.messages import Arrays, pack_accepted, pack_broadcast, pack_letters, template
+from counterpoise.engine.clients.messages import (
+    Arrays,
+    pack_accepted,
+    pack_broadcast,
+    pack_evaluation,
+    pack_letters,
+    template,
+)
 from counterpoise.engine.clients.program import Named
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
@@ -34,6 +41,7 @@ from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
+from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.runs.build import check_same, describe
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
@@ -145,7 +153,7 @@ class Strategy(strategy.Strategy):
         rounds, result = num_rounds or self.setup.rounds, Result()
         self._last_round = rounds
         if initial_arrays is not None and not self.loop.round:
-            self._begin_with(initial_arrays)
+            self.loop.begin_with(from_record(initial_arrays))
         self.summary()
         with contextlib.nullcontext() if self.folder is None else self.folder.locked():
             self._check_mine()
@@ -196,19 +204,7 @@ class Strategy(strategy.Strategy):
 
     def arrays(self) -> ArrayRecord:
         """The model as Flower's other strategies hold it: the module's state by name."""
-        return to_record(self.loop.trained(self._closed and self._closed.decision.model).state_dict())
-
-    def _begin_with(self, arrays: ArrayRecord) -> None:
-        given, layout = from_record(arrays), self.trainer.layout
-        try:
-            values = [given[name].to(self.trainer.start) for name in layout.names]
-            start = layout.flatten(values)
-            fits = [tuple(v.shape) for v in values] == list(layout.shapes)
-        except KeyError as error:
-            raise CounterpoiseError(f"initial_arrays lacks the parameter {error}.") from None
-        if not fits:
-            raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
-        self.loop.server.model = start
+        return to_record(self.loop.trained(self._closed and self._closed.decision).state_dict())
 
     def _check_given(self, arrays: ArrayRecord) -> None:
         """Refuse a model that someone changed between one call and the next: the change would be lost."""
@@ -273,8 +269,10 @@ class Strategy(strategy.Strategy):
             raise CounterpoiseError("configure_evaluate was called before aggregate_train.")
         every, decision = self.loop.evaluator.setting.clients_every, self._closed.decision
         due = bool(every) and (self._closed.last or decision.round % (every or 1) == 0)
-        nodes, model = self.roster.present(grid) if due else {}, {"model": self.loop.server.scored(decision)}
-        return self._messages(MessageType.EVALUATE, nodes, to_record(model), decision.round, config, {}, decision)
+        nodes = self.roster.present(grid) if due else {}
+        statistics = decision.state.get(BATCH_NORM, {})
+        model = to_record(pack_evaluation(self.loop.server.scored(decision), statistics))
+        return self._messages(MessageType.EVALUATE, nodes, model, decision.round, config, {}, decision)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """The means of what the nodes measured on their own held-out data; the round is then committed and kept."""

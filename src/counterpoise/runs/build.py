@@ -28,6 +28,7 @@ from counterpoise.local import OPTIMIZERS, SCHEDULES, Local, Schedule
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
+from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import Model
 from counterpoise.registry import Registry, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
@@ -304,4 +305,6 @@ def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(raw_bytes(tensor))
-    return {"name": OWN, "class": type(module).__qualname__, "fingerprint": digest.hexdigest()[:16]}
+    chosen = norm_of(module)
+    norm = {} if chosen is None else {"norm": chosen}
+    return {"name": OWN, "class": type(module).__qualname__, **norm, "fingerprint": digest.hexdigest()[:16]}

@@ -23,6 +23,7 @@ from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.perclient import PerClient
 from counterpoise.engine.backends.refusals import reason_of
 from counterpoise.engine.clients.program import Program, Shared, by_autograd, by_functions
+from counterpoise.engine.clients.statistics import initial_statistics, with_statistics
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 
@@ -33,7 +34,7 @@ log = logging.getLogger(__name__)
 _PLAIN = frozenset(
     """
     linear matmul addmm mm bmm relu leaky_relu prelu elu selu gelu silu softplus sigmoid tanh softmax log_softmax dropout
-    layer_norm group_norm add radd iadd sub rsub isub mul rmul imul div rdiv truediv rtruediv neg abs exp log sqrt square pow
+    layer_norm group_norm batch_norm add radd iadd sub rsub isub mul rmul imul div rdiv truediv rtruediv neg abs exp log sqrt square pow
     clamp sum mean flatten unflatten view reshape squeeze unsqueeze transpose permute t expand split cat stack to float double
     size dim numel len get cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss binary_cross_entropy_with_logits
     requires_grad set_grad_enabled
@@ -130,8 +131,9 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
     backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype, graphs=False)
     backend.train(job)
-    backend.outputs(start.expand(2, -1), inputs[0])
-    backend.own_outputs(start.expand(2, -1), inputs)
+    models = with_statistics(start.expand(2, -1), initial_statistics(module))
+    backend.outputs(models, inputs[0])
+    backend.own_outputs(models, inputs)
 
 
 def _trains_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> bool:
@@ -142,7 +144,7 @@ def _trains_alone(program: Program, module: nn.Module, federation: Federation, k
         program = replace(_shorten(program, batch), differentiate=by_autograd)
         backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
         backend.train(job)
-        backend.outputs(start.expand(2, -1), inputs[0])
+        backend.outputs(with_statistics(start.expand(2, -1), initial_statistics(module)), inputs[0])
     except Exception as error:  # a mistake, which training will raise again
         log.debug("A trial of one client at a time failed: %s", error)
         return False

@@ -6,9 +6,11 @@ import contextlib
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from counterpoise.engine.clients.keyed import Keyed
@@ -16,6 +18,7 @@ from counterpoise.engine.clients.recurrent import Unrolled, drops
 from counterpoise.engine.scores import Metric, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
+from counterpoise.models.batch_norm import NORMS, batch_norms, norm_of
 
 __all__ = ["Traits", "inspect_model"]
 
@@ -47,8 +50,9 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         raise CounterpoiseError("The federation holds no samples.")
     rows = torch.arange(min(2, len(federation.base)), device=federation.base.inputs.device)
     inputs, targets = (t.to(weights[0].device) for t in federation.base.take(rows, weights[0].dtype))
-    trial = copy.deepcopy(model)
-    keyed, unkeyed = _draws(trial.train(), inputs)
+    trial = copy.deepcopy(model).train()
+    _fix_norms(trial)
+    keyed, unkeyed = _draws(trial, inputs)
     with torch.no_grad():
         fits = f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}"
         outputs = _call_or_explain(trial.eval(), fits, inputs)
@@ -60,8 +64,8 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
             raise CounterpoiseError(
                 "The model's output for a sample depends on the other samples of its batch, which padding and "
-                "evaluation would change. Replace the layer that mixes samples "
-                "(a batch norm by cp.models.with_group_norm(model))."
+                "evaluation would change. Replace the layer that mixes samples; for a batch norm of your own, use nn's "
+                "and cp.models.with_norm(model, ...)."
             )
         if metrics["loss"] is cross_entropy and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
@@ -125,18 +129,38 @@ def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:
-    """Refuse running statistics: no method averages them, and they would leak between clients."""
+    """Refuse batch norms for which no choice was made, and other running statistics: they would leak between clients."""
+    chosen = norm_of(module)
+    for name, layer in batch_norms(module).items() if chosen is None else ():
+        raise CounterpoiseError(
+            f"The model's module {name or type(layer).__name__!r} ({type(layer).__name__}) keeps running statistics or "
+            "normalises over a batch, which clients cannot share without a choice. "
+            "Use cp.models.with_norm(model, norm) with a norm of "
+            f"{', '.join(map(repr, NORMS))} (docs/models.md says what each does), or cp.models.with_group_norm(model)."
+        )
     for name, child in module.named_modules():
-        shown = f"The model's module {name or type(child).__name__!r} ({type(child).__name__})"
-        if isinstance(child, _BatchNorm):
+        if isinstance(child, _NormBase) and child.running_mean is not None and name not in batch_norms(module):
             raise CounterpoiseError(
-                f"{shown} keeps running statistics or normalises over a batch, which clients cannot share. "
-                "Use cp.models.with_group_norm(model)."
+                f"The model's module {name or type(child).__name__!r} ({type(child).__name__}) keeps running "
+                "statistics, which clients cannot share. Use track_running_stats=False."
             )
-        if isinstance(child, _NormBase) and child.running_mean is not None:
+
+
+def _fix_norms(trial: nn.Module) -> None:
+    """Let a trial's batch norms map each sample alone, so that the trial shows what the other layers do."""
+    for name, layer in batch_norms(trial).items():
+        if not layer.training:
             raise CounterpoiseError(
-                f"{shown} keeps running statistics, which clients cannot share. Use track_running_stats=False."
+                f"The model keeps its module {name!r} ({type(layer).__name__}) in evaluation mode while it trains, so "
+                "its statistics would never move. Use a layer with fixed numbers, or let train() reach it."
             )
+        layer.forward = partial(_map_alone, layer)  # type: ignore[method-assign]
+
+
+def _map_alone(layer: _BatchNorm, x: Tensor) -> Tensor:
+    layer._check_input_dim(x)  # type: ignore[no-untyped-call]
+    channels = layer.num_features
+    return F.batch_norm(x, x.new_zeros(channels), x.new_ones(channels), layer.weight, layer.bias, eps=layer.eps)
 
 
 def _call_or_explain(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ from counterpoise.method import Method, Part
 __all__ = ["alike", "client_hooks", "why_different"]
 
 _CLIENT_HOOKS = ("begin", "survey", "loss", "gradient", "move", "after_step", "after_epoch", "finish", "client_state")
-_CLIENT_FACTS = ("name", "reads", "second_order", "trace_every")
+_CLIENT_FACTS = ("name", "reads", "second_order", "trace_every", "tracks", "private")
 
 
 def alike(a: Any, b: Any) -> bool:

@@ -18,6 +18,7 @@ __all__ = [
     "byte_count",
     "pack_accepted",
     "pack_broadcast",
+    "pack_evaluation",
     "pack_letters",
     "pack_reply",
     "show_text",
@@ -27,6 +28,7 @@ __all__ = [
     "unpack_broadcast",
     "unpack_letters",
     "unpack_reports",
+    "unpack_statistics",
 ]
 
 Arrays = dict[str, Tensor]
@@ -54,6 +56,16 @@ def pack_broadcast(shared: Shared) -> Arrays:
 def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
     """What a client reads from it."""
     return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
+
+
+def pack_evaluation(model: Tensor, statistics: Mapping[str, Tensor]) -> Arrays:
+    """What clients are sent to evaluate: the server's model, and the running statistics that it has for it."""
+    return {"model": model} | {f"statistics/{name}": values for name, values in statistics.items()}
+
+
+def unpack_statistics(arrays: Mapping[str, Tensor]) -> Arrays:
+    """The running statistics within it."""
+    return {name.removeprefix("statistics/"): t for name, t in arrays.items() if name.startswith("statistics/")}
 
 
 def pack_letters(letters: Named) -> Arrays:

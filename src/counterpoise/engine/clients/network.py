@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from counterpoise.engine.clients.keyed import Keyed
+from counterpoise.engine.clients.normalising import Norms
 from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflatten_weights
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
@@ -23,7 +24,8 @@ class Network:
     """One private copy of a module, called with the parameters taken from a flat vector.
 
     Parameters are assigned into the copy, which is cheaper than `functional_call` and works with and without
-    `vmap`; so a copy belongs to one thread. With `stacked`, it is called for stacks of clients; with `half`, the
+    `vmap`; so a copy belongs to one thread. If batch norms keep running statistics, these lie behind the parameters in
+    evaluation (`with_statistics`). With `stacked`, it is called for stacks of clients; with `half`, the
     module computes in bfloat16. Each of `modes` makes a context that the module runs in.
     """
 
@@ -44,6 +46,7 @@ class Network:
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))
         if self.unrolled:
             unflatten_weights(self.module)
+        self.norms = Norms(self.module)
         if half:
             self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}
@@ -56,16 +59,29 @@ class Network:
         ]
 
     def __call__(
-        self, w: Tensor, inputs: Any, key: Tensor | None = None, call: str = "forward", alone: bool = False
+        self,
+        w: Tensor,
+        inputs: Any,
+        key: Tensor | None = None,
+        call: str = "forward",
+        share: Tensor | None = None,
+        alone: bool = False,
     ) -> Tensor:
-        """`alone` says that this call is for one model, even if the network is `stacked`."""
+        """`share` says how much each sample counts, for batch norms; None if there is no padding.
+
+        `alone` says that this call is for one model, even if the network is `stacked`.
+        """
         precise = w.dtype
+        if self.norms.tracked and not self.module.training:
+            w, *statistics = torch.split(w, [self.layout.size, self.norms.tracked, self.norms.tracked])
+            self.norms.give(*statistics)
         if self.half:
             w = w.to(torch.bfloat16)
             inputs = inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
         tensors = self.layout.unflatten(w)
         for parameters, name, place in self.slots:
             parameters[name] = tensors[place]  # type: ignore[assignment]
+        self.norms.tell(share)
         if not hasattr(self.module, call):
             raise CounterpoiseError(f"The model has no method {call!r}, whose output a hook asks for.")
         function = self.module if call == "forward" else getattr(self.module, call)

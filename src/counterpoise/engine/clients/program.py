@@ -16,6 +16,7 @@ from torch import Tensor
 from counterpoise.engine.clients.keeping import KEPT
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.returned import check_layout, check_named, check_number, check_step, check_vector
+from counterpoise.engine.clients.statistics import STATISTICS
 from counterpoise.engine.scores import Loss
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
@@ -91,16 +92,23 @@ class TrainingResult(NamedTuple):
     loss: Tensor
 
 
+class Task(NamedTuple):
+    """The task's own loss on a batch, and the batch norms' running statistics after its forward pass."""
+
+    loss: Tensor
+    statistics: dict[str, Tensor]
+
+
 class Gradient(NamedTuple):
-    """The gradient of an objective, the task's loss within it, and the Hessian if it was asked for."""
+    """The gradient of an objective, the task within it, and the Hessian if it was asked for."""
 
     gradient: Tensor
-    task: Tensor
+    task: Task
     curvature: Curvature | None
 
 
-Objective = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""``w -> (the value to differentiate, the task's own loss within it)``"""
+Objective = Callable[[Tensor], tuple[Tensor, Task]]
+"""``w -> (the value to differentiate, the task within it)``"""
 Differentiate = Callable[[Objective, Tensor, bool], Gradient]
 
 
@@ -132,7 +140,7 @@ def by_autograd(objective: Objective, w: Tensor, second: bool) -> Gradient:
 
     if nested:
         return Gradient(gradient, task, None)
-    return Gradient(gradient.detach(), task.detach(), curvature if second else None)
+    return Gradient(gradient.detach(), task._replace(loss=task.loss.detach()), curvature if second else None)
 
 
 @dataclass(frozen=True)
@@ -146,6 +154,7 @@ class BatchStep:
     count: Tensor
     gradient: Tensor
     hessian: Curvature | None
+    statistics: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def examples(self) -> Tensor:
@@ -155,15 +164,23 @@ class BatchStep:
         return (per_sample * self.batch.share).sum()
 
     def output_at(self, w: Tensor, call: str = "forward") -> Tensor:
-        return self.network(w, self.batch.inputs, self.batch.key, call)
+        return self.network(w, self.batch.inputs, self.batch.key, call, self.batch.share)
 
     def loss_at(self, w: Tensor) -> Tensor:
         return self.mean(self.program.loss(self.output_at(w), self.batch.targets))
 
+    def task_at(self, w: Tensor) -> Task:
+        """The task's loss, whose forward pass moves the step's statistics."""
+        if not self.statistics:
+            return Task(self.loss_at(w), {})
+        norms = self.network.norms
+        norms.give(**self.statistics)
+        return Task(self.loss_at(w), norms.take())
+
     def gradient_at(self, w: Tensor) -> Tensor:
-        def objective(w: Tensor) -> tuple[Tensor, Tensor]:
-            task = self.loss_at(w)
-            return task, task
+        def objective(w: Tensor) -> tuple[Tensor, Task]:
+            loss = self.loss_at(w)
+            return loss, Task(loss, {})
 
         return self.program.differentiate(objective, w, False).gradient
 
@@ -189,6 +206,8 @@ class Program:
     """Whether a client does anything at the end of training beside its update."""
     periods: tuple[int, ...] = field(init=False)
     """The intervals, in steps, at which parts ask for a client's displacement."""
+    tracker: str | None = field(init=False)
+    """The part that tracks the model's running statistics."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parts", tuple(part for part in self.method.parts if part.on_client))
@@ -199,6 +218,7 @@ class Program:
         object.__setattr__(self, "finishes", finishes or self.local.optimizer.keep)
         periods = sorted({part.trace_every for part in self.parts if part.trace_every})
         object.__setattr__(self, "periods", tuple(periods))
+        object.__setattr__(self, "tracker", next((part.name for part in self.parts if part.tracks), None))
 
     @property
     def code(self) -> list[Callable[..., Any]]:
@@ -238,8 +258,30 @@ class Program:
         # A chunk also computes steps after a client's last one, and drops them.
         return shared.lr.gather(0, epoch.clamp(max=self.local.passes - 1).view(1)).squeeze(0)
 
+    def _with_private(self, shared: Shared, participant: Participant) -> Shared:
+        """What a client starts from: the server's model, with the client's own numbers where they stay with it."""
+        for part in self.parts:
+            if part.private is not None:
+                own = participant.state[part.name]["private"]
+                shared = shared._replace(start=shared.start.scatter(0, part.private, own))
+        return shared
+
+    def _private_of(self, own: Tensor, changed: Tensor) -> Tensor:
+        """A vector that parts have changed, with the numbers before that where they stay with the client."""
+        for part in self.parts:
+            if part.private is not None:
+                changed = changed.scatter(0, part.private, own.gather(0, part.private))
+        return changed
+
+    def _without_private(self, vectors: Tensor) -> Tensor:
+        """Vectors ``[..., D]`` with zeros where numbers stay with the client."""
+        for part in self.parts:
+            if part.private is not None:
+                vectors = vectors.index_fill(-1, part.private, 0)
+        return vectors
+
     def begin(self, shared: Shared, participant: Participant) -> Progress:
-        memo: Named = {}
+        shared, memo = self._with_private(shared, participant), Named()
         for part in self.parts:
             if part.begin is not None:
                 memo[part.name] = check_named(part, "begin", part.begin(self._client(part, shared, participant, memo)))
@@ -256,6 +298,7 @@ class Program:
         self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
     ) -> Progress:
         """One batch of a pass over the data at the server's model: parts look at it, and the model does not move."""
+        shared = self._with_private(shared, participant)
         step = BatchStep(self, network, batch, shared.start, progress.taken, shared.start, None)
         memo = dict(progress.memo)
         for part in self.parts:
@@ -272,12 +315,14 @@ class Program:
         It takes the gradient of the task and the parts' losses, each part's change to it, clipping, decay, the
         optimiser's step and each part's change to the model.
         """
-        w, lr = progress.w, self._rate(shared, participant, progress)
-        before = BatchStep(self, network, batch, w, progress.taken, w, None)
+        w, lr, shared = progress.w, self._rate(shared, participant, progress), self._with_private(shared, participant)
+        statistics = {name: progress.memo[self.tracker][name] for name in STATISTICS if self.tracker is not None}
+        before = BatchStep(self, network, batch, w, progress.taken, w, None, statistics)
         clients = [(part, self._client(part, shared, participant, progress.memo, lr)) for part in self.parts]
 
-        def objective(w: Tensor) -> tuple[Tensor, Tensor]:
-            task = total = before.loss_at(w)
+        def objective(w: Tensor) -> tuple[Tensor, Task]:
+            task = before.task_at(w)
+            total = task.loss
             for part, client in clients:
                 if part.loss is not None:
                     total = total + check_number(part, part.loss(client, before, w))
@@ -288,21 +333,21 @@ class Program:
         for part, client in clients:
             if part.gradient is not None:
                 g = check_vector(part, "gradient", part.gradient(client, step, g), w)
-        g = self.local.entering(w, g)
+        g = self.local.entering(w, self._private_of(step.gradient, g))
         w, state = check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), w, progress.optimizer)
         for part, client in clients:
             if part.move is not None:
-                w = check_vector(part, "move", part.move(client, step, w), w)
+                w = self._private_of(w, check_vector(part, "move", part.move(client, step, w), w))
         count = progress.taken + 1
-        after = BatchStep(self, network, batch, w, count, g, None)
+        after = BatchStep(self, network, batch, w, count, g, None, task.statistics)
         memo = dict(progress.memo)
         for part, client in clients:
             if part.after_step is not None:
                 memo[part.name] = check_layout(part, client, part.after_step(client, after))
-        return Progress(w, state, memo, count, progress.loss + task)
+        return Progress(w, state, memo, count, progress.loss + task.loss)
 
     def end_epoch(self, shared: Shared, participant: Participant, progress: Progress) -> Progress:
-        memo = dict(progress.memo)
+        shared, memo = self._with_private(shared, participant), dict(progress.memo)
         for part in self.parts:
             if part.after_epoch is not None:
                 client = self._client(part, shared, participant, memo)
@@ -310,15 +355,17 @@ class Program:
         return progress._replace(memo=memo)
 
     def finish(self, shared: Shared, participant: Participant, progress: Progress, traces: Traces) -> TrainingResult:
+        shared = self._with_private(shared, participant)
         update, reports, states = progress.w - shared.start, {}, dict(participant.state)
-        trained = update
+        trained = update = self._without_private(update)
         if self.local.optimizer.keep:
             states[KEPT] = progress.optimizer
         for part in self.parts:
             if part.finish is not None:
                 client = self._client(part, shared, participant, progress.memo)
                 if every := part.trace_every:
-                    client = replace(client, trace=traces[every], traced=(participant.steps + every - 1) // every)
+                    trace, rows = self._without_private(traces[every]), (participant.steps + every - 1) // every
+                    client = replace(client, trace=trace, traced=rows)
                 reply = part.finish(client, Reply(update, {}, client.state, trained))
                 if not isinstance(reply, Reply):
                     found = type(reply).__name__
@@ -328,4 +375,5 @@ class Program:
                     reports[part.name] = check_named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
                     states[part.name] = check_layout(part, client, reply.state, "state")
+        update = self._without_private(update)
         return TrainingResult(update, reports, states, progress.loss / progress.taken.clamp(min=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
 
-__all__ = ["Evaluation", "Evaluator", "Measured"]
+__all__ = ["Evaluation", "Evaluator", "Measured", "Measuring"]
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -76,6 +77,14 @@ class Evaluation:
         return replace(self, every=interval(self.every, test), clients_every=interval(self.clients_every, heldout))
 
 
+class Measuring(NamedTuple):
+    """Samples that a model is measured on: rows of their arrays, and how many of these at once."""
+
+    samples: Samples
+    rows: Tensor
+    at_once: int | list[int]
+
+
 Measured = tuple[dict[str, float], dict[str, dict[int, float]]]
 """Metrics of a model as a whole, and of each client on its own samples."""
 
@@ -93,10 +102,17 @@ class Evaluator:
         trained: float,
         models: int = 1,
         seed: int = 0,
+        whole: bool = False,
+        shared: bool = True,
     ) -> None:
+        """With `whole`, every set of samples is one batch: the test set, and each client's held-out part.
+
+        Without `shared`, the server's model is not one that can be measured, and only personal models are.
+        """
+        self._whole, self._shared = whole, shared
         self._backend, self._federation, self.metrics, self._dtype = backend, federation, metrics, dtype
         self._rows, self._owners = _heldout(federation, _draw_evaluated(federation.clients, seed))
-        tested = 0 if federation.test is None else len(federation.test)
+        tested = 0 if federation.test is None or not shared else len(federation.test)
         self.setting = asked.resolve(trained, tested, models * len(self._rows))
         self._trained = _training_rows(federation.train, seed) if self.setting.train_every else None
 
@@ -109,19 +125,27 @@ class Evaluator:
     def evaluate(self, model: Tensor, round: int, last: bool) -> Measured:
         """Metrics on the test set and of each client, if they are due in this round."""
         due = self.due(round, last)
-        found = {what: self.measure(model[None], *samples, self._backend) for what, samples in due.items()}
+        found = {what: self.measure(model[None], one, self._backend) for what, one in due.items()}
         return self.summarise({what: select(values, 0) for what, values in found.items()})
 
-    def due(self, round: int, last: bool) -> dict[str, tuple[Samples, Tensor]]:
-        """The samples that the server's model is measured on in this round: arrays and rows for test, train, clients."""
-        samples, due = self._federation, {}
+    def due(self, round: int, last: bool) -> dict[str, Measuring]:
+        """What the server's model is measured on in this round: test, train, clients."""
+        samples, due = self._federation, dict[str, Measuring]()
+        if not self._shared:
+            return due
         if samples.test is not None and _due(self.setting.every, round, last):
-            due["test"] = samples.test, torch.arange(len(samples.test))
+            due["test"] = self._set(samples.test, torch.arange(len(samples.test)))
         if self._trained is not None and _due(self.setting.train_every, round, last):
-            due["train"] = samples.base, self._trained
+            due["train"] = self._set(samples.base, self._trained)
         if self.clients_due(round, last):
-            due["clients"] = samples.base, self._rows
+            due["clients"] = self._set(samples.base, self._rows)
+            if self._whole:  # the rows of a client lie together
+                each = torch.unique_consecutive(self._owners, return_counts=True)[1]
+                due["clients"] = due["clients"]._replace(at_once=each.tolist())
         return due
+
+    def _set(self, samples: Samples, rows: Tensor) -> Measuring:
+        return Measuring(samples, rows, max(1, len(rows)) if self._whole else self.setting.batch)
 
     def summarise(self, found: Mapping[str, Mapping[str, Tensor]]) -> Measured:
         """Means of what was measured on the samples that were due, and each client's own means."""
@@ -143,7 +167,8 @@ class Evaluator:
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # similar sizes together, so that there is little padding
         each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self.metrics}
-        for places in torch.split(order, max(1, self.setting.batch // int(sizes.max()))):
+        at_once = 1 if self._whole else max(1, self.setting.batch // int(sizes.max()))  # alone, a set has no padding
+        for places in torch.split(order, at_once):
             clients = there[places]
             for name, values in self._measure_own(models(clients.tolist()), clients).items():
                 each[f"personal_{name}"] |= dict(zip(clients.tolist(), values.tolist(), strict=True))
@@ -162,12 +187,12 @@ class Evaluator:
             found[name] = torch.where(real, values, 0).sum(1) / sizes
         return found
 
-    def measure(self, models: Tensor, samples: Samples, rows: Tensor, backend: Backend) -> dict[str, Tensor]:
+    def measure(self, models: Tensor, on: Measuring, backend: Backend) -> dict[str, Tensor]:
         """Every metric of each model on the same samples, one value per sample: ``[M, samples]``."""
         parts: dict[str, list[Tensor]] = {name: [] for name in self.metrics}
         alone = len(models) == 1
-        for some in torch.split(rows.to(models.device), self.setting.batch):
-            inputs, targets = samples.take(some, self._dtype)
+        for some in torch.split(on.rows.to(models.device), on.at_once):
+            inputs, targets = on.samples.take(some, self._dtype)
             outputs = backend.output(models[0], inputs) if alone else backend.outputs(models, inputs).flatten(0, 1)
             repeated = targets if alone else expand(targets, len(models)).flatten(0, 1)
             for name, metric in self.metrics.items():

@@ -20,13 +20,12 @@ from counterpoise.engine.backends.joining import join_jobs, join_samples, number
 from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
 from counterpoise.engine.clients.likeness import alike, why_different
 from counterpoise.engine.clients.program import TrainingResult, by_autograd
-from counterpoise.engine.rounds.evaluation import Evaluator, Measured
+from counterpoise.engine.rounds.evaluation import Evaluator, Measured, Measuring
 from counterpoise.engine.rounds.loop import Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
 from counterpoise.engine.trees import select
-from counterpoise.federation.samples import Samples
 
 __all__ = ["Lockstep", "Member", "why_apart"]
 
@@ -50,9 +49,9 @@ def why_apart(a: Simulation, b: Simulation) -> str:
 
 def _untrained(simulation: Simulation) -> list[Any]:
     """All of a model that is not trained: its layers, buffers and frozen weights."""
-    module = simulation.trainer.module
+    module, norm = simulation.trainer.module, simulation.trainer.norm
     frozen = {name: p.data for name, p in module.named_parameters() if not p.requires_grad}
-    return [type(module).__qualname__, repr(module), dict(module.named_buffers()), frozen]
+    return [type(module).__qualname__, repr(module), norm, dict(module.named_buffers()), frozen]
 
 
 def _form(simulation: Simulation) -> list[Any]:
@@ -97,7 +96,7 @@ class Member:
     @property
     def scored(self) -> Tensor:
         """The model to be measured."""
-        return self.simulation.server.scored(self.decision)
+        return self.simulation.loop.scored(self.decision)
 
     def open(self) -> None:
         self.opened = self.simulation.open()
@@ -224,24 +223,24 @@ class Lockstep:
         evaluators = [member.simulation.trainer.evaluator for member in members]
         found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
         work = [0 for _ in members]
-        stacks: list[tuple[Samples, Tensor, Evaluator, list[tuple[int, str]]]] = []
+        stacks: list[tuple[Measuring, Evaluator, list[tuple[int, str]]]] = []
         for place, (member, one) in enumerate(zip(members, evaluators, strict=True)):
-            for what, (samples, rows) in one.due(member.opened.round, member.last).items():
-                work[place] += len(rows)
+            for what, on in one.due(member.opened.round, member.last).items():
+                work[place] += len(on.rows)
                 same = (
                     those
-                    for others, at, other, those in stacks
-                    if self._numbers[id(others)] == self._numbers[id(samples)]
-                    and torch.equal(at, rows)
-                    and one.setting.batch == other.setting.batch
+                    for at, other, those in stacks
+                    if self._numbers[id(at.samples)] == self._numbers[id(on.samples)]
+                    and torch.equal(at.rows, on.rows)
+                    and at.at_once == on.at_once
                     and alike(one.metrics, other.metrics)
                 )
                 if (those := next(same, None)) is None:
-                    stacks.append((samples, rows, one, those := []))
+                    stacks.append((on, one, those := []))
                 those.append((place, what))
-        for samples, rows, one, those in stacks:
+        for on, one, those in stacks:
             models = torch.stack([members[place].scored for place, _ in those])
-            values = one.measure(models, samples, rows, self.backend)
+            values = one.measure(models, on, self.backend)
             for row, (place, what) in enumerate(those):
                 found[place][what] = select(values, row)
         return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from counterpoise.engine.clients.messages import byte_count, pack_accepted, pack_broadcast, pack_letters
 from counterpoise.engine.clients.program import Named, Shared, TrainingResult
+from counterpoise.engine.clients.statistics import initial_statistics, write_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Measured
@@ -27,6 +28,7 @@ from counterpoise.engine.rounds.world import ServerWorld
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.availability import Availability, availability
 from counterpoise.method import Cohort
+from counterpoise.parts.statistics import BATCH_NORM
 
 try:
     import resource
@@ -156,13 +158,17 @@ class Loop:
     def close(self, opened: Opened, replies: Replies, last: bool = False) -> Closed:
         """The server's half of a round and the evaluation of its new model; nothing is written."""
         decision = self.decide(opened, replies)
-        measured = self.evaluator.evaluate(self.server.scored(decision), opened.round, last)
+        measured = self.evaluator.evaluate(self.scored(decision), opened.round, last)
         return self.conclude(opened, replies, decision, measured, last)
 
     def decide(self, opened: Opened, replies: Replies) -> Decision:
         """The server's half of a round; nothing is written."""
         world = ServerWorld(self.trainer, opened.round, opened.shared, self.server.letters)
         return self.server.decide(replies.cohort, world, replies.absent)
+
+    def scored(self, decision: Decision) -> Tensor:
+        """What is measured after a round, with the statistics that belong to it."""
+        return self.trainer.measured(self.server.scored(decision), decision.state)
 
     def conclude(
         self, opened: Opened, replies: Replies, decision: Decision, measured: Measured, last: bool = False
@@ -192,7 +198,8 @@ class Loop:
                 accepted = [client in by_part for client in replies.present]
                 self.trainer.keep(part, replies.present, replies.results, accepted)
         if measured is None and self.evaluator.clients_due(opened.round, last):
-            each = each | self.trainer.personal(self.server.model)  # of the state that has just been written
+            # Of the state that has just been written.
+            each = each | self.trainer.personal(self.server.model, self.server.state)
         self.round, self.server.whole = opened.round, True
         _log_outcome(opened.round, decision.outcome)
         return RoundRecord(
@@ -218,16 +225,32 @@ class Loop:
         """Restore what the server knew about the last rounds of a resumed run."""
         self.server.recall(record.outcome for record in records)
 
-    def trained(self, model: Tensor | None = None) -> nn.Module:
-        """The server's model, or another, as a module of its own in evaluation mode."""
+    def trained(self, decision: Decision | None = None) -> nn.Module:
+        """The server's model, or that of a decision, as a module of its own in evaluation mode."""
+        now = decision or self.server
         module = copy.deepcopy(self.trainer.module)
         with torch.no_grad():
             trainable = [p for p in module.parameters() if p.requires_grad]
-            for parameter, value in zip(
-                trainable, self.trainer.layout.unflatten(self.server.model if model is None else model), strict=True
-            ):
+            for parameter, value in zip(trainable, self.trainer.layout.unflatten(now.model), strict=True):
                 parameter.copy_(value)
+            write_statistics(module, now.state.get(BATCH_NORM, {}))
         return module.eval()
+
+    def begin_with(self, given: Mapping[str, Tensor]) -> None:
+        """Replace the initial model: its parameters by name, and the running statistics that the server keeps."""
+        module = copy.deepcopy(self.trainer.module)
+        own = module.state_dict()
+        for name in self.trainer.layout.names:
+            if name not in given:
+                raise CounterpoiseError(f"initial_arrays lacks the parameter {name!r}.")
+        for name in own.keys() & given.keys():
+            if own[name].shape != given[name].shape:
+                raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
+            own[name].copy_(given[name])
+        trainable = [p.detach() for p in module.parameters() if p.requires_grad]
+        self.server.model = self.trainer.layout.flatten(trainable)
+        if BATCH_NORM in self.server.state:
+            self.server.state[BATCH_NORM] = initial_statistics(module)
 
     def _state_bytes(self) -> tuple[int, int]:
         """Bytes of state on the server and on clients."""

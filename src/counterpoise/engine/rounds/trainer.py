@@ -26,6 +26,7 @@ from counterpoise.engine.clients.inspection import inspect_model
 from counterpoise.engine.clients.keeping import keeping
 from counterpoise.engine.clients.program import Named, Program, Shared, TrainingResult, by_autograd
 from counterpoise.engine.clients.returned import check_named, check_vector
+from counterpoise.engine.clients.statistics import keeping_statistics, with_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
 from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
@@ -38,7 +39,9 @@ from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.flat import Layout
 from counterpoise.method import Cohort, Part
+from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import build_model
+from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.randomness import integer, purpose
 
 __all__ = ["Trainer"]
@@ -60,7 +63,7 @@ class Trainer:
         evaluation: Evaluation | None = None,
         rounds: int = 0,
     ) -> None:
-        local, method = training.local, keeping(training.method, training.local.optimizer)
+        local = training.local
         self.seed, self.cohort_size = seed, cohort
         federation = cropped(federation, local)
         model = build_model(training.model, federation, seed)
@@ -68,13 +71,15 @@ class Trainer:
         evaluation = evaluation or Evaluation()
         scores = _scores(federation, training.loss, training.metrics, evaluation)
         self.traits = inspect_model(model, federation, scores)
+        self.norm = norm_of(model)
         self.layout = self.layout.ending(self.traits.output)
-        program = Program(method, local, scores["loss"], by_autograd)
         self.asked = asked = training.engine
         device = torch.device(asked.place)
+        self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
+        method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
+        program = Program(method, local, scores["loss"], by_autograd)
         self.group = group = Group.join(device)
         self.work = work = count_work(federation, local, self.layout.size, cohort, group, rounds)
-        self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
         self._switches = _switches(self.engine, device)
         self.federation = federation.to(device)
@@ -99,8 +104,10 @@ class Trainer:
             scores,
             self.engine.torch_dtype,
             trained=0.0 if evaluation.settled else self.cohort_size * local.passes * mean,
-            models=1 + sum(part.personal is not None for part in parts),
+            models=(self.norm != "local") + sum(part.personal is not None for part in parts),
             seed=self.seed,
+            whole=self.norm == "batch",
+            shared=self.norm != "local",
         )
 
     @property
@@ -139,14 +146,33 @@ class Trainer:
             rows = {key: values[kept] for key, values in rows.items()}
         self.client_state[part].scatter([client for client, stay in zip(ids, stays, strict=True) if stay], rows)
 
-    def personal(self, model: Tensor) -> dict[str, dict[int, float]]:
-        """Metrics of each client's own model, if a part makes one and the client has been seen."""
+    def personal(self, model: Tensor, state: Named) -> dict[str, dict[int, float]]:
+        """Metrics of each client's own model, if a part makes one and the client has been seen.
+
+        `model` and `state` are the server's.
+        """
         each: dict[str, dict[int, float]] = {}
         for part in self.program.method.parts:
             store = self.client_state.get(part.name)
             if part.personal is not None and store is not None:
-                each |= self.evaluator.evaluate_personal(store, partial(_own_models, part, model, store))
+                each |= self.evaluator.evaluate_personal(store, partial(self._own_models, part, model, state))
         return each
+
+    def measured(self, models: Tensor, state: Named) -> Tensor:
+        """Models as they are evaluated: with the running statistics in a state, the server's or some clients'."""
+        return with_statistics(models, state.get(BATCH_NORM, {}))
+
+    def _own_models(self, part: Part, model: Tensor, state: Named, clients: Sequence[int]) -> Tensor:
+        """The models ``[M, ...]`` that a part makes for some clients, as they are evaluated."""
+
+        def own(model: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
+            assert part.personal is not None
+            return check_vector(part, "personal", part.personal(model, kept), model)
+
+        models = vmap(own, in_dims=(None, 0))(model, self.client_state[part.name].gather(clients))
+        if self.norm == "local":
+            state = {BATCH_NORM: self.client_state[BATCH_NORM].gather(clients)}
+        return self.measured(models, state)
 
     @contextlib.contextmanager
     def setting(self, round: int) -> Iterator[None]:
@@ -193,12 +219,3 @@ def _scores(
         if name in RESERVED or (evaluation.train_every and name.startswith("train_")):
             raise CounterpoiseError(f"A metric cannot be called {name!r}: the run's record uses that name itself.")
     return {"loss": loss or cross_entropy, **metrics}
-
-
-def _own_models(part: Part, model: Tensor, store: Store, clients: Sequence[int]) -> Tensor:
-    def own(model: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        assert part.personal is not None
-        return check_vector(part, "personal", part.personal(model, state), model)
-
-    models: Tensor = vmap(own, in_dims=(None, 0))(model, store.gather(clients))
-    return models

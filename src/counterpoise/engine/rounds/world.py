@@ -42,6 +42,11 @@ class ServerWorld:
                 "This method needs a probe set on the server; load the federation with probe=1 (samples per class) "
                 "or probe='noise' or 'means' (made without samples), in a configuration data.probe = 1."
             )
+        if self._trainer.norm == "local":
+            raise CounterpoiseError(
+                "This method measures models on the server's probe set. With norm='local', the server's models have no "
+                "batch-norm statistics, and those of clients stay there. Choose norm='average' or 'batch'."
+            )
         return probe
 
     @property
@@ -51,6 +56,7 @@ class ServerWorld:
     def probe(self, models: Tensor) -> Tensor:
         samples = self._probe()
         rows = torch.arange(len(samples), device=samples.inputs.device)
+        models = self._trainer.measured(models, {} if self._shared is None else self._shared.broadcast)
         return self._trainer.backend.outputs(models, samples.take(rows, models.dtype)[0])
 
     def offers(self, call: str) -> bool:
