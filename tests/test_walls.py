@@ -28,6 +28,8 @@ CORE = [
     "memory",
     "augment",
     "lazy",
+    "loading",
+    "screens",
 ]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 INNER = {
@@ -46,6 +48,7 @@ INNER = {
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
 EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}}
 EXTRAS |= {"federation/bringing/pictures.py": {"PIL"}, "federation/bringing/samples.py": {"PIL"}}
+EXTRAS |= {"screens.py": {"IPython"}}
 EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/acceleration/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
@@ -60,6 +63,7 @@ LEVELS = {
     "logs": 4,
     "runs": 4,
     "presets": 4,
+    "display": 4,
     "comparisons": 5,
     "flower": 5,
     "report": 6,

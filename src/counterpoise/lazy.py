@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
+from counterpoise.loading import noting_torch
+
 __all__ = ["attach"]
 
 
@@ -23,9 +25,10 @@ def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
     def find(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=this)
-        if home[name] == package:
-            return import_module(f"{package}.{name}")  # which also makes it an attribute
-        value = getattr(import_module(home[name]), name)
+        with noting_torch():
+            if home[name] == package:
+                return import_module(f"{package}.{name}")  # which also makes it an attribute
+            value = getattr(import_module(home[name]), name)
         setattr(this, name, value)  # so that it is looked up once
         return value
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from counterpoise import measures
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.progress import watched
 from counterpoise.cli.screen import echo
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
@@ -25,7 +24,7 @@ from counterpoise.runs.course import OnRound
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
-from counterpoise.runs.starting import run_setup
+from counterpoise.runs.starting import run_setup, watched
 
 __all__ = ["carry_on", "start"]
 
@@ -49,7 +48,7 @@ def start(
     own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))
     try:
-        with watched(made.training.method.name, made.rounds) as show, _told(as_json, target):
+        with watched(made.training.method.name, made.rounds, leave=False) as show, _told(as_json, target):
             ran, hear = _counting(show)
             done = run_setup(made, hear, folder, log, overwrite)
     except CounterpoiseError:
@@ -63,9 +62,9 @@ def start(
 def carry_on(folder: Path, rounds: int | None, log: list[str] | None, as_json: bool) -> None:
     """Continue the run in a folder."""
     config = Folder.open(folder).config
-    with watched(config.method["name"], rounds or config.rounds) as show, _told(as_json):
+    with watched(config.method["name"], rounds or config.rounds, leave=False) as show, _told(as_json):
         ran, hear = _counting(show)
-        done = resume_run(folder, rounds=rounds, on_round=hear, log=log)
+        done = resume_run(folder, rounds=rounds, on_round=hear, log=log, progress=False)
     _show(done, as_json, None, bool(ran))
 
 

@@ -1,23 +1,17 @@
-"""Print to the terminal. All output goes through this module, which removes control characters from it.
-
-Kept files, labels, paths and reasons may contain text that somebody else wrote, and a terminal would obey an escape
-sequence in it. So commands print only with this module's `echo` and `Console`.
-"""
+"""Print to the terminal: commands print only with this module's `echo` and `Console`, without control characters."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import logging
-import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-import rich.console
 import typer
-from rich.console import ConsoleOptions, RenderableType
-from rich.segment import Segment
 
+from counterpoise.display.console import Console
+from counterpoise.loading import noting_torch
 from counterpoise.texts import clean
 
 __all__ = ["CleanFormatter", "Console", "echo", "loading"]
@@ -26,14 +20,6 @@ __all__ = ["CleanFormatter", "Console", "echo", "loading"]
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
     """`typer.echo`, without control characters."""
     typer.echo(clean(str(message)), nl=nl, err=err)
-
-
-class Console(rich.console.Console):
-    """Rich's console. Styles and controls still become escape sequences; text cannot contain any."""
-
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(clean(segment.text), segment.style)
 
 
 class CleanFormatter(logging.Formatter):
@@ -53,11 +39,9 @@ def loading() -> Iterator[None]:
     if "torch" in sys.modules:
         yield
         return
-    console = Console(stderr=True)
-    shown = console.is_terminal and "RANK" not in os.environ
     gc.disable()
     try:
-        with console.status("loading torch ...") if shown else contextlib.nullcontext():
+        with noting_torch():
             yield
     finally:
         gc.freeze()

@@ -14,6 +14,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metrics
@@ -25,6 +26,7 @@ from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.runs.course import Course, OnRound, drive, go
 from counterpoise.runs.run import Run
+from counterpoise.screens import watching
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -63,6 +65,7 @@ def simulate(
     log: Log | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
+    progress: bool | None = None,
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
@@ -72,6 +75,9 @@ def simulate(
 
     With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with
     it if it was stopped. A folder that holds a run with another configuration is refused; `overwrite` replaces it.
+
+    A bar shows rounds, accuracy and time left in a terminal and in a notebook. `progress` switches it on, also in a
+    pipe, or off.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.iid(clients=5))
@@ -94,7 +100,44 @@ def simulate(
         limits=limits,
         adversary=adversary,
     )
-    return run_setup(made, on_round, None if out is None else _path(out, "out"), log, overwrite)
+    place = None if out is None else _path(out, "out")
+    _check_on_round(on_round)
+    with watched(made.training.method.name, made.rounds, progress) as show:
+        return run_setup(made, _both(show, on_round), place, log, overwrite)
+
+
+@contextlib.contextmanager
+def watched(title: str, rounds: int, progress: bool | None = None, leave: bool = True) -> Iterator[OnRound | None]:
+    """Show a bar while the block runs, if somebody watches; yield the callback that moves it, or None.
+
+    Without rich, which draws it, there is none: a simulation needs no more than torch and numpy.
+    """
+    if not watching(progress) or rank():
+        yield None
+        return
+    try:
+        from counterpoise.display.bar import bar
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("rich"):
+            raise
+        if progress:
+            raise CounterpoiseError("Progress is drawn by rich. Install it with: pip install rich") from None
+        yield None
+        return
+    with bar(title, rounds, leave) as show:
+        yield show
+
+
+def _both(show: OnRound | None, on_round: OnRound | None) -> OnRound | None:
+    """One callback for the bar and the user."""
+    if show is None or on_round is None:
+        return on_round if show is None else show
+
+    def hear(record: RoundRecord) -> object:
+        show(record)
+        return on_round(record)
+
+    return hear
 
 
 # Keeping a run in a folder needs more packages than torch and numpy. They are imported only for runs that are kept, so
@@ -194,6 +237,7 @@ def resume(
     rounds: int | None = None,
     on_round: OnRound | None = None,
     log: Log | None = None,
+    progress: bool | None = None,
     method: Method | None = None,
     federation: Federation | None = None,
     model: Model | None = None,
@@ -209,26 +253,29 @@ def resume(
 
     Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
     that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
-    stopped. A run that began in a batch with others, in a comparison or a sweep, agrees with it to rounding.
+    stopped. A run that began in a batch with others, in a comparison or a sweep, agrees with it to rounding. `progress`
+    as in `simulate`.
     """
-    return drive(
-        resume_course(
-            _path(folder, "folder"),
-            rounds,
-            on_round,
-            log,
-            method=method,
-            federation=federation,
-            model=model,
-            cohort=cohort,
-            optimizer=optimizer,
-            schedule=schedule,
-            augment=augment,
-            loss=loss,
-            metrics=metrics,
-            adversary=adversary,
-        )
-    )
+    own: dict[str, Any] = {
+        "method": method,
+        "federation": federation,
+        "model": model,
+        "cohort": cohort,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "augment": augment,
+        "loss": loss,
+        "metrics": metrics,
+        "adversary": adversary,
+    }
+    from counterpoise.runs.folder import Folder
+
+    place = _path(folder, "folder")
+    config = Folder.open(place).config
+    check_rounds(config.rounds if rounds is None else rounds)
+    _check_on_round(on_round)
+    with watched(config.method["name"], rounds or config.rounds, progress) as show:
+        return drive(resume_course(place, rounds, _both(show, on_round), log, **own))
 
 
 def resume_course(
