@@ -30,6 +30,10 @@ CORE = [
     "lazy",
     "loading",
     "screens",
+    "colours",
+    "sketch",
+    "portraits",
+    "signatures",
 ]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 INNER = {
@@ -49,11 +53,14 @@ EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr
 EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}}
 EXTRAS |= {"federation/bringing/pictures.py": {"PIL"}, "federation/bringing/samples.py": {"PIL"}}
 EXTRAS |= {"screens.py": {"IPython"}}
+EXTRAS |= {f"charts/{name}.py": {"plotly"} for name in ("style", "holdings")}
+EXTRAS |= {f"federation/{name}.py": {"plotly"} for name in ("federation", "pictures")}
 EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/acceleration/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {
     **dict.fromkeys(CORE, 0),
     "parts": 1,
+    "charts": 1,
     "methods": 2,
     "models": 2,
     "federation": 2,

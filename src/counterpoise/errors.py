@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from counterpoise.signatures import readable
+
 __all__ = [
     "SYNONYMS",
     "CounterpoiseError",
@@ -139,6 +141,7 @@ def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[
                 there = [(meant or {})[strange]] if strange in (meant or {}) else ()
                 raise unknown("option", strange, known, f"of {name}", there) from None
 
+        checked.__signature__ = readable(signature)  # type: ignore[attr-defined]
         if not isinstance(made, type):
             return checked  # type: ignore[return-value]
         made.__init__ = checked  # type: ignore[misc]

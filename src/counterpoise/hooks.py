@@ -15,9 +15,45 @@ from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.verdict import Action, Verdict
 
-__all__ = ["Action", "Client", "Cohort", "Reply", "Round", "Step", "Tensors", "Verdict", "World"]
+__all__ = [
+    "CLIENT_HOOKS",
+    "SERVER_HOOKS",
+    "Action",
+    "Client",
+    "Cohort",
+    "Reply",
+    "Round",
+    "Step",
+    "Tensors",
+    "Verdict",
+    "World",
+]
 
 Tensors = Mapping[str, Tensor]
+
+CLIENT_HOOKS = {
+    "client_state": "(start)",
+    "begin": "(client)",
+    "survey": "(client, step)",
+    "loss": "(client, step, w)",
+    "gradient": "(client, step, g)",
+    "move": "(client, step, w)",
+    "after_step": "(client, step)",
+    "after_epoch": "(client, w)",
+    "finish": "(client, reply)",
+    "personal": "(model, state)",
+}
+"""What a part's hooks on a client are called with, in the order in which they are called."""
+SERVER_HOOKS = {
+    "check": "(world)",
+    "server_state": "(start)",
+    "client_record": "(start)",
+    "broadcast": "(state)",
+    "letters": "(state, records)",
+    "apply": "(round)",
+    "scored": "(model, state)",
+}
+"""What its hooks on the server are called with."""
 
 
 # ---------------------------------------------------------------- what a client hook sees

@@ -19,8 +19,10 @@ Slots fix the order in which parts act. They do not limit which hooks a part has
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from math import isfinite
 from numbers import Real
 from typing import Any, Self
@@ -28,8 +30,22 @@ from typing import Any, Self
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options, unknown
-from counterpoise.hooks import Action, Client, Cohort, Reply, Round, Step, Tensors, Verdict, World
+from counterpoise.hooks import (
+    CLIENT_HOOKS,
+    SERVER_HOOKS,
+    Action,
+    Client,
+    Cohort,
+    Reply,
+    Round,
+    Step,
+    Tensors,
+    Verdict,
+    World,
+)
+from counterpoise.portraits import method_html, method_text, part_html, part_text
 from counterpoise.registry import Spec
+from counterpoise.signatures import readable
 
 __all__ = [
     "SLOTS",
@@ -48,25 +64,6 @@ __all__ = [
 
 SLOTS = ("local", "upload", "trust", "weigh", "combine", "update")
 Init = Callable[[Tensor], dict[str, Tensor]]
-
-_HOOKS = {
-    **dict.fromkeys(("server_state", "client_record", "client_state"), "(start)"),
-    "begin": "(client)",
-    "survey": "(client, step)",
-    "loss": "(client, step, w)",
-    "gradient": "(client, step, g)",
-    "move": "(client, step, w)",
-    "after_step": "(client, step)",
-    "after_epoch": "(client, w)",
-    "finish": "(client, reply)",
-    "personal": "(model, state)",
-    "scored": "(model, state)",
-    "broadcast": "(state)",
-    "letters": "(state, records)",
-    "apply": "(round)",
-    "check": "(world)",
-}
-"""What the engine calls each hook with."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ class Part:
                     f"part {self.name}: numbers must give finite numbers by name, as {{'mu': 0.1}}, "
                     f"not {brief(self.numbers)}."
                 )
-        for hook, takes in _HOOKS.items():
+        for hook, takes in {**CLIENT_HOOKS, **SERVER_HOOKS}.items():
             if getattr(self, hook) is not None:
                 check_call(getattr(self, hook), hook + takes, f"part {self.name}")
         if not isinstance(self.by_counts, bool):
@@ -169,12 +166,21 @@ class Part:
                 f"part {self.name}: trace_every must be a whole number at least 0, not {brief(self.trace_every)}."
             )
 
+    def __repr__(self) -> str:
+        return part_text(self)
+
+    def _repr_html_(self) -> str:
+        return part_html(self)
+
     @property
     def on_client(self) -> bool:
         steps = (self.loss, self.gradient, self.move, self.after_step)
         hooks = (self.begin, self.survey, *steps, self.after_epoch, self.finish)
         return any(hook is not None for hook in hooks)
 
+
+# Otherwise help() would show the arguments of `__new__`.
+Part.__signature__ = readable(inspect.signature(partial(Part.__init__, None)))  # type: ignore[arg-type, attr-defined]
 
 Chain = tuple[Part, ...]
 
@@ -243,6 +249,16 @@ class Method:
                 raise CounterpoiseError(
                     f"part {part.name} keeps state on clients, so its when_lost must say what happens if that is lost."
                 )
+
+    def __repr__(self) -> str:
+        return method_text(self.name, self._slots)
+
+    def _repr_html_(self) -> str:
+        return method_html(self.name, self._slots)
+
+    @property
+    def _slots(self) -> dict[str, Chain]:
+        return {slot: getattr(self, slot) for slot in SLOTS}
 
     @property
     def parts(self) -> Chain:

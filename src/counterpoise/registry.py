@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.signatures import kind_in_words, readable
 
 __all__ = ["Entry", "Option", "Paper", "Registry", "Spec", "flatten"]
 
@@ -215,7 +216,12 @@ class Registry(Generic[T]):
                     spec = known if inner.spec.name and not lost else Spec()
                 return _remember(factory(**facts, **options), spec)  # type: ignore[call-arg]
 
-            summary = (inspect.getdoc(factory) or "").partition("\n")[0]
+            kinds = {name: kind_in_words(parameter.type) for name, parameter in parameters.items()}
+            checked.__signature__ = readable(signature, kinds)  # type: ignore[attr-defined]
+            text = inspect.getdoc(factory) or ""
+            meanings = "".join(f"\n    {p.name}: {p.option.meaning} ({p.kind()})" for p in parameters.values())
+            checked.__doc__ = f"{text}\n\nOptions:{meanings}" if meanings else text
+            summary = text.partition("\n")[0]
             entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper, wraps)
             return checked
 

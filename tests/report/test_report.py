@@ -16,12 +16,12 @@ import pytest
 from kept import comparison, keep
 
 from counterpoise import measures, report
+from counterpoise.charts.style import look, unit, wrapped
 from counterpoise.cli import main
 from counterpoise.errors import CounterpoiseError
 from counterpoise.report.chart import Chart, Missing, Table
 from counterpoise.report.report import render, sections
 from counterpoise.report.study import study
-from counterpoise.report.style import look, unit, wrapped
 from counterpoise.runs.config import override
 
 

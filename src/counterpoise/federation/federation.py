@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples, pieces
 from counterpoise.flat import raw_bytes
 from counterpoise.randomness import check_seed
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 __all__ = ["Federation"]
 
@@ -76,6 +79,17 @@ class Federation:
         named = f" ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})" if names else ""
         shape = f"samples of shape {self.shape}"
         return f"Federation({self.clients} clients{named}, {shape}, {', '.join(sets) or 'no server sets'})"
+
+    def _repr_html_(self) -> str:
+        from counterpoise.federation.pictures import federation_html
+
+        return federation_html(self)
+
+    def plot(self) -> go.Figure:
+        """Who holds which labels, as a plotly figure."""
+        from counterpoise.federation.pictures import plot_federation
+
+        return plot_federation(self)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -2,21 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.federation import Federation
+from counterpoise.federation.assignment import Assignment
+from counterpoise.federation.samples import Samples
 
-__all__ = ["Overview", "holdings", "label_counts", "overview", "spread"]
+__all__ = ["Holder", "Overview", "holdings", "label_counts", "overview", "spread"]
 
 _NAME = 200
 """The most characters of a name that are kept beside a run."""
 
 
-def label_counts(federation: Federation, clients: torch.Tensor) -> np.ndarray:
+class Holder(Protocol):
+    """What an overview needs of a federation."""
+
+    @property
+    def base(self) -> Samples: ...
+    @property
+    def train(self) -> Assignment: ...
+    @property
+    def heldout(self) -> Assignment: ...
+    @property
+    def test(self) -> Samples | None: ...
+    @property
+    def probe(self) -> Samples | None: ...
+    @property
+    def proxy(self) -> Samples | None: ...
+    @property
+    def clients(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def classes(self) -> int | None: ...
+    @property
+    def client_names(self) -> Sequence[str] | None: ...
+    @property
+    def class_names(self) -> Sequence[str] | None: ...
+
+
+def label_counts(federation: Holder, clients: torch.Tensor) -> np.ndarray:
     """``[clients, classes]`` samples of each label, held-out ones included."""
     if federation.classes is None:
         raise CounterpoiseError("These targets are not class numbers, so there are no labels to count.")
@@ -52,7 +81,7 @@ class Overview(NamedTuple):
     """Mean distance (total variation, 0 to 1) of clients' labels from those of all clients together."""
 
 
-def overview(federation: Federation, counts: np.ndarray) -> Overview:
+def overview(federation: Holder, counts: np.ndarray) -> Overview:
     """The numbers of a federation, given the label counts of all or some of its clients."""
     everyone = torch.arange(federation.clients)
     sizes = federation.train.sizes(everyone) + federation.heldout.sizes(everyone)
@@ -71,7 +100,7 @@ def overview(federation: Federation, counts: np.ndarray) -> Overview:
     )
 
 
-def holdings(federation: Federation, labelled: int = 200, sized: int = 10_000) -> dict[str, Any]:
+def holdings(federation: Holder, labelled: int = 200, sized: int = 10_000) -> dict[str, Any]:
     """Who holds what, as plain values small enough to keep beside every run.
 
     ``sizes`` counts the samples that each client trains on; it is left out if there are more than `sized` clients.

@@ -13,9 +13,9 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from counterpoise import __version__
+from counterpoise.charts.style import TEMPLATES, escaped, words
 from counterpoise.comparisons.plan import slugs
 from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
-from counterpoise.report.style import TEMPLATES, escaped, words
 
 __all__ = ["figures", "page"]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import tomli_w
 
 from counterpoise import __version__
+from counterpoise.charts.style import escaped, look
 from counterpoise.comparisons.plan import slugs
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, stand
@@ -25,7 +26,6 @@ from counterpoise.report.figures.learning import curves, final
 from counterpoise.report.figures.trust import claims, detection, judged, judging
 from counterpoise.report.page import page
 from counterpoise.report.study import Study, study
-from counterpoise.report.style import escaped, look
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun

@@ -8,16 +8,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from counterpoise.charts.style import Look, elided, look, words
 from counterpoise.comparisons.collection import Group, collect
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import has_personal
-from counterpoise.report.style import Look, elided, look, words
 from counterpoise.runs.saved import SavedRun
 
-__all__ = ["Arm", "Study", "called", "liars", "study", "verdicts"]
+__all__ = ["Arm", "Study", "liars", "study", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,6 @@ def study(folders: Iterable[str | Path]) -> Study:
         raise CounterpoiseError(f"There is no run in {named}. Make one with: counterpoise run quickstart")
     plan = read_plan(places[0]) if len(places) == 1 and (places[0] / COMPARISON).exists() else None
     return Study(places, groups, plan)
-
-
-def called(names: Sequence[str] | None, numbers: Iterable[int]) -> list[str]:
-    """What a chart calls these clients or classes: their names, or their numbers if they have none.
-
-    A number goes before the names if some look alike, because a chart's axis joins what has the same name.
-    """
-    places = list(numbers)
-    if names is None:
-        return [str(place) for place in places]
-    shown = [words(elided(names[place], 28)) if place < len(names) else str(place) for place in places]
-    return shown if len({*shown}) == len({*places}) else [f"{i} {name}" for i, name in zip(places, shown, strict=True)]
 
 
 def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from counterpoise.runs.ending import untrained
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 __all__ = ["Run"]
 
@@ -146,6 +147,21 @@ class Run:
         from counterpoise.runs.frames import frame
 
         return frame(self.rounds, of, self.client_names, method=self.method, seed=self.seed)
+
+    def plot(self, metric: str | None = None, against: str = "rounds") -> go.Figure:
+        """A metric as a plotly figure; by default the accuracy, or the loss if there is none.
+
+        `metric` is a name as in `curve`, or ``"personal_accuracy"``. `against` is ``"rounds"``, ``"bytes"`` or
+        ``"seconds"``.
+        """
+        from counterpoise.runs.plots import plot_curves
+
+        return plot_curves([(self.method, [self.rounds])], metric, against)
+
+    def _repr_html_(self) -> str:
+        from counterpoise.runs.pictures import run_html
+
+        return run_html(self.method, self.seed, self.status, self.rounds, self.folder)
 
     def summary(self, target: float | None = None) -> dict[str, Any]:
         """The run in a few plain values; with `target`, also the rounds and bytes it took to reach that accuracy."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from counterpoise.report.style import NEUTRAL, look
+from counterpoise.charts.style import NEUTRAL, look
 from counterpoise.studies.figures import COLOURS
 from counterpoise.studies.standing import Row
 from counterpoise.texts import clean

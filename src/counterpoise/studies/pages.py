@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from counterpoise import __version__
+from counterpoise.charts.style import escaped
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.report.chart import Listing, Missing, Section, Table
 from counterpoise.report.page import page
-from counterpoise.report.style import escaped
 from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell

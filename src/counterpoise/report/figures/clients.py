@@ -6,17 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from counterpoise import measures
+from counterpoise.charts.holdings import holdings_figure
+from counterpoise.charts.style import called, rows, shade, sized
 from counterpoise.registry import flatten
 from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed, percent
-from counterpoise.report.study import Study, called
-from counterpoise.report.style import NEUTRAL, rows, shade, sized
+from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed
+from counterpoise.report.study import Study
 from counterpoise.runs.holdings import holdings
+from counterpoise.runs.plots import percent
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["gap", "served", "who_holds_what"]
@@ -165,9 +165,9 @@ def who_holds_what(study: Study) -> Chart | Missing:
     figures: dict[tuple[str, ...], go.Figure]
     if len(deals) == 1:
         ((_, only),) = deals.values()
-        figures, switches = {(): _labels(only)}, {}
+        figures, switches = {(): holdings_figure(only)}, {}
     else:
-        figures = {(name,): _labels(found) for name, (_, found) in zip(names, deals.values(), strict=True)}
+        figures = {(name,): holdings_figure(found) for name, (_, found) in zip(names, deals.values(), strict=True)}
         switches = {"Deal of": names}
     first = next(iter(deals.values()))[1]
     some = (
@@ -182,36 +182,3 @@ def who_holds_what(study: Study) -> Chart | Missing:
         switches,
         f"How many samples of each label a client holds, held-out ones included; below, its total.{some}",
     )
-
-
-def _labels(found: Mapping[str, Any]) -> go.Figure:
-    counts = np.asarray(found["labels"])
-    clients = called(found.get("client_names"), found["shown"])
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.76, 0.24], vertical_spacing=0.04)
-    figure.add_heatmap(
-        z=[[int(v) or None for v in row] for row in counts.T],
-        x=clients,
-        y=called(found.get("class_names"), range(counts.shape[1])),
-        coloraxis="coloraxis",
-        xgap=1 if len(clients) <= 60 else 0,
-        ygap=1 if counts.shape[1] <= 30 else 0,
-        hovertemplate="client %{x}, label %{y}: %{z} samples<extra></extra>",
-        row=1,
-        col=1,
-    )
-    figure.add_bar(
-        x=clients,
-        y=counts.sum(1).tolist(),
-        marker={"color": NEUTRAL},
-        hovertemplate="client %{x}: %{y} samples<extra></extra>",
-        showlegend=False,
-        row=2,
-        col=1,
-    )
-    figure.update_xaxes(type="category", showgrid=False)
-    figure.update_xaxes(title_text="client", row=2, col=1)
-    figure.update_yaxes(title_text="label", type="category", showgrid=False, row=1, col=1)
-    figure.update_yaxes(title_text="samples", row=2, col=1)
-    tall = min(max(counts.shape[1] * 22, 160), 420)
-    bar = {"title": {"text": "samples of a label"}}
-    return sized(figure, round(tall / 0.76) + 110, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70})

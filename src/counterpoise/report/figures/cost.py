@@ -5,9 +5,9 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from counterpoise import measures
+from counterpoise.charts.style import NEUTRAL, rows, shade, sized, unit
 from counterpoise.report.chart import Chart, Missing
 from counterpoise.report.study import Study
-from counterpoise.report.style import NEUTRAL, rows, shade, sized, unit
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["costs"]

@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from counterpoise import measures
+from counterpoise.charts.style import ALARM, NEUTRAL, called, sized
 from counterpoise.measures.records import Curve
 from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.figures.learning import band
-from counterpoise.report.study import Arm, Study, called
-from counterpoise.report.style import ALARM, NEUTRAL, sized
+from counterpoise.report.study import Arm, Study
+from counterpoise.runs.plots import band
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["couplings", "weights"]

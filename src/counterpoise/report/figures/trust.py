@@ -10,11 +10,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 from counterpoise import measures
+from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, Look, called, sized
 from counterpoise.report.chart import Chart, Missing, Table
-from counterpoise.report.figures.learning import band
-from counterpoise.report.study import Arm, Study, called, liars, verdicts
-from counterpoise.report.style import ACCENT, ALARM, NEUTRAL, Look, sized
+from counterpoise.report.study import Arm, Study, liars, verdicts
 from counterpoise.runs.holdings import true_counts
+from counterpoise.runs.plots import band
 
 __all__ = ["claims", "detection", "judged", "judging"]
 

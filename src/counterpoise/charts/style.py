@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
+from counterpoise.colours import ACCENT, ALARM, COLOURS, NEUTRAL
 from counterpoise.texts import clean
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "NEUTRAL",
     "TEMPLATES",
     "Look",
+    "alone",
+    "called",
     "elided",
     "escaped",
     "look",
@@ -28,13 +31,8 @@ __all__ = [
     "wrapped",
 ]
 
-# After Okabe and Ito (2008), without black and yellow, which are invisible on one of the two backgrounds, and with a
-# lighter blue that shows on both.
-_COLOURS = ("#1F83C4", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
-
-ACCENT, ALARM, NEUTRAL = "#1F83C4", "#D55E00", "#8a8f98"
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _RAMPS = {"light": ("#edf2f7", "#7fb2d6", "#0b4a78"), "dark": ("#1c2a38", "#2f7fb3", "#c3e6ff")}
@@ -51,8 +49,8 @@ class Look(NamedTuple):
 
 def look(place: int) -> Look:
     """The look of the method in this place; colours repeat with another dash and symbol."""
-    turn = place // len(_COLOURS) % len(_DASHES)
-    return Look(_COLOURS[place % len(_COLOURS)], _DASHES[turn], _SYMBOLS[turn])
+    turn = place // len(COLOURS) % len(_DASHES)
+    return Look(COLOURS[place % len(COLOURS)], _DASHES[turn], _SYMBOLS[turn])
 
 
 def shade(colour: str, opacity: float) -> str:
@@ -108,6 +106,26 @@ def sized(figure: go.Figure, height: int, x: str | None = None, y: str | None = 
     if y is not None:
         figure.update_yaxes(title_text=y)
     return figure
+
+
+def alone(figure: go.Figure, title: str = "") -> go.Figure:
+    """A figure that stands for itself, on a light background that is readable in every notebook."""
+    figure.update_layout(template=TEMPLATES["light"], paper_bgcolor="white", plot_bgcolor="white")
+    if title:
+        figure.update_layout(title={"text": words(title), "x": 0.02, "font": {"size": 15}}, margin={"t": 60})
+    return figure
+
+
+def called(names: Sequence[str] | None, numbers: Iterable[int]) -> list[str]:
+    """What a chart calls these clients or classes: their names, or their numbers if they have none.
+
+    A number goes before the names if some look alike, because a chart's axis joins what has the same name.
+    """
+    places = list(numbers)
+    if names is None:
+        return [str(place) for place in places]
+    shown = [words(elided(names[place], 28)) if place < len(names) else str(place) for place in places]
+    return shown if len({*shown}) == len({*places}) else [f"{i} {name}" for i, name in zip(places, shown, strict=True)]
 
 
 def _template(theme: str) -> go.layout.Template:

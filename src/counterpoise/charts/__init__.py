@@ -1,0 +1,1 @@
+"""How charts look, and those that need nothing but numbers. Plotly draws them, and is imported only then."""

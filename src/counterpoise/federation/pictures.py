@@ -1,0 +1,66 @@
+"""A federation at a glance: for a notebook, and as a figure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.assignment import Elsewhere
+from counterpoise.federation.overview import Holder, holdings, label_counts, overview, spread
+from counterpoise.sketch import card, heat, table
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+__all__ = ["federation_html", "plot_federation"]
+
+_SHOWN = 40
+"""The most clients in the small picture."""
+_NAMED = 5
+"""The most clients whose names are written."""
+
+
+def federation_html(federation: Holder) -> str:
+    """Labels by client, and a few numbers."""
+    title = "1 client" if federation.clients == 1 else f"{federation.clients} clients"
+    rows: list[tuple[str, object]] = [("a sample", "x".join(map(str, federation.shape)) or "a number")]
+    rows += [
+        (name, f"{len(held)} samples on the server")
+        for name in ("test", "probe", "proxy")
+        if (held := getattr(federation, name)) is not None
+    ]
+    if names := federation.client_names:
+        rows.insert(0, ("names", ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")))
+    if isinstance(federation.train, Elsewhere):
+        return card(f"{title}, whose data lie on their own machines", "", table(rows))
+    if federation.classes is None:
+        sizes = federation.train.sizes(torch.arange(federation.clients))
+        return card(
+            title, "", table([("samples to train on", f"{int(sizes.min())} to {int(sizes.max())} each"), *rows])
+        )
+    shown = spread(federation.clients, _SHOWN)
+    counts = label_counts(federation, shown)
+    facts = overview(federation, counts)
+    some = "" if len(shown) == federation.clients else f" of {len(shown)} of them"
+    more = [
+        ("samples", f"{facts.samples}, {facts.smallest} to {facts.largest} each, median {facts.median:g}"),
+        (f"labels{some}", f"{facts.labels:.3g} of {federation.classes} per client"),
+        ("label skew", f"{facts.skew:.2f} (0: all alike, 1: nothing in common)"),
+    ]
+    return card(title, heat(counts.tolist()), table([*more, *rows]))
+
+
+def plot_federation(federation: Holder) -> go.Figure:
+    """Labels by client as a plotly figure."""
+    if isinstance(federation.train, Elsewhere) or federation.classes is None:
+        raise CounterpoiseError("There is nothing to plot: this federation holds no samples with class numbers.")
+    try:
+        from counterpoise.charts.holdings import holdings_figure
+        from counterpoise.charts.style import alone
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "plotly":
+            raise
+        raise CounterpoiseError("Figures need plotly. Install it with: pip install plotly") from None
+    return alone(holdings_figure(holdings(federation)), "Who holds which labels")
