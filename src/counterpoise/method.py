@@ -68,7 +68,54 @@ Init = Callable[[Tensor], dict[str, Tensor]]
 
 @dataclass(frozen=True)
 class Part:
-    """A bundle of optional hooks. An absent hook costs nothing."""
+    """A bundle of optional hooks, with a name under which its state is stored. An absent hook costs nothing.
+
+    A hook is a function. Arguments are given in this order:
+
+    On one client, whose tensors are its own (`Client`, `Step`)::
+
+        client_state(start)        what the client keeps from round to round, at first: named tensors
+            client_state=lambda start: {"drift": torch.zeros_like(start)},
+            when_lost="the drift starts again at zero"
+        begin(client)              the memo, which lives for one round: named tensors
+            begin=lambda client: {"sum": torch.zeros_like(client.start)}
+        survey(client, step)       the memo after a batch of a pass at ``client.start``, before training
+            survey=lambda client, step: {"sum": client.memo["sum"] + step.gradient_at(client.start)}
+        loss(client, step, w)      one number to add to the task's loss; it is differentiated by ``w``
+            loss=lambda client, step, w: 0.05 * (w - client.start).square().sum()
+        gradient(client, step, g)  the changed gradient, before it enters the optimiser
+            gradient=lambda client, step, g: g + 0.1 * (step.w - client.start)
+        move(client, step, w)      the changed model after the optimiser's step
+            move=lambda client, step, w: w.clamp(-5, 5)
+        after_step(client, step)   the memo after a step, with the names, shapes and types of ``begin``
+            after_step=lambda client, step: {"sum": client.memo["sum"] + step.gradient}
+        after_epoch(client, w)     the memo after a pass over the data
+            after_epoch=lambda client, w: {"sum": client.memo["sum"] / 2}
+        finish(client, reply)      the changed `Reply`: update, reports to the server, state to keep
+            finish=lambda client, reply: Reply(reply.update / 2, {"sum": client.memo["sum"]}, reply.state)
+        personal(model, state)     the model that a client uses for itself
+            personal=lambda model, state: model + state["drift"]
+
+    On the server, where the cohort's replies are stacked ``[C, ...]`` (`Round`, `World`)::
+
+        check(world)               raises an error before the first round if the part cannot work
+            check=lambda world: need_two(world.cohort)
+        server_state(start)        what the server keeps for the part, at first: named tensors
+            server_state=lambda start: {"mean": torch.zeros_like(start)}
+        client_record(start)       what it keeps about each client, at first: named tensors
+            client_record=lambda start: {"seen": start.new_zeros(())}
+        broadcast(state)           what every client gets as ``client.broadcast``: named tensors
+            broadcast=lambda state: {"mean": state["mean"]}
+        letters(state, records)    what each client alone gets as ``client.letter``: a row for each
+            letters=lambda state, records: {"seen": records["seen"]}
+        apply(round)               the changed `Round`: weights, the combined update, the model, state, records
+            apply=lambda round: round.but(weights=torch.ones_like(round.cohort.examples))
+        scored(model, state)       the model to be measured, if it is not the server's
+            scored=lambda model, state: state["mean"]
+
+    A client hook may run for many clients at once, so it has no ``if`` on a tensor's value: use ``torch.where``. The
+    page docs/parts.md shows a whole method of one's own.
+    """
 
     name: str
     reads: tuple[str, ...] = ()

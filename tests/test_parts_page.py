@@ -1,0 +1,51 @@
+"""A part of one's own is documented where one looks for it: `help(cp.Part)` and a page whose code runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import counterpoise as cp
+from counterpoise.hooks import CLIENT_HOOKS, SERVER_HOOKS
+
+PAGE = (Path(__file__).parents[1] / "docs" / "parts.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def page() -> dict:
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.S):
+        exec(block, names)
+    return names
+
+
+def test_help_lists_every_hook_with_its_arguments_and_an_example() -> None:
+    text = inspect.getdoc(cp.Part)
+    for hook, takes in (CLIENT_HOOKS | SERVER_HOOKS).items():
+        named = re.escape(hook + takes)
+        assert re.search(rf"\n    {named}  +\S.*\n        {hook}=lambda {re.escape(takes[1:-1])}: ", text), hook
+
+
+def test_every_example_of_the_page_is_short() -> None:
+    assert all(len(block.splitlines()) < 20 for block in re.findall(r"```python\n(.*?)```", PAGE, re.S))
+
+
+def test_the_pages_methods_run_against_its_liars(page: dict) -> None:
+    for run in page["runs"].values():
+        assert run.status == "finished"
+        assert len(run.liars) == 2
+    assert any(r.outcome.excluded for r in page["runs"]["trusting"].rounds)
+
+
+def test_the_pages_rules_compute_what_they_say(page: dict) -> None:
+    optimizer = page["sign_descent"](0.5)
+    w, _ = optimizer.step(torch.tensor([1.0, -2.0]), torch.tensor([3.0, -4.0]), {}, torch.tensor(0.5))
+    assert w.tolist() == [0.5, -1.5]
+    weights = page["runs"]["rooted"].weights[0]
+    counts = page["runs"]["rooted"].rounds[0].outcome.claims
+    total = sum(n**0.5 for n in counts.values())
+    assert weights == pytest.approx({client: n**0.5 / total for client, n in counts.items()})
