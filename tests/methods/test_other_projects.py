@@ -69,10 +69,13 @@ def scaffold_by_torch(cohorts, weights, first=None):
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("weights", "cohort"), [("uniform", 3), ("mixed", 3), ("data", 5), ("mixed", 5)])
-def test_scaffold_corrected_after_the_step_is_niid_benchs_loop(weights, cohort, backend):
+@pytest.mark.parametrize(
+    ("weights", "cohort", "start"),
+    [("uniform", 3, "zero"), ("mixed", 3, "zero"), ("data", 5, "zero"), ("mixed", 5, "zero"), ("mixed", 3, "model")],
+)
+def test_scaffold_corrected_after_the_step_is_niid_benchs_loop(weights, cohort, start, backend):
     made = Simulation(
-        scaffold(weights=weights, correct="step"),
+        scaffold(weights=weights, correct="step", start=start),
         blobs(SIZES),
         small(),
         local=Local(EPOCHS, BATCH, sgd(LR, momentum=MOMENTUM, weight_decay=DECAY)),
@@ -85,7 +88,9 @@ def test_scaffold_corrected_after_the_step_is_niid_benchs_loop(weights, cohort, 
         cohorts.append(made.advance().cohort)
         models.append(made.server.model)
         variates.append(made.server.state["control-variates"]["c"])
-    for model, variate, (expected, step, c) in zip(models, variates, scaffold_by_torch(cohorts, weights), strict=True):
+    first = flat(small()) if start == "model" else None
+    found = scaffold_by_torch(cohorts, weights, first)
+    for model, variate, (expected, step, c) in zip(models, variates, found, strict=True):
         assert_close(model, expected, step, 1e-10)
         assert_close(variate, c, c, 1e-10)
 
@@ -257,5 +262,7 @@ def test_the_options_are_reached_by_name():
     assert cp.methods.METHODS.make("scaffold", correct="step", weights="mixed").spec.options["correct"] == "step"
     with pytest.raises(CounterpoiseError, match="option correct must be one of gradient, step, not 'model'"):
         scaffold(correct="model")
+    with pytest.raises(CounterpoiseError, match='start="model" is for weights="uniform" or "mixed"'):
+        scaffold(weights="data", start="model")
     with pytest.raises(CounterpoiseError, match="option score must be one of server, mean, not 'both'"):
         feddyn(score="both")

@@ -123,6 +123,21 @@ def test_measures_on_the_test_set_of_personal_models_and_couplings() -> None:
     assert (parse_metric("last", "note alpha").scale, parse_metric("last", "effective clients").scale) == (1.0, 1.0)
 
 
+def test_personal_models_by_data_are_those_of_all_held_out_samples() -> None:
+    measured = {"accuracy": {0: 0.1, 1: 0.2, 2: 0.3}, "personal_accuracy": {0: 0.9, 1: 0.8}, "loss": {0: 2.0}}
+    records = [
+        record(1, {}, {}, claims={0: 10, 1: 30}),
+        record(2, {}, measured, claims={0: 10, 1: 30}),
+        record(3, {}, measured, claims={1: 30, 2: 90, 5: 7}),  # the last was not measured
+    ]
+    expected = [(2, pytest.approx((9 + 24) / 40)), (3, pytest.approx((24 + 27) / 120))]
+    assert curve_of(records, "personal accuracy by data") == expected
+    assert curve_of(records, "personal loss by data") == [(2, 2.0)]
+    assert parse_metric("best", "personal accuracy by data").scale == 100.0
+    assert parse_metric("best", "personal loss by data").scale == 1.0
+    assert parse_metric("best", "personal loss by data").lower
+
+
 def test_a_round_chosen_by_clients_is_the_first_so_far_that_is_best_on_their_data() -> None:
     means = {1: None, 2: 0.3, 3: 0.5, 4: 0.5, 5: 0.4, 6: 0.6}
     records = [

@@ -13,6 +13,7 @@ import tomli_w
 
 from counterpoise.comparisons.arms import compared
 from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.config import parse
 from counterpoise.runs.experiments import preset_names
 from counterpoise.studies.plans import plan_of
 from counterpoise.studies.reading import chosen, made_study, read_study
@@ -244,3 +245,15 @@ def test_the_example_can_be_run() -> None:
     study = read_study(STUDIES / "example.toml")
     assert [bool(cell.cannot) for cell in study.cells] == [False, False, True]
     assert all(plan_of(cell) for cell in study.cells)
+
+
+def test_data_may_be_changed_by_single_settings_its_name_among_them() -> None:
+    values = {
+        "title": "T",
+        "methods": ["fedavg"],
+        "cell": [{"name": "a", "like": "quickstart", "set": {"data": {"name": "mnist", "heldout": 0.0}}}],
+    }
+    (cell,) = made_study(values, "t", "t").cells
+    config = parse(next(plan_of(cell).pieces(plan_of(cell).arms[0])).values, "here")
+    assert (config.data.name, config.data.heldout) == ("mnist", 0.0)
+    assert config.data.partition is not None

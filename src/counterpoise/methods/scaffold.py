@@ -29,6 +29,7 @@ PAPER = Paper(
 Variate = Literal["II", "I"]
 Weights = Literal["uniform", "data", "mixed"]
 Correct = Literal["gradient", "step"]
+Start = Literal["zero", "model"]
 
 
 @METHODS.register("scaffold", group="drift", paper=PAPER)
@@ -46,6 +47,10 @@ def scaffold(
         Correct,
         Option("what a variate corrects: the gradient, as in the paper, or the model after the optimiser's step"),
     ] = "gradient",
+    start: Annotated[
+        Start,
+        Option("where all variates start: at zero, as in the paper, or at the initial model, as others' code has it"),
+    ] = "zero",
 ) -> Method:
     """Control variates that correct every local step for the client's drift.
 
@@ -53,16 +58,18 @@ def scaffold(
     data, ``c = sum_j n_j c_j / (N n)``, with n the mean of the n_j seen. Mixed weighs the updates by data and the
     changes of variates equally, as NIID-Bench does.
     """
+    if start == "model" and weights == "data":
+        raise CounterpoiseError('method scaffold: start="model" is for weights="uniform" or "mixed".')
     return Method(
         "scaffold",
         weigh=(uniform() if weights == "uniform" else by_data(),),
         combine=(mean(),),
-        update=(server_step(lr), control_variates(option, weights, correct)),
+        update=(server_step(lr), control_variates(option, weights, correct, start)),
     )
 
 
-def control_variates(option: Variate, weights: Weights, correct: Correct = "gradient") -> Part:
-    """The variates c (server) and c_i (client), zero at the start, and what they do to a step.
+def control_variates(option: Variate, weights: Weights, correct: Correct = "gradient", start: Start = "zero") -> Part:
+    """The variates c (server) and c_i (client), and what they do to a step.
 
     c must be a function of the c_i alone, or it drifts for good. The server sees only changes of c_i, so c weighs each
     client by the first data count the server accepted, whatever it claims later.
@@ -77,6 +84,7 @@ def control_variates(option: Variate, weights: Weights, correct: Correct = "grad
     """
 
     heads, after = weights != "data", correct == "step"
+    first = torch.zeros_like if start == "zero" else torch.clone
 
     def begin(client: Client) -> dict[str, Tensor]:
         return {"full": torch.zeros_like(client.start)}
@@ -102,7 +110,7 @@ def control_variates(option: Variate, weights: Weights, correct: Correct = "grad
     def server_state(start: Tensor) -> dict[str, Tensor]:
         none = start.new_zeros((), dtype=torch.float64)
         counts = {} if heads else {"seen": none, "counts": none.clone()}
-        return {"c": torch.zeros_like(start), **counts}
+        return {"c": first(start), **counts}
 
     def check(world: World) -> None:
         if option == "II" and not after and world.local.optimizer.reach is None:
@@ -115,8 +123,8 @@ def control_variates(option: Variate, weights: Weights, correct: Correct = "grad
         "control-variates",
         server_state=server_state,
         client_record=None if heads else lambda start: {"n": start.new_zeros((), dtype=torch.float64)},
-        client_state=lambda start: {"c": torch.zeros_like(start)},
-        when_lost="its variate starts at zero again",
+        client_state=lambda start: {"c": first(start)},
+        when_lost=f"its variate starts at {start if start == 'zero' else 'the initial model'} again",
         begin=begin if option == "I" else None,
         survey=survey if option == "I" else None,
         gradient=None if after else gradient,

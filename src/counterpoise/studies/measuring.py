@@ -8,19 +8,21 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.measures import Curve, count_error, couplings, curve, effective_clients, own_curve
+from counterpoise.measures import Curve, count_error, couplings, curve, effective_clients, own, own_curve
 from counterpoise.measures import false_alarms as share_of_honest
 from counterpoise.measures import recall as share_of_lies
 
 __all__ = ["curve_of", "lower_is_better", "scale_of"]
 
 _PERSONAL, _COUPLING, _NOTE, _CHOSEN = "personal ", "coupling of ", "note ", " chosen by clients"
+_BY_DATA = " by data"
 
 
 def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
     """A measure by round, without rounds that did not measure it.
 
     - ``personal accuracy``: the mean over clients of the model that each would use
+    - ``personal accuracy by data``: the same over the clients of the round, weighed by the counts that they claim
     - ``coupling of weight``, or of a note: its rank correlation with the clients' accuracy
     - ``note alpha``: the mean over the round's clients of what was noted for them
     - ``accuracy chosen by clients``: of the round so far that is best on the clients' held-out data
@@ -34,6 +36,9 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
         found = [(record.round, _BY_ROUND[measure](record)) for record in records]
     elif measure == "effective clients":
         found = effective_clients(records)
+    elif measure.startswith(_PERSONAL) and measure.endswith(_BY_DATA):
+        metric = measure.removeprefix(_PERSONAL).removesuffix(_BY_DATA)
+        found = [(record.round, _by_data(record, metric)) for record in records]
     elif measure.startswith(_PERSONAL):
         return own_curve(records, measure.removeprefix(_PERSONAL))
     elif measure.startswith(_COUPLING):
@@ -50,17 +55,29 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
 
 def scale_of(measure: str) -> float:
     """What a value is multiplied with: 100 for a share, so that it is in points."""
-    plain = measure.endswith("loss") or measure.startswith(_NOTE) or measure == "effective clients"
+    plain = _is_loss(measure) or measure.startswith(_NOTE) or measure == "effective clients"
     return 1.0 if plain else 100.0
 
 
 def lower_is_better(measure: str) -> bool:
     """Whether less of it is better, as of a loss."""
-    return measure.endswith("loss") or measure in ("detection false alarms", "count error")
+    return _is_loss(measure) or measure in ("detection false alarms", "count error")
+
+
+def _is_loss(measure: str) -> bool:
+    return measure.removesuffix(_BY_DATA).endswith("loss")
 
 
 def _mean(values: Mapping[int, float]) -> float:
     return float(np.mean(list(values.values()))) if values else math.nan
+
+
+def _by_data(record: RoundRecord, metric: str) -> float:
+    """The mean over a round's clients of the model that each would use, weighed by their data."""
+    measured = own(record, metric)
+    pairs = [(measured[client], count) for client, count in record.outcome.claims.items() if client in measured]
+    total = sum(count for _, count in pairs)
+    return sum(value * count for value, count in pairs) / total if total else math.nan
 
 
 def _chosen_by_clients(records: Sequence[RoundRecord], metric: str) -> Curve:

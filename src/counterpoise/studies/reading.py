@@ -247,9 +247,9 @@ def _labels(cell: Cell) -> list[str]:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings with dotted keys. A table with a name is a choice, and one setting."""
+    """Settings with dotted keys. A table with a name is a choice and one setting, except for the table of the data."""
     for key, value in table.items():
-        if isinstance(value, Mapping) and "name" not in value:
+        if isinstance(value, Mapping) and ("name" not in value or prefix + key == "data"):
             yield from _flat(value, f"{prefix}{key}.")
         else:
             yield prefix + key, value
