@@ -279,3 +279,31 @@ def test_arrays_given_as_a_name_are_told_where_they_belong():
         CounterpoiseError, match=r"load takes the name of a data set .* cp.Federation.from_arrays\(x, y"
     ):
         cp.load(arrays, partition=cp.iid(clients=2))
+
+
+def test_a_pooled_test_set_is_dealt_to_clients_too():
+    plain, pooled = (cp.load("digits", partition=cp.iid(clients=4), heldout=0.25, pool=pool) for pool in (False, True))
+    everyone = torch.arange(4)
+    held = pooled.train.sizes(everyone).sum() + pooled.heldout.sizes(everyone).sum()
+    assert (len(pooled.base), pooled.test, int(held)) == (1797, None, 1797)
+    assert len(plain.base) + len(plain.test) == 1797
+    ours, theirs = (torch.cat(parts) for parts in ((plain.base.inputs, plain.test.inputs), (pooled.base.inputs,)))
+    assert torch.equal(ours, theirs)
+    assert torch.equal(torch.cat((plain.base.targets, plain.test.targets)), pooled.base.targets)
+    assert pooled.source["pool"] is True
+    assert "pool" not in plain.source
+
+
+def test_what_cannot_be_pooled_is_told(tmp_path):
+    np.savez(tmp_path / "alone.npz", x_train=np.zeros((4, 2)), y_train=np.arange(4) % 2)
+    with pytest.raises(CounterpoiseError, match=r"pool deals the test set to clients too, but .*alone\.npz has none"):
+        cp.load(str(tmp_path / "alone.npz"), partition=cp.iid(clients=2), pool=True)
+    arrays = {
+        "x_train": np.zeros((4, 2)),
+        "y_train": np.arange(4) % 2,
+        "x_test": np.zeros((2, 2)),
+        "y_test": np.arange(2),
+    }
+    np.savez(tmp_path / "both.npz", **arrays)
+    with pytest.raises(CounterpoiseError, match="its test samples do not say whose they are"):
+        cp.load(str(tmp_path / "both.npz"), partition=cp.natural(), pool=True)

@@ -44,6 +44,7 @@ def load(
     seed: int = 0,
     scaling: str | None = None,
     features: Skew | None = None,
+    pool: bool = False,
     samples: int | None = None,
     columns: Columns | None = None,
     resize: int | Sequence[int] | None = None,
@@ -54,8 +55,9 @@ def load(
 
     A named data set is read from the local data folder, or fetched into it first. `scaling` turns bytes
     into numbers from 0 to 1 (``"unit"``), from -1 to 1 (``"centred"``), or with mean 0 and standard
-    deviation 1 in each channel of the training part (``"standard"``). `samples` keeps that many training
-    samples, drawn at random. `columns` says which columns of a table or a ``flwr:`` set are ``inputs``,
+    deviation 1 in each channel of the training part (``"standard"``). `pool` deals the test set to clients too, so
+    that models are measured only on what these hold out. `samples` keeps that many training samples, drawn
+    at random. `columns` says which columns of a table or a ``flwr:`` set are ``inputs``,
     ``targets`` and ``identity``. `resize` brings pictures of a folder to one size: a number, or height and
     width. The other settings are those of `Federation.from_arrays`.
 
@@ -66,11 +68,7 @@ def load(
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
     check_seed(seed)
-    raw = read(name, seed, columns, resize)
-    if partition.column == "identity" and raw.identity_train is None:
-        raw = raw._replace(identity_train=_identities(name))
-    if samples is not None:
-        raw = _some(raw, samples, seed)
+    raw = _chosen(read(name, seed, columns, resize), name, partition, pool, samples, seed)
     scale, shift = _choose_scaling(raw, scaling, name)
     federation = Federation.from_arrays(
         raw.x_train,
@@ -90,6 +88,7 @@ def load(
     extras = {
         "scaling": scaling,
         "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
+        "pool": pool or None,
         "samples": samples,
         "columns": None if columns is None else {k: v if isinstance(v, str) else list(v) for k, v in columns.items()},
         "resize": resize if resize is None or isinstance(resize, int) else list(resize),
@@ -155,6 +154,27 @@ def stamp(name: str) -> tuple[object, ...]:
 def _identities(name: str) -> np.ndarray | None:
     dataset = DATASETS.get(name)
     return None if dataset is None or dataset.identities is None else dataset.identities(data_folder())
+
+
+def _chosen(raw: Raw, name: str, partition: Partition, pool: bool, samples: int | None, seed: int) -> Raw:
+    """The samples to deal, with the identities that the partition asks for."""
+    if pool:
+        raw = _pooled(raw, name, partition)
+    if partition.column == "identity" and raw.identity_train is None:
+        raw = raw._replace(identity_train=_identities(name))
+    return raw if samples is None else _some(raw, samples, seed)
+
+
+def _pooled(raw: Raw, name: str, partition: Partition) -> Raw:
+    """Training and test samples as one set."""
+    if raw.x_test is None or raw.y_test is None:
+        raise CounterpoiseError(f"pool deals the test set to clients too, but {name} has none. Leave pool out.")
+    if raw.identity_train is not None or partition.column == "identity":
+        raise CounterpoiseError(
+            f"pool cannot be used with the identities of {name}: its test samples do not say whose they are."
+        )
+    x, y = (np.concatenate(pair) for pair in ((raw.x_train, raw.x_test), (raw.y_train, raw.y_test)))
+    return raw._replace(x_train=x, y_train=y, x_test=None, y_test=None)
 
 
 def _some(raw: Raw, samples: int, seed: int) -> Raw:

@@ -120,6 +120,7 @@ def _dealt(settings: str, seed: int, stamp: object) -> Federation:
         seed=seed,
         scaling=data.scaling,
         features=None if data.features is None else make(SKEWS, data.features),
+        pool=data.pool,
         samples=data.samples,
         columns=data.columns,
         resize=data.resize,

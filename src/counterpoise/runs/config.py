@@ -54,6 +54,7 @@ class DataConfig(_Table):
     """The seed of the partition; by default the run's seed."""
     scaling: str | None = None
     features: Choice | None = None
+    pool: bool = False
     samples: int | None = Field(None, ge=1)
     columns: dict[str, str | list[str]] | None = None
     resize: int | list[int] | None = None
