@@ -99,6 +99,21 @@ def test_parquet_files_are_brought() -> None:
     assert run.accuracy > 0.9
 
 
+def test_data_sets_of_hugging_face_are_brought() -> None:
+    pytest.importorskip("datasets")
+    module = load("bring_hugging_face")
+    assert module.federation.class_names == ("dark top", "bright top")
+    assert module.run.client_names == ("north", "south")
+    assert module.run.accuracy > 0.6
+
+
+def test_partitions_of_flwr_datasets_are_brought() -> None:
+    pytest.importorskip("flwr_datasets")
+    run = load("bring_flwr").run
+    assert len(run.rounds[0].cohort) == 5
+    assert run.accuracy > 0.9
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("bring_*.py")), ids=lambda path: path.stem)
 def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 25

@@ -50,7 +50,7 @@ INNER = {
 }
 """Modules that Flower does not document, by the files that cannot do without them; pyproject.toml bounds its version for them."""
 EXTRAS = {"federation/catalogue.py": {"sklearn"}, "federation/flower.py": {"flwr_datasets", "datasets"}}
-EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}}
+EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}, "federation/bringing/hub.py": {"datasets"}}
 EXTRAS |= {"federation/bringing/pictures.py": {"PIL"}, "federation/bringing/samples.py": {"PIL"}}
 EXTRAS |= {"screens.py": {"IPython"}}
 EXTRAS |= {f"charts/{name}.py": {"plotly"} for name in ("style", "holdings")}
@@ -203,7 +203,11 @@ CAUGHT = {
     "engine/rounds/simulation.py": [
         "a user's availability may raise anything: logged, raised again if that round runs"
     ],
-    "federation/bringing/forms.py": ["a user's data set may raise anything: raised again as a sentence"],
+    "federation/bringing/hub.py": [
+        "Arrow and Hugging Face's library raise many types: raised again as a sentence",
+        "so do flwr-datasets, the hub and the network",
+    ],
+    "federation/bringing/mapped.py": ["a user's data set may raise anything: raised again as a sentence"],
     "federation/bringing/pictures.py": ["every format has errors of its own: raised again as a sentence"],
     "federation/bringing/tables.py": ["pandas and pyarrow have many errors: raised again as a sentence"],
     "federation/flower.py": [

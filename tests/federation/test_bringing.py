@@ -180,9 +180,9 @@ def test_text_labels_of_arrays_and_clients_too():
     assert federation.class_names == ("9", "10", "11")  # by size
     assert federation.base.targets[:2].tolist() == [1, 0]
     assert federation.test.targets.tolist() == [2]
-    clients = Federation.from_clients([(X, ["a", "c"] * 10), (X, ["b", "c"] * 10)], heldout=0, test=(X[:1], ["b"]))
+    clients = Federation.from_clients([(X, ["a", "c"] * 10), (X, ["b", "c"] * 10)], heldout=0, test=(X[:1], ["d"]))
     assert [y[:2].tolist() for _, y in held(clients)] == [[0, 2], [1, 2]]
-    assert (clients.class_names, clients.test.targets.tolist()) == (("a", "b", "c"), [1])
+    assert (clients.class_names, clients.test.targets.tolist()) == (("a", "b", "c", "d"), [3])
 
 
 def test_numbers_may_have_names_and_then_all_classes_count():
@@ -194,6 +194,26 @@ def test_numbers_may_have_names_and_then_all_classes_count():
         Federation.from_arrays(X, Y, partition=cp.iid(2), class_names=["no", "yes"])
     with pytest.raises(CounterpoiseError, match="the label -1 has no name"):
         Federation.from_arrays(X, Y - 1, partition=cp.iid(2), class_names=["no", "yes", "perhaps"])
+
+
+def test_names_of_classes_may_be_fixed():
+    names = ["yes", "no", "perhaps"]
+    texts, numbers = (X, ["no", "yes"] * 10), (X, [1, 0] * 10)
+    made = [Federation.from_datasets([one], class_names=names, heldout=0) for one in (texts, numbers)]
+    made += [
+        Federation.from_arrays(*one, partition=[range(20)], class_names=names, heldout=0) for one in (texts, numbers)
+    ]
+    for federation in made:
+        assert federation.base.targets.tolist() == [1, 0] * 10
+        assert (federation.class_names, federation.classes) == (tuple(names), 3)
+    for given, data, sentence in (
+        (["yes"], texts, r"client 0: the label 'no' is not among class_names \(yes\). Add it"),
+        (["no", "no"], texts, "class_names must be a list of different names, not"),
+        ("no", texts, "class_names must be a list of different names, not 'no'"),
+        (names, (X, X[:, 0]), "class_names are for classes, but these targets are fractions"),
+    ):
+        with pytest.raises(CounterpoiseError, match=sentence):
+            Federation.from_datasets([data], class_names=given)
 
 
 def test_identities_may_have_names():
@@ -252,7 +272,7 @@ def test_a_picture_of_more_than_a_byte_per_pixel_is_told():
 def test_samples_are_read_once_but_for_a_few():
     data = Mapped(lambda i: (X[i % 20], 0), 300)
     Federation.from_datasets([data])
-    assert len(data.reads) == 300 + 2 * 10
+    assert len(data.reads) == 300 + 2 * 10 + 1
     assert {*data.reads} == {*range(300)}
 
 

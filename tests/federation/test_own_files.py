@@ -167,7 +167,7 @@ def test_pictures_that_cannot_be_had_are_told(animals, tmp_path, monkeypatch):
     told("holds neither arrays nor tables nor pictures", tmp_path / "empty")
     (tmp_path / "unfilled" / "cat").mkdir(parents=True)
     told("The data hold no samples", tmp_path / "unfilled")
-    told(r"there is no file or folder mnist. .* use cp.load\('mnist', partition=", "mnist")
+    told(r"there is no file or folder 'mnist'. .* use cp.load\('mnist', partition=", "mnist")
     told("there is no file or folder", "x" * 5000)
     told(r"resize must be a whole number up to 10000 or a pair \(height, width\), not 0", animals, resize=0)
     told("resize must be", animals, resize=(3, 3, 3))

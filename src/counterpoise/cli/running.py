@@ -139,7 +139,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
-        *([f"controlled by the adversary: {', '.join(map(str, run.liars[:20]))}"] if run.liars else []),
+        *([f"controlled by the adversary: {', '.join(_called(run, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
@@ -169,3 +169,8 @@ def _reached(run: Run, target: float) -> str:
 def _verdicts(judged: list[dict[str, Any]]) -> str:
     counts = Counter(v["action"] for v in judged)
     return ", ".join(f"{counts[action]} {action}" for action in ("accepted", "corrected", "warned", "excluded"))
+
+
+def _called(run: Run, clients: Sequence[int]) -> list[str]:
+    """What clients are called: their names, or their numbers."""
+    return [str(client) if run.client_names is None else run.client_names[client] for client in clients]

@@ -19,7 +19,7 @@ from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.catalogue import DATASETS, place
 from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
-from counterpoise.federation.flower import read_flower
+from counterpoise.federation.flower import load_splits
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.readers import Raw, read_arrays
 from counterpoise.federation.sources import data_folder
@@ -114,7 +114,7 @@ def read(name: str, seed: int = 0, columns: Columns | None = None, resize: int |
             "cp.Federation.from_arrays(x, y, partition=...) or cp.Federation.from_clients([(x, y), ...])."
         )
     if name.startswith(FLOWER):
-        return read_flower(name.removeprefix(FLOWER), columns)
+        return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize)
     options = json.dumps([columns and dict(columns), resize], default=list)
     return _arrays(name, options, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
 
@@ -124,8 +124,8 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     """Keep the last data set in memory, so that compared runs read it once."""
     columns, resize = json.loads(options)
     path = Path(name).expanduser()
-    named, arrays = name in DATASETS, path.suffix == ".npz" or (path.is_dir() and any(path.glob("*.npy")))
-    if not named and not arrays and not path.exists():
+    named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
+    if not named and not arrays and not os.path.exists(path):
         is_path = path.suffix or path.name != name
         raise unknown("data set", name, DATASETS, "and no such file or folder" if is_path else "")
     for what, given, fits in (("columns", columns, "tables and flwr: data sets"), ("resize", resize, "pictures")):
@@ -133,16 +133,15 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
             raise CounterpoiseError(f"{what} is for {fits}; the arrays of {name} are taken as they are.")
     if named:
         return DATASETS[name].arrays(seed)
-    return read_arrays(path) if arrays else _brought(path, columns, resize)
+    return read_arrays(path) if arrays else _brought(path, None, columns, resize)
 
 
-def _brought(path: Path, columns: Any, resize: Any) -> Raw:
-    """A table or a folder of pictures."""
-    found = bring(path, True, None, columns, tuple(resize) if isinstance(resize, list) else resize)
-    raw = Raw(found.inputs[: found.dealt], found.targets[: found.dealt], class_names=found.class_names)
-    if found.dealt < len(found.targets):
-        raw = raw._replace(x_test=found.inputs[found.dealt :], y_test=found.targets[found.dealt :])
-    return raw._replace(identity_train=found.identities)
+def _brought(data: Any, test: Any, columns: Any, resize: Any) -> Raw:
+    """The arrays of a data set in any of the forms that `Federation.from_datasets` takes."""
+    found = bring(data, True, test, columns, resize)
+    (inputs, targets, names, _, _, who), count = found.kept, found.dealt
+    raw = Raw(inputs[:count], targets[:count], identity_train=who, class_names=names)
+    return raw if count == len(targets) else raw._replace(x_test=inputs[count:], y_test=targets[count:])
 
 
 def stamp(name: str) -> tuple[object, ...]:

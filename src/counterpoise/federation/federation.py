@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.bringing import bring
 from counterpoise.federation.dealing import Array, deal
 from counterpoise.federation.features import Skew
-from counterpoise.federation.naming import Column, Names, texts, unify
+from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples, pieces
 from counterpoise.flat import raw_bytes
@@ -195,7 +196,7 @@ class Federation:
         report), takes no samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities`
         says who each sample comes from, for ``cp.natural()``; `features` makes clients see pictures
         differently (``cp.rotation(45)``). Targets that are text become class numbers, in the order of the
-        alphabet; `class_names` says what numbers stand for.
+        alphabet, or of `class_names`, which also says what numbers stand for.
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
@@ -204,8 +205,7 @@ class Federation:
         """
         check_seed(seed)
         pairs = [(inputs, targets, "the data")] + ([] if test is None else [(*_pair(test, "test"), "the test set")])
-        named = None if class_names is None else tuple(map(str, class_names))
-        labels, names = unify([Column(where, y, None if texts(y) is not None else named) for _, y, where in pairs])
+        labels, names = unify([Column(where, y) for _, y, where in pairs], class_names)
         base, *tests = (Samples.of(x, y, scale, shift, where) for (x, _, where), y in zip(pairs, labels, strict=True))
         if tests and tests[0].inputs.shape[1:] != base.inputs.shape[1:]:
             raise CounterpoiseError(
@@ -242,7 +242,13 @@ class Federation:
         if "partition" in settings:
             raise CounterpoiseError("from_clients takes no partition: each client keeps the samples it was given.")
         pairs = [_pair(pair, f"client {i}") for i, pair in enumerate(clients)]
-        labels, names = unify([Column(f"client {i}", y) for i, (_, y) in enumerate(pairs)])
+        places = [f"client {i}" for i in range(len(pairs))]
+        if (test := settings.get("test")) is not None:
+            pairs, places = [*pairs, _pair(test, "test")], [*places, "the test set"]
+        columns = [Column(where, y) for (_, y), where in zip(pairs, places, strict=True)]
+        labels, names = unify(columns, settings.get("class_names"))
+        if test is not None:
+            settings["test"] = pairs.pop()[0], labels.pop()
         each = [Samples.of(x, y, where=f"client {i}") for i, ((x, _), y) in enumerate(zip(pairs, labels, strict=True))]
         shapes = {tuple(s.inputs.shape[1:]) for s in each}
         if len(shapes) > 1:
@@ -252,7 +258,7 @@ class Federation:
             raise CounterpoiseError(f"Clients' inputs differ in type: {sorted(map(str, types))}.")
         inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
         rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
-        return cls.from_arrays(inputs, targets, partition=rows, **{"class_names": names} | settings)
+        return cls.from_arrays(inputs, targets, partition=rows, **settings | {"class_names": names})
 
     @classmethod
     @takes_only_its_options({"scaling": "scale=2 / 255, shift=-1.0", "augment": "cp.Local(augment=...)"})
@@ -264,6 +270,7 @@ class Federation:
         test: Any = None,
         columns: Mapping[str, str | Sequence[str]] | None = None,
         resize: int | tuple[int, int] | None = None,
+        cache: str | os.PathLike[str] | bool | None = None,
         heldout: float = 0.2,
         probe: int | str = 0,
         proxy: int = 0,
@@ -271,16 +278,21 @@ class Federation:
         scale: Tensor | float = 1.0 / 255,
         shift: Tensor | float = 0.0,
         features: Skew | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> Federation:
         """A federation from the data sets that you have.
 
         `data` is a list with one data set for each client, or a dictionary, whose keys become the clients' names. It
         may also be one data set, which `partition` deals to clients. A data set is a torch ``Dataset`` of pairs
-        (input, target), a ``DataLoader``, of which only the data set counts, or arrays: ``(x, y)`` or ``(x, y, x_test,
-        y_test)``. A test part belongs to whoever holds the data: a client measures its own accuracy on it, and of one
-        data set that is dealt it becomes the server's. `test` is the server's test set, in any of these forms.
-        `columns` names the parts of samples that are dictionaries (``{"inputs": "image", "targets": "label"}``). The
-        other settings are those of `from_arrays`.
+        (input, target); a ``DataLoader``, of which only the data set counts; arrays, ``(x, y)`` or ``(x, y, x_test,
+        y_test)``; a data set of Hugging Face; a frame of pandas; or the path of a folder of pictures, of a table (.csv,
+        .parquet), or of what ``save_to_disk`` wrote. A test part belongs to whoever holds the data: a client measures
+        its own accuracy on it, and of one data set that is dealt it becomes the server's.
+
+        `test` is the server's test set, in any of these forms. `columns` names columns, or the parts of samples that
+        are dictionaries (``{"inputs": "image", "targets": "label"}``). `resize` brings pictures to one height and
+        width. Large arrays are kept on disk, in the data folder or in the folder `cache`; ``cache=False`` keeps them in
+        memory. The other settings are those of `from_arrays`.
 
         >>> import numpy as np
         >>> from torch.utils.data import TensorDataset
@@ -289,8 +301,8 @@ class Federation:
         Federation(2 clients (north, south), samples of shape (2,), no server sets)
         """
         check_seed(seed)
-        found = bring(data, partition is not None, test, columns, resize)
-        samples = Samples.of(found.inputs, found.targets, scale, shift)
+        found = bring(data, partition is not None, test, columns, resize, cache, class_names)
+        samples = Samples.of(found.kept.inputs, found.kept.targets, scale, shift)
         dealt = deal(
             samples.rows(slice(found.dealt)),
             samples.rows(slice(found.dealt, None)) if found.dealt < len(samples) else None,
@@ -299,11 +311,11 @@ class Federation:
             probe=probe,
             proxy=proxy,
             seed=seed,
-            identities=found.identities,
+            identities=found.kept.identities,
             features=features,
             own=found.tests(),
             client_names=found.client_names,
-            class_names=found.class_names,
+            class_names=found.kept.class_names,
         )
         return cls(**dealt)
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 
 __all__ = ["Column", "Names", "number_texts", "sorted_names", "texts", "unify"]
 
@@ -60,19 +60,23 @@ class Column(NamedTuple):
     names: Names | None = None
 
 
-def unify(columns: Sequence[Column]) -> tuple[list[Any], Names | None]:
+def unify(columns: Sequence[Column], fixed: Sequence[str] | None = None) -> tuple[list[Any], Names | None]:
     """The targets of all parts with one numbering of classes, and the names of the classes if they have any.
 
     Text becomes numbers in the order of the names. Parts whose classes have names keep their numbers if their lists of
-    names agree as far as they go; otherwise classes are numbered anew, by name.
+    names agree as far as they go; otherwise classes are numbered anew, by name. `fixed` are the names of all classes in
+    the order in which a user wants them; numbers without names are places in it.
     """
     named = [_named(column) for column in columns]
+    if fixed is not None:
+        names = _checked(fixed)
+        return [_renumbered(_placed(column, names), names) for column in named], names
     lists = [column.names for column in named if column.names is not None]
     if not lists:
         return [column.values for column in named], None
     longest = max(lists, key=len)
     together = longest if all(names == longest[: len(names)] for names in lists) else sorted_names(sum(lists, ()))
-    by_text = [column.where for column, made in zip(columns, named, strict=True) if made is not column]
+    by_text = [column.where for column, made in zip(columns, named, strict=True) if made.names and not column.names]
     for column in named:
         if column.names is None and len(column.values) and (by_text or together != longest):
             other = by_text[0] if by_text else next(c.where for c in named if c.names is not None)
@@ -83,11 +87,31 @@ def unify(columns: Sequence[Column]) -> tuple[list[Any], Names | None]:
     return [_renumbered(column, together) for column in named], together
 
 
+def _checked(given: Sequence[str]) -> Names:
+    names = () if isinstance(given, str) else tuple(map(str, given))
+    if not names or len({*names}) < len(names):
+        raise CounterpoiseError(f"class_names must be a list of different names, not {brief(given)}.")
+    return names
+
+
+def _placed(column: Column, names: Names) -> Column:
+    """A column whose names are among those given, or whose numbers are places among them."""
+    if strange := {*(column.names or ())} - {*names}:
+        raise CounterpoiseError(
+            f"{column.where}: the label {brief(min(strange))} is not among class_names ({_some(names)}). Add it, or leave "
+            "out its samples."
+        )
+    if np.asarray(column.values).dtype.kind not in "iub":
+        raise CounterpoiseError(f"{column.where}: class_names are for classes, but these targets are fractions.")
+    return column if column.names is not None else column._replace(names=names)
+
+
 def _named(column: Column) -> Column:
-    """Text as numbers with names; other columns as they are."""
-    found = texts(column.values) if column.names is None else None
+    """Text as numbers with names, and only whole numbers with names; other columns as they are."""
+    found = texts(column.values)
     if found is None:
-        return column
+        whole = column.names is None or np.asarray(column.values).dtype.kind in "iub"
+        return column if whole else column._replace(names=None)
     numbers, names = number_texts(found)
     if len(names) > _FEW and 2 * len(names) > len(found):
         raise CounterpoiseError(

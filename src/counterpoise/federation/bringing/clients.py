@@ -8,14 +8,15 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Table
-from counterpoise.federation.bringing.forms import FORMS, check_columns, is_arrays, recognise
+from counterpoise.federation.bringing.cache import Kept, Shelf, shelf
+from counterpoise.federation.bringing.forms import FORMS, check_columns, is_arrays, known_by, recognise
 from counterpoise.federation.bringing.gathering import gather
+from counterpoise.federation.bringing.hub import is_hub, is_splits, partitions
 from counterpoise.federation.bringing.samples import Form
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.naming import Names
@@ -26,63 +27,77 @@ log = logging.getLogger(__name__)
 
 
 class Brought(NamedTuple):
-    """Samples as arrays: what clients train on, then the test samples that they bring, then the server's."""
+    """Data sets that were read."""
 
-    inputs: np.ndarray
-    targets: np.ndarray
-    class_names: Names | None
+    kept: Kept
+    """Samples as arrays: what clients train on, then the test samples that they bring, then the server's."""
     client_names: Names | None
-    train: list[int]
-    """How many samples each client trains on."""
-    own: list[int]
-    """How many test samples each client brings."""
-    identities: Any
 
     @property
     def dealt(self) -> int:
         """How many samples are the clients'; the rest is the server's test set."""
-        return sum(self.train) + sum(self.own)
+        return sum(self.kept.train) + sum(self.kept.own)
 
     def rows(self) -> list[torch.Tensor]:
         """The rows that each client trains on."""
-        return list(torch.split(torch.arange(sum(self.train)), self.train))
+        return list(torch.split(torch.arange(sum(self.kept.train)), self.kept.train))
 
     def tests(self) -> Table | None:
         """Which rows are whose test samples; None if nobody brings any."""
-        if not any(self.own):
+        if not any(self.kept.own):
             return None
-        return Table(torch.tensor([0, *accumulate(self.own)]), torch.arange(sum(self.train), self.dealt))
+        return Table(torch.tensor([0, *accumulate(self.kept.own)]), torch.arange(sum(self.kept.train), self.dealt))
 
 
-def bring(data: Any, deal: bool, test: Any, columns: Columns | None, resize: Any) -> Brought:
+def bring(
+    data: Any, deal: bool, test: Any, columns: Columns | None, resize: Any, cache: Any = None, classes: Any = None
+) -> Brought:
     """Read data sets: one for each client, or if they are to be dealt (`deal`), one for all."""
-    columns, form = check_columns(columns), Form.of(resize)
+    columns, form, data = check_columns(columns), Form.of(resize), partitions(data) or data
     names, given = ([None], [data]) if deal else _each(data)
-    if deal and _is_many(data):
+    if deal and _is_many(data) and not is_hub(data):
         raise CounterpoiseError(
             f"A partition deals one data set, but data holds {len(data)}, one for each client. Leave out the partition, or "
             "join them with torch.utils.data.ConcatDataset."
         )
     places = ["the data" if deal else f"client {i if name is None else name}" for i, name in enumerate(names)]
     _tell_loaders([*given, test])
-    pairs = [recognise(one, where, columns) for one, where in zip(given, places, strict=True)]
-    server = None if test is None else _alone(test, columns)
-    if deal and pairs[0][1] is not None:
+    way = Way(columns, form, deal, classes)
+    with shelf(cache, _facts([*given, test], way)) as place:
+        kept = place.find() or place.keep(_read(given, places, test, way, place))
+    return Brought(kept, None if None in names else tuple(map(str, names)))
+
+
+class Way(NamedTuple):
+    """How data sets are read."""
+
+    columns: Columns
+    form: Form
+    deal: bool
+    """Whether one data set is dealt, rather than one given for each client."""
+    classes: Any
+    """The names of all classes, if the user gives them."""
+
+
+def _facts(given: list[Any], way: Way) -> Any:
+    """What these data sets, read in this way, are known by; None if one of them may change unseen."""
+    known = [known_by(one) for one in given if one is not None]
+    settings = [dict(way.columns), way.form.size, way.deal, way.classes, given[-1] is None]
+    return None if None in known else [known, settings]
+
+
+def _read(given: list[Any], places: list[str], test: Any, way: Way, place: Shelf) -> Kept:
+    pairs = [recognise(one, where, way.columns) for one, where in zip(given, places, strict=True)]
+    server = None if test is None else _alone(test, way.columns)
+    if way.deal and pairs[0][1] is not None:
         if server is not None:
             raise CounterpoiseError("The data bring a test part, and test= gives another. Leave one of them out.")
         server, pairs = replace(pairs[0][1], where="the test set"), [(pairs[0][0], None)]
     train, own = [one for one, _ in pairs], [two for _, two in pairs]
     sources = [*train, *(one for one in own if one is not None), *([] if server is None else [server])]
-    inputs, targets, class_names = gather(sources, form)
-    return Brought(
-        inputs,
-        targets,
-        class_names,
-        None if None in names else tuple(map(str, names)),
-        [one.count for one in train],
-        [0 if one is None else one.count for one in own],
-        train[0].identities if deal else None,
-    )
+    inputs, targets, class_names = gather(sources, way.form, place, way.classes)
+    counts = [one.count for one in train], [0 if one is None else one.count for one in own]
+    return Kept(inputs, targets, class_names, *counts, train[0].identities if way.deal else None)
 
 
 def _alone(test: Any, columns: Columns) -> Source:
@@ -94,6 +109,8 @@ def _alone(test: Any, columns: Columns) -> Source:
 
 def _is_many(data: Any) -> bool:
     """Whether it is a data set for each client, rather than one data set."""
+    if is_splits(data):
+        return False
     return isinstance(data, Mapping | list) or (isinstance(data, tuple) and not is_arrays(data))
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +11,35 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.federation.bringing.facts import facts_of
+from counterpoise.federation.bringing.hub import from_disk, from_hub, hub_facts, is_hub, is_on_disk
+from counterpoise.federation.bringing.mapped import from_mapped, inside
 from counterpoise.federation.bringing.paths import from_path
-from counterpoise.federation.bringing.source import Block, Columns, Source
+from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.bringing.tables import from_frame, is_frame
 from counterpoise.federation.naming import texts
 
-__all__ = ["FORMS", "check_columns", "is_arrays", "recognise"]
-
-log = logging.getLogger(__name__)
+__all__ = ["FORMS", "check_columns", "is_arrays", "known_by", "recognise"]
 
 PARTS = ("inputs", "targets", "identity")
-_INPUTS = ("image", "img", "pixel_values", "inputs", "features", "x")
-_TARGETS = ("label", "labels", "target", "targets", "y")
-"""Usual names of the parts of a sample, the commonest first."""
 FORMS = (
-    "a torch Dataset, a DataLoader, arrays (x, y) or (x, y, x_test, y_test), a table, or the path of a file or folder"
+    "a torch Dataset, a DataLoader, arrays (x, y) or (x, y, x_test, y_test), a data set of Hugging Face, a table, or the "
+    "path of a file or folder"
 )
 
 
 def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source | None]:
     """What somebody has as a source of samples, and its test part if it has one."""
     if isinstance(given, str | os.PathLike):
-        return from_path(Path(given).expanduser(), where, columns)
+        path = Path(given).expanduser()
+        return from_hub(from_disk(path, where), where, columns) if is_on_disk(path) else from_path(path, where, columns)
+    if isinstance(given, DataLoader):
+        return recognise(inside(given, where), where, columns)
+    if is_hub(given):
+        return from_hub(given, where, columns)
     if is_frame(given):
         return from_frame(given, where, columns), None
-    if isinstance(given, DataLoader):
-        return recognise(_inside(given, where), where, columns)
     if is_arrays(given):
         parts = [_from_arrays(given[i], given[i + 1], where) for i in range(0, len(given), 2)]
         return parts[0], parts[1] if len(parts) == 2 else None
@@ -49,7 +50,17 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
         )
     if isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or not hasattr(given, "__getitem__"):
         raise CounterpoiseError(f"{where} is of type {type(given).__name__}; give {FORMS}.")
-    return _from_mapped(given, where, columns), None
+    return from_mapped(given, where, columns), None
+
+
+def known_by(given: Any) -> Any:
+    """Plain values that change if the samples do; None if that cannot be known without reading them all."""
+    if isinstance(given, DataLoader):
+        return known_by(given.dataset)
+    if isinstance(given, str | os.PathLike):
+        path = Path(given).expanduser()
+        return [str(path.absolute()), facts_of([path])] if os.path.exists(path) else None
+    return hub_facts(given) if is_hub(given) else None
 
 
 def check_columns(columns: Columns | None) -> Columns:
@@ -70,7 +81,7 @@ def is_arrays(given: Any) -> bool:
 
 def _is_array(part: Any) -> bool:
     """An array, a list of samples, one target by itself (a mistake that is told), or a column or table of pandas."""
-    return isinstance(part, np.ndarray | Tensor | list | int | float | str | np.generic) or hasattr(part, "to_numpy")
+    return isinstance(part, np.ndarray | Tensor | list | int | float | np.generic) or hasattr(part, "to_numpy")
 
 
 def _from_arrays(x: Any, y: Any, where: str) -> Source:
@@ -90,72 +101,3 @@ def _from_arrays(x: Any, y: Any, where: str) -> Source:
 
 def _plain(part: Any) -> Any:
     return part if isinstance(part, np.ndarray | Tensor | list) else np.asarray(part)
-
-
-# ---------------------------------------------------------------- torch
-
-
-def _inside(loader: DataLoader[Any], where: str) -> Any:
-    """A loader's data set. A sampler that chooses samples is refused, because the data set has them all."""
-    dataset: Any = loader.dataset
-    sampler: Any = loader.sampler
-    if hasattr(dataset, "__len__") and hasattr(sampler, "__len__") and len(sampler) != len(dataset):
-        raise CounterpoiseError(
-            f"{where}: the DataLoader's {type(sampler).__name__} chooses {len(sampler)} of {len(dataset)} samples, but of "
-            "a loader only its data set counts. Give torch.utils.data.Subset(dataset, indices) in its place."
-        )
-    return dataset
-
-
-def _from_mapped(dataset: Any, where: str, columns: Columns) -> Source:
-    """Anything with a length and numbered samples."""
-    try:
-        count = len(dataset)
-    except TypeError:
-        raise CounterpoiseError(
-            f"{where}: {type(dataset).__name__} has no length. Give it a method __len__, or give arrays (x, y)."
-        ) from None
-
-    def read(start: int, stop: int) -> tuple[Block, Block]:
-        pairs = [_pair(_sample(dataset, number, where), number, where, columns) for number in range(start, stop)]
-        return [x for x, _ in pairs], [y for _, y in pairs]
-
-    return Source(where, count, read, steady=False)
-
-
-def _sample(dataset: Any, number: int, where: str) -> Any:
-    try:
-        return dataset[number]
-    except CounterpoiseError:
-        raise
-    except Exception as error:  # a user's data set may raise anything
-        said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")
-        raise CounterpoiseError(f"{where}: sample {number} cannot be read ({said}).") from error
-
-
-def _pair(sample: Any, number: int, where: str, columns: Columns) -> tuple[Any, Any]:
-    """A sample's input and target."""
-    if isinstance(sample, Mapping):
-        return _part(sample, "inputs", _INPUTS, where, columns), _part(sample, "targets", _TARGETS, where, columns)
-    if isinstance(sample, tuple | list) and len(sample) == 2:
-        return sample[0], sample[1]
-    found = f"{len(sample)} parts" if isinstance(sample, tuple | list) else f"of type {type(sample).__name__}"
-    has = "has" if isinstance(sample, tuple | list) else "is"
-    raise CounterpoiseError(
-        f"{where}: sample {number} {has} {found}; a data set must give pairs (input, target), or dictionaries whose parts "
-        "columns={'inputs': ..., 'targets': ...} names."
-    )
-
-
-def _part(sample: Mapping[str, Any], what: str, usual: Sequence[str], where: str, columns: Columns) -> Any:
-    name = columns.get(what) or next((name for name in usual if name in sample), None)
-    if name is None:
-        raise CounterpoiseError(
-            f"{where}: which part of a sample holds its {what}? It has {', '.join(map(str, sample))}. "
-            f"Say columns={{'{what}': ...}}."
-        )
-    if not isinstance(name, str) or name not in sample:
-        raise unknown(
-            "part", brief(name) if not isinstance(name, str) else name, map(str, sample), f"of a sample of {where}"
-        )
-    return sample[name]

@@ -10,6 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.bringing.cache import Shelf
 from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, targets_of
 from counterpoise.federation.bringing.source import Block, Source
 from counterpoise.federation.naming import Column, Names, unify
@@ -25,7 +26,9 @@ _TWICE = 10
 in a thousand such data sets passes."""
 
 
-def gather(sources: Sequence[Source], form: Form) -> tuple[np.ndarray, np.ndarray, Names | None]:
+def gather(
+    sources: Sequence[Source], form: Form, place: Shelf, classes: Sequence[str] | None = None
+) -> tuple[np.ndarray, np.ndarray, Names | None]:
     """Inputs and targets of all sources, one after the other, and the names of the classes if they have any."""
     total = sum(source.count for source in sources)
     if not total:
@@ -36,26 +39,26 @@ def gather(sources: Sequence[Source], form: Form) -> tuple[np.ndarray, np.ndarra
     _check_sizes({size: name for one in heads for size, name in one.sizes.items()}, form)
     if any(one.colour for one in heads):
         form = replace(form, colour=True)
+    first = next(source for source in sources if source.count)
+    example = inputs_of(first.read(0, 1)[0], first.where, 0, form)[0]
+    form = replace(form, colour=example.ndim == 3 and len(example) == 3)
+    store = place.store((total, *example.shape), example.dtype)
+    rows = max(1, min(_MOST_ROWS, _BLOCK // max(example.nbytes, 1)))
     columns: list[Column] = []
-    inputs = np.empty(0)
     done = 0
     with bar("reading", total, "samples") as show:
         for source in sources:
             targets: list[Block] = []
-            while (first := sum(map(len, targets))) < source.count:
-                rows = 1 if not done else max(1, min(_MOST_ROWS, _BLOCK // max(inputs[0].nbytes, 1)))
-                x, y = source.read(first, min(first + rows, source.count))
-                block = inputs_of(x, source.where, first, form)
-                if not done:
-                    inputs = np.empty((total, *block.shape[1:]), block.dtype)
-                    form = replace(form, colour=block.ndim == 4 and block.shape[1] == 3)
-                check_alike(block[0], inputs.shape[1:], inputs.dtype, f"{source.where}: sample {first}")
-                inputs[done : done + len(block)] = block
+            for start in range(0, source.count, rows):
+                x, y = source.read(start, min(start + rows, source.count))
+                block = inputs_of(x, source.where, start, form)
+                check_alike(block[0], example.shape, example.dtype, f"{source.where}: sample {start}")
+                place.write(store, block)
                 targets.append(y)
                 show(done := done + len(block))
             columns.append(Column(source.where, _joined(targets, source.where), source.class_names))
-    numbers, names = unify(columns)
-    return inputs, _one_column(numbers, sources), names
+    numbers, names = unify(columns, classes)
+    return store.done(), _one_column(numbers, sources), names
 
 
 def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.bringing.facts import facts_of
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.bringing.pictures import from_pictures
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.bringing.tables import TABLES, from_table
@@ -22,15 +21,9 @@ def from_path(path: Path, where: str, columns: Columns) -> tuple[Source, Source 
     """The samples in a file or folder, and those of its test part if it has one."""
     if not os.path.exists(path):  # which takes any text for a path
         raise CounterpoiseError(
-            f"{where}: there is no file or folder {path}. For a data set with a name use cp.load({path.name!r}, "
-            "partition=...)."
+            f"{where}: there is no file or folder {brief(str(path))}. For a data set with a name, such as 'mnist', use "
+            "cp.load('mnist', partition=...)."
         )
-    train, test = _recognised(path, where, columns)
-    facts = [str(path.absolute()), facts_of([path])]
-    return replace(train, facts=facts), None if test is None else replace(test, facts=[*facts, "test"])
-
-
-def _recognised(path: Path, where: str, columns: Columns) -> tuple[Source, Source | None]:
     if path.is_dir():
         if any(path.glob("*.npy")):
             return _arrays(path, where)

@@ -11,10 +11,13 @@ from torch import Tensor
 
 from counterpoise.federation.naming import Names
 
-__all__ = ["Block", "Columns", "Heads", "Later", "Source"]
+__all__ = ["INPUTS", "TARGETS", "Block", "Columns", "Heads", "Later", "Source"]
 
 Block = Sequence[Any] | np.ndarray | Tensor
 """The inputs or the targets of some samples, one after the other."""
+INPUTS = ("image", "img", "pixel_values", "inputs", "features", "x")
+TARGETS = ("label", "labels", "target", "targets", "class", "y")
+"""Usual names of the parts of a sample, the commonest first."""
 Columns = Mapping[str, str | Sequence[str]]
 """Which columns, or which parts of a sample that is a dictionary, hold what."""
 
@@ -52,5 +55,3 @@ class Source:
     """Whether a sample is surely the same each time it is read; if not, some are read twice."""
     heads: Callable[[], Heads] | None = None
     """Looks at all pictures before they are read, if that is quick."""
-    facts: Any = None
-    """Plain values that change if the samples do; None if that cannot be known without reading them all."""

@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
-from counterpoise.federation.bringing.source import Columns, Source
+from counterpoise.federation.bringing.source import TARGETS, Columns, Source
 from counterpoise.federation.naming import texts
 from counterpoise.memory import bytes_in_words, machine_memory
 
-__all__ = ["TABLES", "from_columns", "from_frame", "from_table", "is_frame"]
+__all__ = ["TABLES", "check_names", "from_columns", "from_frame", "from_table", "is_frame"]
 
 TABLES = (".csv", ".tsv", ".parquet")
-_TARGETS = ("label", "target", "class", "y")
-"""Usual names of the column of targets."""
 _EITHER = "targets and identities are numbers or names"
 _NEEDS = "Reading {} needs pandas or pyarrow. Install one of them: pip install pyarrow"
 
@@ -122,7 +120,7 @@ def from_columns(table: Mapping[str, np.ndarray], where: str, columns: Columns, 
     for column in (one for given in columns.values() for one in ([given] if isinstance(given, str) else given)):
         if column not in table:
             raise unknown("column", column, table, f"in {name}")
-    target = columns.get("targets") or next((usual for usual in _TARGETS if usual in table), None)
+    target = columns.get("targets") or next((usual for usual in TARGETS if usual in table), None)
     if not isinstance(target, str):
         raise CounterpoiseError(
             f"{where}: which column of {name} holds the targets? It has {_listed(table)}. Say columns={{'targets': ...}}."
@@ -133,8 +131,8 @@ def from_columns(table: Mapping[str, np.ndarray], where: str, columns: Columns, 
     if not chosen:
         raise CounterpoiseError(f"{where}: {name} has no column for the inputs, only {_listed(table)}.")
     inputs = np.stack([_numbers(table[column], column, where) for column in chosen], axis=1)
-    targets = _targets(table[target], target, where)
-    identities = None if who is None else _targets(table[str(who)], str(who), where)
+    targets = check_names(table[target], target, where)
+    identities = None if who is None else check_names(table[str(who)], str(who), where)
     return Source(where, len(targets), lambda a, b: (inputs[a:b], targets[a:b]), identities=identities)
 
 
@@ -153,7 +151,8 @@ def _numbers(values: np.ndarray, column: str, where: str) -> np.ndarray:
         return values.astype(np.float32)
 
 
-def _targets(values: np.ndarray, column: str, where: str) -> np.ndarray:
+def check_names(values: np.ndarray, column: str, where: str) -> np.ndarray:
+    """A column of targets or identities: numbers or text, without gaps."""
     found = texts(values)
     if found is not None:
         return found

@@ -1,0 +1,216 @@
+"""Arrays on disk: what took long to read is kept in a folder, as files that are mapped and not read."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+from numpy.lib import format as npy
+
+from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.federation.naming import Names
+from counterpoise.federation.sources import data_folder
+from counterpoise.memory import bytes_in_words, machine_memory
+from counterpoise.texts import MOST_LINE, parse_json, read_text
+
+__all__ = ["Kept", "Shelf", "shelf"]
+
+log = logging.getLogger(__name__)
+
+LARGE = 1 << 28
+"""Arrays from this many bytes on are kept on disk, unless a user says otherwise."""
+_VERSION = 1
+"""Changes if samples become other arrays than before."""
+_ABANDONED = 86_400
+"""After so many seconds, a part that nobody writes is removed."""
+
+
+class Kept(NamedTuple):
+    """What is kept of data sets that were read."""
+
+    inputs: np.ndarray
+    targets: np.ndarray
+    class_names: Names | None
+    train: list[int]
+    own: list[int]
+    identities: np.ndarray | None
+
+
+class _Memory:
+    """Inputs in memory."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.array, self.filled = np.empty(shape, dtype), 0
+        self.size = self.array.nbytes
+
+    def add(self, block: np.ndarray) -> None:
+        self.array[self.filled : self.filled + len(block)] = block
+        self.filled += len(block)
+
+    def done(self) -> np.ndarray:
+        return self.array
+
+
+class _File:
+    """Inputs in a file, written in order and mapped at the end, so that a full disk is an error and not a crash."""
+
+    def __init__(self, file: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self.file, self.shape, self.dtype = file, shape, dtype
+        self.size = math.prod(shape) * dtype.itemsize
+        head = {"descr": npy.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        npy.write_array_header_2_0(file, head)
+        self.start = file.tell()
+
+    def add(self, block: np.ndarray) -> None:
+        self.file.write(np.ascontiguousarray(block).data)
+
+    def done(self) -> np.ndarray:
+        self.file.flush()
+        # Copy-on-write: torch asks for writable memory, and the file stays as it is.
+        mapped = np.memmap(self.file, self.dtype, "c", self.start, self.shape)
+        self.file.close()
+        return mapped
+
+
+Store = _Memory | _File
+
+
+class Shelf:
+    """A place for the arrays of some data sets. Nothing half written is ever found there."""
+
+    def __init__(self, folder: Path | None, key: str | None, named: bool) -> None:
+        self.folder, self.named = folder, named
+        self.place = None if folder is None or key is None else folder / key
+        self.part: Path | None = None
+        self.file: IO[bytes] | None = None
+
+    def find(self) -> Kept | None:
+        """What an earlier call kept."""
+        if self.place is None or not self.place.is_dir():
+            return None
+        try:
+            return _read(self.place)
+        except (CounterpoiseError, OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s is damaged (%s); the data are read again.", self.place, error)
+            shutil.rmtree(self.place, ignore_errors=True)
+            return None
+
+    def store(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Store:
+        """Where inputs of this shape go while they are read."""
+        size, most = math.prod(shape) * dtype.itemsize, machine_memory() or 2**36
+        kept = self.place is not None and (self.named or size >= LARGE)
+        if self.folder is None or not (kept or size > most // 4):
+            return _Memory(shape, dtype)
+        with self._explained(size):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if shutil.disk_usage(self.folder).free > size + LARGE:
+                self.file = self._open(kept)
+                return _File(self.file, shape, dtype)
+        if size > most // 2:
+            raise CounterpoiseError(
+                f"The samples take {bytes_in_words(size)}, for which neither {self.folder} nor the memory has room. Give "
+                "cache= a folder that has, or take fewer or smaller samples."
+            )
+        log.warning("%s has no room for %s; the samples stay in memory.", self.folder, bytes_in_words(size))
+        return _Memory(shape, dtype)
+
+    def write(self, store: Store, block: np.ndarray) -> None:
+        """Add samples to a store of this shelf."""
+        with self._explained(store.size):
+            store.add(block)
+
+    def keep(self, found: Kept) -> Kept:
+        """Give what was written its name, and return it as the next call will find it."""
+        if self.part is None or self.place is None:
+            return found
+        with self._explained(found.inputs.nbytes):
+            np.save(self.part / "targets.npy", found.targets, allow_pickle=False)
+            if found.identities is not None:
+                np.save(self.part / "identities.npy", found.identities, allow_pickle=False)
+            facts = {"class_names": found.class_names, "train": found.train, "own": found.own}
+            (self.part / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
+            with contextlib.suppress(OSError):  # another process was quicker
+                self.part.rename(self.place)
+        return found
+
+    def clear(self) -> None:
+        """Close what was not finished, and remove it."""
+        if self.file is not None:
+            self.file.close()
+        if self.part is not None:
+            shutil.rmtree(self.part, ignore_errors=True)
+
+    def _open(self, kept: bool) -> IO[bytes]:
+        """A file that is kept, or one without a name, which goes with its process."""
+        assert self.folder is not None
+        if not kept or self.place is None:
+            return tempfile.TemporaryFile(dir=self.folder)
+        for old in self.folder.glob("*.part"):
+            if time.time() - old.stat().st_mtime > _ABANDONED:
+                shutil.rmtree(old, ignore_errors=True)
+        self.part = Path(tempfile.mkdtemp(".part", f"{self.place.name}.", self.folder))
+        return (self.part / "inputs.npy").open("w+b")
+
+    @contextlib.contextmanager
+    def _explained(self, size: int) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise CounterpoiseError(
+                f"{self.folder} cannot hold {bytes_in_words(size)} of samples: {error.strerror or error}. Give cache= "
+                "another folder, or cache=False to keep them in memory."
+            ) from None
+
+
+@contextlib.contextmanager
+def shelf(cache: object, facts: Any) -> Iterator[Shelf]:
+    """A shelf for data sets that are known by `facts`, plain values; None if they cannot be known again."""
+    if cache is not None and not isinstance(cache, bool | str | os.PathLike):
+        raise CounterpoiseError(
+            f"cache must be the path of a folder, or False to keep nothing on disk, not {brief(cache)}."
+        )
+    named = isinstance(cache, str | os.PathLike)
+    folder = None if cache is False else Path(cache).expanduser() if named else data_folder() / "arrays"  # type: ignore[arg-type]
+    key = None
+    if facts is not None:
+        key = hashlib.sha256(json.dumps([_VERSION, facts], sort_keys=True, default=list).encode()).hexdigest()[:32]
+    elif named:
+        log.warning("Nothing is kept in %s: data in memory do not say whether they have changed.", folder)
+    place = Shelf(folder, key, named)
+    try:
+        yield place
+    finally:
+        place.clear()
+
+
+def _read(place: Path) -> Kept:
+    arrays = {
+        name: np.load(place / f"{name}.npy", mmap_mode="c", allow_pickle=False)
+        for name in ("inputs", "targets", "identities")
+        if name != "identities" or (place / "identities.npy").exists()
+    }
+    path = place / "facts.json"
+    facts = parse_json(read_text(path, MOST_LINE), str(path))
+    names = facts["class_names"]
+    found = Kept(
+        arrays["inputs"],
+        np.array(arrays["targets"]),
+        None if names is None else tuple(map(str, names)),
+        [int(count) for count in facts["train"]],
+        [int(count) for count in facts["own"]],
+        arrays.get("identities"),
+    )
+    if len(found.inputs) != len(found.targets) or len(found.targets) < sum(found.train) + sum(found.own):
+        raise ValueError("its arrays do not belong together")
+    return found
