@@ -160,7 +160,7 @@ def test_an_optimiser_without_a_reach_leaves_the_correction_to_the_server():
 
 # ---------------------------------------------------------------- the whole computation, in plain loops
 
-SIZE, POPULATION, ASKED, RATE, MOMENTUM = 6, 9, 4, 0.1, 0.5
+SIZE, POPULATION, ASKED, RATE, MOMENTUM = 6, 12, 7, 0.1, 0.5
 
 
 def middle(values):
@@ -190,7 +190,7 @@ class Loops:
 
     def __init__(self, power):
         self.power = power
-        self.y, self.n, self.excess = {}, {}, {}
+        self.y, self.n, self.tests = {}, {}, {}
         self.told = self.spread = self.c = self.share = self.s = 0.0
         self.m, self.v, self.w = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE)
 
@@ -205,20 +205,43 @@ class Loops:
         return self.sent(client) * self.apart(client)
 
     def sent(self, client):
-        return 0.0 if self.excess.get(client, 0.0) > 0 else self.share
+        test = self.tests.get(client)
+        return 0.0 if test and test["proof"] > -3 and test["dose"] > 0 else self.share
 
-    def applied(self, client, step, enough):
-        """What the server takes the client to have applied; it tests nobody if the cohort is too small."""
-        a, p = self.sent(client), self.apart(client)
-        over = float(((step - self.mean()) * p).sum()) / float((p * p).sum()) - self.c if client in self.y else 0.0
-        if enough:
-            self.excess[client] = self.excess.get(client, 0.0) + a * over
-        return max(-a, min(0.0, -over)) if enough and self.excess[client] > 0 else a
+    def applied(self, ids, steps):
+        """What the server takes each client to have applied. It tests them if at least five have a memory."""
+        known = [i for i in ids if i in self.y]
+        a, bar = {i: self.sent(i) for i in ids}, self.mean()
+        r = {i: float((s - bar) @ self.apart(i)) / float(self.apart(i) @ self.apart(i)) for i, s in steps if i in known}
+        m = float(np.median([r[i] + a[i] for i in known])) if known else 0.0
+        s = max(0.05, 1.4826 * float(np.median([abs(r[i] + a[i] - m) for i in known]))) if known else 0.05
+        return [self.test(i, r.get(i), a[i], m, s, len(known) >= 5) for i in ids]
+
+    def test(self, client, r, a, m, s, enough):
+        test = self.tests.setdefault(client, {"doubt": 0.0, "proof": 0.0, "ahead": 0.0, "last": 0.0, "dose": -1.0})
+        if r is None:
+            return a
+        trial, last, dose = test["proof"] > -3, test["last"], test["dose"]
+        test["last"], test["dose"] = r, a
+        if enough and a > 0:
+            evidence = a * (min(r - self.c - test["ahead"], r - m) + a / 2) / s**2
+            test["doubt"] = min(10, max(-10, test["doubt"] + min(3, max(-3, evidence))))
+        if enough and trial and dose >= 0:
+            evidence = ((r - last + a - dose) ** 2 - (r - last) ** 2) / (4 * s**2)
+            test["proof"] = min(6, max(-3, test["proof"] + min(3, max(-3, evidence))))
+        if trial and test["proof"] == -3:
+            test["doubt"], test["ahead"] = -10, max(0, (last if a > 0 else r) - self.c)
+        if not trial and test["doubt"] > 5:
+            test["proof"] = 0
+        return max(-a, min(0, self.c - r)) if test["doubt"] > 0 and test["proof"] > -3 else a
+
+    def out(self, client):
+        return self.tests[client]["doubt"] > 5 and self.tests[client]["proof"] > 3
 
     def round(self, ids, updates, counts, steps):
         bar, apart = self.mean(), [self.apart(i) for i in ids]
         k = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
-        a = [self.applied(i, -d / x, len(ids) >= 5) for i, d, x in zip(ids, updates, k, strict=True)]
+        a = self.applied(ids, [(i, -d / x) for i, d, x in zip(ids, updates, k, strict=True)])
         gradients = clipped([b * p - d / x for b, p, d, x in zip(a, apart, updates, k, strict=True)], 2)
         most = 3 * middle(counts)
         n = [min(count, most) for count in counts]
@@ -229,9 +252,12 @@ class Loops:
         self.told, self.spread = 0.9 * self.told + 0.1 * told, 0.9 * self.spread + 0.1 * spread
         self.c = c = min(1.0, max(0.0, self.told / self.spread)) if self.spread > 0 else 0.0
         e = [d + max(c - b, 0) * x * p for b, d, x, p in zip(a, updates, k, apart, strict=True)]
-        u = sum(own / sum(n) * v for own, v in zip(n, clipped(e, 2), strict=True))
+        heard = [place for place, client in enumerate(ids) if not self.out(client)]
+        most = 3 * middle([counts[place] for place in heard])
+        weights = [min(counts[place], most) for place in heard]
+        u = sum(w / sum(weights) * v for w, v in zip(weights, clipped([e[place] for place in heard], 2), strict=True))
         for client, own, g in zip(ids, n, gradients, strict=True):
-            self.y[client], self.n[client] = g, own
+            self.y[client], self.n[client] = g, 0 if self.out(client) else own
         self.share = c * (ASKED / POPULATION) ** self.power
         lengths = sqrt(float((u * u).sum()) * float((self.m * self.m).sum()))
         self.s = 0.9 * self.s + 0.1 * (float((u * self.m).sum()) / lengths if lengths > 0 else 0.0)
@@ -243,8 +269,8 @@ class Loops:
 
 def drawn(rng, habits):
     """A round's replies: clients repeat themselves with noise, one is long, one claims a lot, some send nothing."""
-    ids = sorted(rng.choice(POPULATION, size=rng.integers(1, 7), replace=False).tolist())
-    updates = [0.3 * habits[i] + 0.15 * rng.normal(size=SIZE) - 0.2 for i in ids]
+    ids = sorted(rng.choice(POPULATION, size=rng.integers(1, 11), replace=False).tolist())
+    updates = [0.3 * habits[i] + 0.1 * rng.normal(size=SIZE) - 0.2 for i in ids]
     updates = [40 * d if i == 3 else 0 * d if i == 5 else d for i, d in zip(ids, updates, strict=True)]
     counts = [int(rng.integers(20, 200)) * (30 if i == 4 else 1) for i in ids]
     steps = [max(1, -(-n // 32) + int(rng.integers(-1, 2))) for n in counts]
@@ -255,13 +281,15 @@ def drawn(rng, habits):
 def test_the_server_is_the_formulas_in_plain_loops(options):
     loops, made = Loops(options.get("power", 0.5)), server(counterpoise(**options), SIZE)
     rng = np.random.default_rng(3)
-    habits, local, found = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM)), []
-    for round in range(1, 31):
+    habits, local = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM))
+    found, left_out = [], set()
+    for round in range(1, 61):
         ids, updates, counts, steps = drawn(rng, habits)
         asked = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
         updates = [
-            d if i in (1, 2) else d + k * loops.letter(i) for i, d, k in zip(ids, updates, asked, strict=True)
-        ]  # clients 1 and 2 do not apply their corrections
+            d if i in (1, 5) else -d - k * loops.letter(i) if i == 2 else d + k * loops.letter(i)
+            for i, d, k in zip(ids, updates, asked, strict=True)
+        ]  # clients 1 and 5 ignore their corrections, and client 2 reverses its updates
         world = FixedWorld(SIZE, round, POPULATION, local=local)
         world.cohort = ASKED
         letters = made.letters(ids)["memory"]["correction"].numpy()
@@ -272,9 +300,15 @@ def test_the_server_is_the_formulas_in_plain_loops(options):
         assert outcome.facts["coefficient"] == pytest.approx(c, abs=1e-12)
         assert made.model.numpy() == pytest.approx(loops.w, abs=1e-12)
         found.append((c, outcome.facts["momentum"]))
-    excess = [float(made.records["memory"][i]["excess"]) for i in range(POPULATION)]
-    assert excess == pytest.approx([loops.excess.get(i, 0.0) for i in range(POPULATION)], abs=1e-12)
-    assert min(excess) < 0 < max(excess), "some clients should lose the share and some keep it"
+        assert set(outcome.excluded) == {i for i in ids if loops.out(i)}
+        left_out |= set(outcome.excluded)
+    for i in range(POPULATION):
+        assert {name: float(made.records["memory"][i][name]) for name in loops.tests[i]} == pytest.approx(
+            loops.tests[i], abs=1e-9
+        )
+    assert left_out, "somebody should be left out"
+    assert {test["proof"] == -3 for test in loops.tests.values()} == {True, False}
+    assert any(test["ahead"] > 0 for test in loops.tests.values())
     assert any(0.05 < c < 0.95 for c, _ in found), "the coefficient should be estimated, not clamped"
     assert any(momentum > 0.05 for _, momentum in found)
 
@@ -311,7 +345,11 @@ def skewed():
 
 
 def test_it_learns_more_than_fedavg_from_skewed_labels():
-    assert digits_run(counterpoise(), skewed())[0] > digits_run(fedavg(), skewed())[0] + 1
+    two, seeds = cp.lq(clients=20, labels=2), (0, 1, 2)
+    ours, theirs = (
+        sum(digits_run(method, two, seed=seed)[0] for seed in seeds) for method in (counterpoise(), fedavg())
+    )
+    assert ours > theirs + 3 * len(seeds)
 
 
 def test_updates_a_hundred_times_as_long_do_not_enter_the_memory():
@@ -352,55 +390,108 @@ def test_clients_with_rare_labels_are_flagged_but_stay_and_are_learned_from():
     assert strict < ours - 10
 
 
-# ---------------------------------------------------------------- clients that do not apply their share
+# ---------------------------------------------------------------- clients that do not apply their corrections
 
 
-def replies(factor, judge=None, rounds=3, clients=8, size=50):
-    """Clients repeat themselves, the last with `factor` times an honest update. Round 3 has the first corrections."""
-    method = counterpoise(**OFF | {"gate": True, "clip": 2})
-    rng, made = np.random.default_rng(0), server(method.adding(trust=judge) if judge else method, size)
-    habits, factors = rng.normal(size=(clients, size)), np.array([1.0] * (clients - 1) + [factor])
-    everyone = list(range(clients))
-    for round in range(1, rounds + 1):
-        world = FixedWorld(size, round, clients, local=Local(batch=100, optimizer=sgd(RATE)))
-        world.cohort = clients
-        letters = made.letters(everyone)["memory"]["correction"].numpy()
-        updates = torch.tensor(factors[:, None] * -RATE * (habits - letters))
-        made.receive(
-            Cohort(tuple(everyone), updates, torch.full((clients,), 10.0).double(), torch.ones(clients)), world
-        )
-    last = made.letters(everyone)["memory"]["correction"].numpy()
-    kept = [made.records["memory"][i] for i in everyone]
-    return habits, last, np.array([own["y"].numpy() for own in kept]), [float(own["excess"]) for own in kept]
+def applies(habit, letter):
+    return habit - letter
 
 
-def test_a_client_that_reverses_its_update_loses_the_share_and_is_remembered_as_it_sends():
-    habits, letters, memories, excess = replies(-1.0)
-    assert max(excess[:-1]) < 0 < excess[-1]
-    assert not letters[-1].any()
-    assert letters[:-1].any(axis=1).all()
-    assert memories == pytest.approx(np.vstack((habits[:-1], -habits[-1:])), abs=1e-9)
+def ignores(habit, letter):
+    return habit
 
 
-def test_exclusion_does_not_give_the_share_back():
-    judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 4 else {}))
-    _, _, memories, excess = replies(-1.0, judge, rounds=4)
-    assert not memories[7].any()
-    assert excess[7] > 0
+def reverses(habit, letter):
+    return letter - habit
 
 
-def test_clients_that_apply_the_share_keep_it():
-    habits, letters, memories, _ = replies(1.0)
-    assert letters == pytest.approx(habits - habits.mean(0), abs=1e-9)
-    assert memories == pytest.approx(habits, abs=1e-9)
+class Replies:
+    """Clients repeat themselves exactly, all in every round. The first correction is sent in round 3."""
+
+    def __init__(self, clients=8, size=50, judge=None):
+        method = counterpoise(**OFF | {"gate": True, "clip": 2})
+        self.server, self.round = server(method.adding(trust=judge) if judge else method, size), 0
+        self.habits, self.ids = np.random.default_rng(0).normal(size=(clients, size)), list(range(clients))
+
+    def letters(self):
+        return self.server.letters(self.ids)["memory"]["correction"].numpy()
+
+    def take(self, rounds, last):
+        """Some rounds in which the last client does this and all others apply what they are sent. Who was left out."""
+        for _ in range(rounds):
+            self.round += 1
+            world = FixedWorld(
+                self.habits.shape[1], self.round, len(self.ids), local=Local(batch=100, optimizer=sgd(RATE))
+            )
+            world.cohort = len(self.ids)
+            acts = [applies] * (len(self.ids) - 1) + [last]
+            sent = [act(habit, letter) for act, habit, letter in zip(acts, self.habits, self.letters(), strict=True)]
+            rows = torch.tensor(-RATE * np.array(sent)), torch.full((len(sent),), 10.0).double(), torch.ones(len(sent))
+            self.outcome = self.server.receive(Cohort(tuple(self.ids), *rows), world)
+        return set(self.outcome.excluded)
+
+    def kept(self, name):
+        return np.array([self.server.records["memory"][i][name].numpy() for i in self.ids])
 
 
-def test_with_two_labels_a_client_sign_flippers_lose_the_share_and_honest_clients_keep_it():
+def test_clients_that_apply_their_corrections_are_soon_off_trial():
+    world = Replies()
+    assert not world.take(3, applies)
+    assert (world.kept("proof") == -3).all()
+    assert world.letters() == pytest.approx(world.habits - world.habits.mean(0), abs=1e-9)
+    assert world.kept("y") == pytest.approx(world.habits, abs=1e-9)
+
+
+@pytest.mark.parametrize(("act", "sign"), [(ignores, 1), (reverses, -1)])
+def test_a_client_that_does_not_is_tried_and_left_out_and_its_memory_does_not_count(act, sign):
+    world = Replies()
+    assert not world.take(4, act)
+    assert world.take(1, act) == {7}  # after one correction, none, and one more
+    assert world.outcome.verdicts[7].action == "excluded"
+    assert world.kept("y") == pytest.approx(np.vstack((world.habits[:-1], sign * world.habits[-1:])), abs=1e-9)
+    assert world.letters()[:-1] == pytest.approx(world.habits[:-1] - world.habits[:-1].mean(0), abs=1e-9)
+    assert not world.letters()[-1].any()  # it is still on trial
+    assert not world.take(5, applies)
+    assert world.kept("proof")[7] == -3  # it has shown that it applies them
+
+
+def test_a_client_that_turns_is_found_out():
+    world = Replies()
+    assert not world.take(20, applies)
+    assert not world.take(8, reverses)
+    assert world.take(1, reverses) == {7}
+
+
+def test_a_client_left_out_by_another_part_is_forgotten_but_not_what_its_tests_showed():
+    judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 5 else {}))
+    world = Replies(judge=judge)
+    world.take(5, reverses)
+    assert not world.kept("y")[7].any()
+    assert (world.kept("doubt")[7], world.kept("proof")[7]) == (3, 6)
+
+
+def test_small_cohorts_are_not_tested():
+    world = Replies(clients=4)
+    for _ in range(6):
+        assert not world.take(1, reverses)
+        assert world.round == 1 or world.letters().any(axis=1).all()
+
+
+def test_with_two_labels_a_client_those_that_flip_signs_are_left_out_and_nobody_else():
     attack = {"adversary": cp.adversary.sign_flip(fraction=0.2)}
-    score, records, made = digits_server(counterpoise(), cp.lq(clients=20, labels=2), rounds=40, **attack)
-    without = {i for i in range(20) if made.records["memory"][i]["excess"] > 0}
-    assert without == {client for record in records for client in record.liars}
-    assert score > digits_run(counterpoise(gate=False), cp.lq(clients=20, labels=2), **attack)[0] + 10
+    score, records, _ = digits_server(counterpoise(), cp.lq(clients=20, labels=2), rounds=40, **attack)
+    liars = {client for record in records for client in record.liars}
+    assert {client for record in records for client in record.outcome.excluded} == liars
+    assert score > digits_run(counterpoise(gate=False), cp.lq(clients=20, labels=2), **attack)[0] + 30
+
+
+def test_clients_that_stay_within_the_spread_are_left_out_because_they_do_not_answer():
+    attack = {"adversary": cp.adversary.little(fraction=0.2)}
+    score, records = digits_run(counterpoise(), skewed(), rounds=60, **attack)
+    out = {client for record in records for client in record.outcome.excluded}
+    assert out
+    assert out <= {client for record in records for client in record.liars}
+    assert score > digits_run(counterpoise(gate=False), skewed(), rounds=60, **attack)[0] + 2
 
 
 @pytest.mark.parametrize("seed", [0, 1])

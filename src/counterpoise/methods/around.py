@@ -34,7 +34,7 @@ def memory(
         float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
     ] = 3.0,
     memory_clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
-    memory_gate: Annotated[bool, Option("withhold the share from clients that do not apply it")] = True,
+    memory_gate: Annotated[bool, Option("leave out clients that do not apply their corrections")] = True,
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 

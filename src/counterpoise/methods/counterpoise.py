@@ -27,7 +27,7 @@ def counterpoise(
         float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
     ] = None,
     power: Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)] = 0.5,
-    gate: Annotated[bool, Option("withhold the share from clients that do not apply it")] = True,
+    gate: Annotated[bool, Option("leave out clients that do not apply their corrections")] = True,
     weights: Annotated[Weights, Option("weights of the clients: by counts or equal")] = "data",
     clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
     bounded: Annotated[

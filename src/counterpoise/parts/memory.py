@@ -15,14 +15,17 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Client, Part, Round, Step, Tensors, World
+from counterpoise.method import Client, Cohort, Part, Round, Step, Tensors, Verdict, World
+from counterpoise.parts import trial
 from counterpoise.parts.bounded import clip_rows
 from counterpoise.parts.capped import cap_counts
 
 __all__ = ["Weights", "memory"]
 
-_FEWEST = 5
-"""Smaller cohorts say too little about c to test a client against it."""
+_UNMOVED = "it does not apply the corrections that it is sent"
+
+_TESTS = ("doubt", "proof", "ahead", "last", "dose")
+"""What `trial` keeps of a client, also of one that an earlier part leaves out."""
 
 Weights = Literal["data", "uniform"]
 
@@ -49,40 +52,46 @@ def memory(
     last counts, each at most `most_count` times its cohort's median, or equally. A client not yet seen has no
     correction, and a client that an earlier part excludes is forgotten.
 
-    With `gate`, the server withholds the share from a client whose replies show that it does not apply it, and applies
-    all of the correction itself. It tests nobody in a cohort of fewer than five.
+    With `gate`, the server tests whether clients apply their corrections (`counterpoise.parts.trial`). It leaves out
+    those that do not, and their memories do not count in y_bar. Cohorts of fewer than five are not tested.
     """
     sends = share != 0
 
     def apply(round: Round) -> Round:
         cohort, state, records = round.cohort, round.state, round.records
-        apart, reach = _apart(state, records), _reach(round)
-        sent, steps = _shares(state, records), -cohort.updates / reach
-        applied, excess = sent, records["excess"]
-        if gate and sends and len(cohort) >= _FEWEST:
-            applied, excess = _response(_coefficient(state, coefficient), sent, steps - _mean(state), apart, excess)
+        apart, reach, bar = _apart(state, records), _reach(round), _mean(state)
+        sent, steps = _doses(state, records), -cohort.updates / reach
+        squares = _inner(apart, apart)
+        applied, tested = sent, {name: records[name] for name in _TESTS}
+        if gate and sends:
+            known = squares > 0
+            r = torch.where(known, _inner(steps - bar, apart) / torch.where(known, squares, 1), 0)
+            applied, tested = trial.heard(r, sent, known, _coefficient(state, coefficient), records)
+        out = trial.distrusted(tested)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
         counts = (
             cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
         )
         counts = cap_counts(counts, most_count)
         w = counts / counts.sum()
-        repeated, squares = _inner(gradients - _mean(state), apart), _inner(apart, apart)
         sums = {
-            "explained": smoothing * state["explained"] + (1 - smoothing) * (repeated @ w),
+            "explained": smoothing * state["explained"] + (1 - smoothing) * (_inner(gradients - bar, apart) @ w),
             "spread": smoothing * state["spread"] + (1 - smoothing) * (squares @ w),
         }
         c = _coefficient(sums, coefficient)
         rest = _column((c - applied).clamp(min=0), apart)
-        new = {"y": gradients, "n": counts, "excess": excess}
+        new = {"y": gradients, "n": torch.where(out, 0, counts), "seen": torch.ones_like(counts), **tested}
+        verdicts = _verdicts(cohort, out, tested["proof"])
+        sent_next = {"share": c * _share(round.world, share, power)}
+        trials = {"trials": torch.full_like(c, gate and round.world.cohort >= trial.FEWEST)}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
-            state=_remember(state, records, new, round.left_out)
-            | sums
-            | {"share": c * _share(round.world, share, power)},
+            state=_remember(state, records, new, round.left_out) | sums | sent_next | trials,
             records=new,
-            left_out={n: rows if n == "excess" else torch.zeros_like(rows) for n, rows in round.left_out.items()},
+            left_out={n: rows if n in _TESTS else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
+            verdicts={**round.verdicts, **verdicts},
+            excluded=dict.fromkeys(verdicts, _UNMOVED),
         )
 
     def check(world: World) -> None:
@@ -105,13 +114,13 @@ def memory(
 
 
 def _start_state(start: Tensor) -> dict[str, Tensor]:
-    names = ("count", "explained", "spread", "share")
+    names = ("count", "explained", "spread", "share", "trials")
     return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
 
 
 def _start_record(start: Tensor) -> dict[str, Tensor]:
     number = start.new_zeros((), dtype=torch.float64)
-    return {"y": torch.zeros_like(start), "n": number, "excess": number.clone()}
+    return {"y": torch.zeros_like(start), "n": number, "seen": number.clone(), **trial.begin(start)}
 
 
 def _coefficient(sums: Tensors, given: float | None) -> Tensor:
@@ -122,30 +131,27 @@ def _coefficient(sums: Tensors, given: float | None) -> Tensor:
     return torch.where(spread > 0, sums["explained"] / torch.where(spread > 0, spread, 1), 0).clamp(0, 1)
 
 
-def _response(c: Tensor, sent: Tensor, steps: Tensor, apart: Tensor, excess: Tensor) -> tuple[Tensor, Tensor]:
-    """The share of its memory that each client seems to have applied ``[C]``, and the evidence that it does not.
-
-    `steps` are what entered the optimisers, less y_bar. Their part along the memory is ``c - a`` if a client applied
-    the share a, c if it ignored it, and ``c + a`` if it reversed its update. The evidence is the excess over c, added
-    up with weights a. Only a client with positive evidence is read by its own reply, from -a (reversed) to 0 (ignored).
-    """
-    squares = _inner(apart, apart)
-    over = torch.where(squares > 0, _inner(steps, apart) / torch.where(squares > 0, squares, 1) - c, 0)
-    excess = excess + sent * over
-    return torch.where(excess > 0, (-over).clamp(max=0).maximum(-sent), sent), excess
-
-
 def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
-    return {"correction": _column(_shares(state, records), records["y"]) * _apart(state, records)}
+    return {"correction": _column(_doses(state, records), records["y"]) * _apart(state, records)}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
     return g - client.letter["correction"]
 
 
-def _shares(state: Tensors, records: Tensors) -> Tensor:
-    """The share ``a_i`` that each client is sent ``[C]``: 0 for a client that does not apply it."""
-    return torch.where(records["excess"] > 0, 0, state["share"])
+def _doses(state: Tensors, records: Tensors) -> Tensor:
+    """The share ``a_i`` of its correction that each client is sent ``[C]``."""
+    return trial.doses(state["share"], state["trials"], records)
+
+
+def _verdicts(cohort: Cohort, out: Tensor, proof: Tensor) -> dict[int, Verdict]:
+    """Who is left out."""
+    columns = torch.stack((cohort.examples.double(), out.double(), proof)).T.tolist()
+    return {
+        client: Verdict(count, None, None, None, score, "excluded", _UNMOVED)
+        for client, (count, gone, score) in zip(cohort.ids, columns, strict=True)
+        if gone
+    }
 
 
 def _column(numbers: Tensor, rows: Tensor) -> Tensor:
@@ -163,7 +169,7 @@ def _mean(state: Tensors) -> Tensor:
 
 def _apart(state: Tensors, records: Tensors) -> Tensor:
     """``y_i - y_bar`` ``[C, D]``; zero for a client that is not remembered."""
-    return torch.where((records["n"] > 0)[:, None], records["y"] - _mean(state), 0)
+    return torch.where((records["seen"] > 0)[:, None], records["y"] - _mean(state), 0)
 
 
 def _reach(round: Round) -> Tensor:

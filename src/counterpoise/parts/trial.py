@@ -1,0 +1,97 @@
+"""Whether clients apply the corrections that they are sent: two tests of each client, one of them an experiment.
+
+``p_i = y_i - y_bar`` is what the memory says of a client, ``a_i`` the dose, the share of it that the client was sent,
+and ``r_i = <-d_i / k_i - y_bar, p_i> / |p_i|^2`` how much of it is in the reply. If a client repeats itself by the
+factor ``f_i``, r_i is ``f_i - a_i`` if it applied its correction, ``f_i`` if it ignored it and ``f_i + a_i`` if it
+reversed its update.
+
+The level of r_i compares the client with others, whose factors may differ from its own. The dose does not: on trial, a
+client is sent its whole share and nothing by turns, and what changes in r_i with the dose is its answer to it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from counterpoise.method import Tensors
+
+__all__ = ["FEWEST", "begin", "distrusted", "doses", "heard"]
+
+FEWEST = 5
+"""Fewer clients with a memory say too little about each other."""
+_MOST = 3.0
+"""One reply counts for at most this much evidence, a logarithm of likelihoods."""
+_DOUBTED = 5.0
+_SURE = -10.0
+"""The least doubt, so that a client that turns is found out."""
+_LEAST_SPREAD = 0.05
+
+
+def begin(start: Tensor) -> dict[str, Tensor]:
+    """The record of a client that is not known: on trial, without a reading."""
+    number = start.new_zeros((), dtype=torch.float64)
+    return {
+        "doubt": number,
+        "proof": number.clone(),
+        "ahead": number.clone(),
+        "last": number.clone(),
+        "dose": number - 1,
+    }
+
+
+def doses(share: Tensor, trials: Tensor, records: Tensors) -> Tensor:
+    """The share that each client is sent ``[C]``: on trial, if there are trials, by turns all and nothing."""
+    return torch.where((trials > 0) & (records["proof"] > -_MOST) & (records["dose"] > 0), 0, share)
+
+
+def distrusted(records: Tensors) -> Tensor:
+    """Who fails both tests ``[C]``."""
+    return (records["doubt"] > _DOUBTED) & (records["proof"] > _MOST)
+
+
+def heard(r: Tensor, dose: Tensor, known: Tensor, c: Tensor, records: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
+    """The share of its memory that each client seems to have applied ``[C]``, and the clients' new records.
+
+    `known` are the clients with a memory, and c is how much clients repeat themselves in general. With ``f = r + dose``,
+    m the median of f over the clients known, s 1.4826 times the median distance from it (at least 0.05):
+
+        doubt <- doubt + dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
+        proof <- proof + (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
+
+    are logarithms of likelihoods that it ignored its correction, over those that it applied it, each step between -3 and
+    3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
+    over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
+    """
+    enough = known.sum() >= FEWEST
+    m, s = _centre(torch.where(known, r + dose, torch.nan))
+    doubt, proof, ahead = records["doubt"], records["proof"], records["ahead"]
+
+    x = torch.minimum(r - c - ahead, r - m)
+    step = (dose * (x + dose / 2) / s.square()).clamp(-_MOST, _MOST)
+    doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(_SURE, -_SURE), doubt)
+
+    trial = proof > -_MOST
+    dr, da = r - records["last"], dose - records["dose"]
+    step = ((2 * dr * da + da.square()) / (4 * s.square())).clamp(-_MOST, _MOST)
+    proof = torch.where(trial & enough & known & (records["dose"] >= 0), (proof + step).clamp(-_MOST, 2 * _MOST), proof)
+
+    over = trial & (proof <= -_MOST)
+    ahead = torch.where(over, (torch.where(dose > 0, records["last"], r) - c).clamp(min=0), ahead)
+    doubt = torch.where(over, _SURE, doubt)
+    proof = torch.where(~trial & (doubt > _DOUBTED), 0, proof)
+    applied = torch.where((doubt > 0) & (proof > -_MOST), (c - r).clamp(max=0).maximum(-dose), dose)
+    return applied, {
+        "doubt": doubt,
+        "proof": proof,
+        "ahead": ahead,
+        "last": torch.where(known, r, 0),
+        "dose": torch.where(known, dose, -1),
+    }
+
+
+def _centre(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The median of those that are numbers, and their spread by the median distance from it."""
+    middle = values.nanquantile(0.5).nan_to_num(0.0)
+    spread = 1.4826 * (values - middle).abs().nanquantile(0.5).nan_to_num(0.0)
+    return middle, spread.clamp(min=_LEAST_SPREAD)
