@@ -6,11 +6,13 @@ from helpers import ALL_METHODS, blobs, double, net, small
 from played import Played, play
 from torch import nn
 
+from counterpoise.augment import flip_and_crop
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
+from counterpoise.federation import bernoulli
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, avg
@@ -41,6 +43,32 @@ def test_recorded_chunks_compute_what_plain_ones_do(name, chunk, monkeypatch):
 
     for recorded, plain in zip(models(True), models(False), strict=True):
         assert torch.allclose(recorded, plain, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("fill", ["zeros", "reflect"])
+def test_recorded_chunks_cut_and_normalise_pictures_as_plain_ones_do(fill, monkeypatch):
+    """In cohorts that may be larger than expected."""
+    play(monkeypatch)
+
+    def models(recorded):
+        simulation = Simulation(
+            avg(),
+            blobs(SIZES, shape=(1, 6, 7)).per_picture(),
+            net(nn.Flatten(), nn.Linear(16, 3)),
+            cohort=bernoulli(0.4),
+            seed=3,
+            local=Local(epochs=2, batch=4, optimizer=sgd(0.1), augment=flip_and_crop(1, fill, 0.5, size=4)),
+            engine=double(backend="batched"),
+        )
+        simulation.backend.captures = simulation.overlaps = recorded
+        for _ in range(6):
+            sizes.add(len(simulation.advance().cohort))
+            yield simulation.server.model
+
+    sizes = set()
+    for recorded, plain in zip(models(True), models(False), strict=True):
+        assert torch.allclose(recorded, plain, rtol=1e-12, atol=1e-14)
+    assert max(sizes) > 3  # of eight clients, three are expected
 
 
 @pytest.mark.parametrize(("fused", "most"), [(False, 10), (True, 4)])

@@ -1,5 +1,7 @@
 """An augmentation that cuts pictures: the model takes their size, and everything but training sees the centres."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -98,6 +100,32 @@ def test_training_takes_what_the_augmentation_cut():
     assert torch.equal(plain.inputs, fed.base.inputs[rows][CENTRE])
 
 
+def test_a_picture_is_normalised_after_it_was_cut():
+    fed = cropped(federation(), local()).per_picture()
+    rows, keys = torch.tensor([3, 0, 4]), counter(7, torch.arange(3))
+    index = BatchIndex(rows, torch.full((3,), 1 / 3), torch.zeros((), dtype=torch.int64), keys)
+    whole = fed.base.inputs[rows]
+    seen = gather(fed.base, local(), torch.float64, index).inputs
+    for cut, found in ((CUT(whole, keys), seen), (whole[CENTRE], fed.base.take(rows, torch.float64)[0])):
+        mean, deviation = (f(cut.numpy(), axis=(1, 2, 3), keepdims=True) for f in (np.mean, np.std))
+        assert np.allclose(found.numpy(), (cut.numpy() - mean) / np.maximum(deviation, 1 / 4))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_normalised_pictures_are_what_both_backends_train_on(backend):
+    """The same as to normalise whole pictures beforehand."""
+    fed = federation()
+    x = fed.base.inputs
+    apart = x - x.mean((1, 2, 3), keepdim=True)
+    ready = apart / apart.square().mean((1, 2, 3), keepdim=True).sqrt()
+    flat = net(nn.Flatten(), nn.Linear(42, 3))
+    models = [
+        run(simulation(None, fed=one, model=flat, backend=backend), 2)
+        for one in (fed.per_picture(), replace(fed, base=replace(fed.base, inputs=ready), test=None))
+    ]
+    assert torch.allclose(*models, rtol=1e-9)
+
+
 def test_a_factory_is_told_the_size_that_the_model_takes():
     told = []
 
@@ -150,6 +178,7 @@ def test_sets_that_are_cut_and_sets_that_are_not_are_different():
     base = federation().base
     cut = federation().cropped((4, 4)).base
     assert number_equals([base, cut, base, cut]) == [0, 1, 0, 1]
+    assert number_equals([base, replace(base, per_picture=True)]) == [0, 1]
     joint, begins = join_samples([cut, cut.rows(torch.arange(3))])
     assert (joint.shape, begins) == ((1, 4, 4), [0, len(base)])
 

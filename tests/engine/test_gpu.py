@@ -110,6 +110,28 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("fill", ["zeros", "reflect"])
+def test_pictures_that_a_captured_step_cuts_and_normalises_are_the_cpus(fill: str) -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12), scaling="per-picture")
+    found = {}
+    for device in ("cpu", "cuda"):
+        torch.manual_seed(0)
+        simulation = Simulation(
+            cp.methods.fedavg(),
+            federation,
+            nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.Tanh(), nn.Linear(20, 10)),
+            cohort=cp.bernoulli(0.5),
+            local=cp.Local(batch=10, augment=cp.augment.flip_and_crop(1, fill, 0.5, size=6)),
+            engine=cp.Engine(device=device, dtype="float64", chunk=3),
+            evaluation=cp.Evaluation(1, 1),
+        )
+        records = [simulation.advance() for _ in range(3)]
+        found[device] = simulation.server.model.cpu(), [record.metrics["loss"] for record in records]
+        assert device == "cpu" or simulation.backend._captured
+    assert torch.allclose(found["cpu"][0], found["cuda"][0], rtol=1e-9, atol=1e-11)
+    assert found["cpu"][1] == pytest.approx(found["cuda"][1])
+
+
 @pytest.mark.parametrize("backend", ["auto", "per-client"])
 @pytest.mark.parametrize("model", [network, recurrent])
 @pytest.mark.parametrize("method", ["fedavg", "scaffold"])

@@ -36,6 +36,72 @@ def test_noise_grows_from_the_first_client_to_the_last():
     assert len({tuple(p.flatten().tolist()) for p in first}) == EACH  # every picture its own noise
 
 
+def test_the_first_clients_noise_may_be_told():
+    found = [float(of(federation(cp.noise(21, first=0)), i).std()) for i in range(CLIENTS)]
+    assert found == pytest.approx([0, 7, 14, 21], rel=0.05, abs=0.01)
+    falling = [float(of(federation(cp.noise(5, first=20)), i).std()) for i in range(CLIENTS)]
+    assert falling == pytest.approx([20, 15, 10, 5], rel=0.05)
+    alone = federation(cp.noise(12, first=0), partition=cp.iid(1))
+    assert float(of(alone, 0).std()) == pytest.approx(12, rel=0.05)
+
+
+TEST = (np.full((40, 3, 8, 8), 128, np.uint8), np.arange(40) % 3)
+
+
+def test_the_test_set_is_noised_once_for_each_client_as_its_own_samples_are():
+    fed = federation(cp.noise(21, first=0), test=TEST, skewed_test=True)
+    copies = fed.test.inputs.view(CLIENTS, 40, 3, 8, 8)
+    assert copies.double().std((1, 2, 3, 4)).tolist() == pytest.approx([0, 7, 14, 21], rel=0.05, abs=0.01)
+    assert fed.test.targets.tolist() == [*TEST[1]] * CLIENTS
+    # No two pictures have the same noise, neither in two copies nor in the training set.
+    noise = torch.cat([copies[1:].flatten(0, 1), fed.base.inputs[EACH:]]).double().flatten(1)
+    noise = noise - 128
+    noise /= noise.norm(dim=1, keepdim=True)
+    assert float((noise @ noise.T - torch.eye(len(noise))).abs().max()) < 0.5
+
+
+@pytest.mark.parametrize("skew", [cp.colour(0.5), cp.rotation(90)])
+def test_a_copy_of_the_test_set_is_what_its_client_would_see(skew):
+    x = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype=np.uint8).repeat(CLIENTS * EACH, 0)
+    fed = Federation.from_arrays(
+        x,
+        np.zeros(len(x), int),
+        partition=np.arange(len(x)) // EACH,
+        test=(x[:5], np.zeros(5, int)),
+        features=skew,
+        skewed_test=True,
+        heldout=0,
+    )
+    for client in range(CLIENTS):
+        assert torch.equal(fed.test.inputs[5 * client : 5 * client + 5].double(), of(fed, client)[:5])
+    assert len(torch.unique(fed.test.inputs, dim=0)) == CLIENTS
+
+
+def test_a_large_test_set_is_skewed_block_by_block(monkeypatch):
+    whole = federation(cp.noise(20), test=TEST, skewed_test=True).test.inputs
+    monkeypatch.setattr("counterpoise.federation.features._BLOCK", 7)
+    assert torch.equal(federation(cp.noise(20), test=TEST, skewed_test=True).test.inputs, whole)
+
+
+def test_a_skewed_test_set_is_loaded_kept_and_resumed(tmp_path):
+    fed = cp.load("digits", partition=cp.iid(3), features=cp.noise(2, first=0), skewed_test=True)
+    plain = cp.load("digits", partition=cp.iid(3), features=cp.noise(2, first=0))
+    assert len(fed.test) == 3 * len(plain.test)
+    assert torch.equal(fed.test.inputs[: len(plain.test)], plain.test.inputs)  # the first client sees no noise
+    assert fed.fingerprint != plain.fingerprint
+    settings = {"model": cp.models.linear, "rounds": 2}
+    cp.simulate("fedavg", fed, out=tmp_path / "run", on_round=lambda record: record.round == 1, **settings)
+    assert cp.resume(tmp_path / "run").accuracy == cp.simulate("fedavg", fed, **settings).accuracy
+
+
+def test_a_test_set_that_is_too_large_for_every_client_is_told(monkeypatch):
+    monkeypatch.setattr("counterpoise.federation.features.machine_memory", lambda: 30_000)
+    with pytest.raises(
+        CounterpoiseError, match=r"of 4 clients sees it takes 30.7 kB, and this machine has 30 kB[.] Use fewer clients"
+    ):
+        federation(cp.noise(20), test=TEST, skewed_test=True)
+
+
 def test_bytes_stay_bytes_and_in_range():
     fed = federation(cp.noise(100), value=250)
     assert fed.base.inputs.dtype == torch.uint8
@@ -116,6 +182,9 @@ def test_every_skew_loads_by_name_on_grey_and_colour_pictures():
             lambda: federation(cp.noise(1), partition=[[0, 1], [1, 2]]),
             "needs a partition that gives each sample to one client",
         ),
+        (lambda: federation(None, test=TEST, skewed_test=True), "so it needs a test set and features"),
+        (lambda: federation(cp.noise(1), skewed_test=True), "so it needs a test set and features"),
+        (lambda: cp.noise(1, first=-1), "option first must be a number at least 0 or nothing, not -1"),
         (lambda: cp.rotation(200), "option degrees must be a number above 0 and at most 180, not 200"),
         (lambda: cp.colour(0), "option strength must be a number above 0 and at most 1, not 0"),
     ],

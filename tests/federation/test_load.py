@@ -39,6 +39,47 @@ def test_bytes_become_numbers_as_asked(colours):
     assert np.allclose(test, ((x - mean) / deviation)[:7])  # the training part's mean, not its own
 
 
+def test_means_and_deviations_may_be_named(colours):
+    path, x = colours
+    mean, deviation = np.array([0.4, 0.5, 0.1]), np.array([0.2, 0.25, 1])
+    named = cp.load(path, partition=cp.iid(2), scaling={"mean": mean, "deviation": deviation})
+    wanted = (x / 255 - mean[:, None, None]) / deviation[:, None, None]
+    assert np.allclose(numbers(named), wanted)
+    assert np.allclose(named.test.take(torch.arange(7), torch.float64)[0].numpy(), wanted[:7])
+    assert named.source["scaling"] == {"mean": [0.4, 0.5, 0.1], "deviation": [0.2, 0.25, 1]}
+    grey = cp.load("digits", partition=cp.iid(2), scaling={"mean": [0.5], "deviation": [0.5]})
+    assert np.allclose(numbers(grey), numbers(cp.load("digits", partition=cp.iid(2), scaling="centred")))
+
+
+def test_each_picture_may_have_a_mean_and_a_deviation_of_its_own(colours):
+    path, x = colours
+    fed = cp.load(path, partition=cp.iid(2), scaling="per-picture")
+    mean, deviation = (f(x.astype(float), axis=(1, 2, 3), keepdims=True) for f in (np.mean, np.std))
+    assert np.allclose(numbers(fed), (x - mean) / deviation)
+    assert np.allclose(fed.test.take(torch.arange(7), torch.float64)[0].numpy(), ((x - mean) / deviation)[:7])
+    plain = cp.load(path, partition=cp.iid(2))
+    assert len({fed.fingerprint, plain.fingerprint, plain.per_picture().fingerprint}) == 3
+    grid = fed.base.take(torch.arange(6).view(2, 3), torch.float64)[0]
+    assert np.allclose(grid.numpy(), ((x - mean) / deviation)[:6].reshape(2, 3, 3, 4, 5))
+
+
+def test_a_picture_of_one_colour_is_dark_and_one_of_almost_one_is_not_made_bright():
+    x = torch.full((2, 1, 4, 4), 7, dtype=torch.uint8)
+    x[1, 0, 0, 0] = 8
+    fed = cp.Federation.from_arrays(x, torch.tensor([0, 1]), partition=cp.iid(1), heldout=0, scale=1.0).per_picture()
+    seen = fed.base.take(torch.arange(2), torch.float64)[0]
+    assert (seen[0] == 0).all()
+    assert float(seen[1].max()) == pytest.approx((1 - 1 / 16) / (1 / 4))  # its deviation, 0.242, counts as 1 / sqrt(16)
+
+
+@pytest.mark.parametrize("scaling", ["per-picture", {"mean": [0, 0.5, 1], "deviation": [1, 0.5, 2]}])
+def test_a_scaling_is_kept_and_resumed(colours, tmp_path, scaling):
+    fed = cp.load(colours[0], partition=cp.iid(2), scaling=scaling)
+    settings = {"model": cp.models.linear, "rounds": 2}
+    cp.simulate("fedavg", fed, out=tmp_path / "run", on_round=lambda record: record.round == 1, **settings)
+    assert cp.resume(tmp_path / "run").accuracy == cp.simulate("fedavg", fed, **settings).accuracy
+
+
 def test_a_file_is_read_once_and_again_if_it_changes(colours, monkeypatch):
     path, x = colours
     reads = []
@@ -84,6 +125,12 @@ def test_a_part_of_the_samples(colours):
     ("settings", "sentence"),
     [
         ({"scaling": "unite"}, "There is no scaling 'unite'. Did you mean 'unit'"),
+        ({"scaling": {"mean": [0.5]}}, "with mean and deviation, each a list with a number for each of 3 channels"),
+        ({"scaling": {"mean": [0, 0, 0], "deviation": [1, 1]}}, "for each of 3 channels"),
+        ({"scaling": {"mean": [0, 0, 0], "deviation": [1, 1, 0]}}, "deviations are above 0. This is"),
+        ({"scaling": {"mean": [0, 0, float("nan")], "deviation": [1, 1, 1]}}, "for each of 3 channels"),
+        ({"scaling": {"mean": "abc", "deviation": [1, 1, 1]}}, "for each of 3 channels"),
+        ({"scaling": 2}, "scaling must be a name or a table with mean and deviation"),
         ({"samples": 0}, "samples must be a whole number from 1 to the 60 there are, not 0"),
         ({"samples": 61}, "samples must be a whole number from 1 to the 60 there are, not 61"),
         ({"columns": {"inputs": "x"}}, "columns is for tables and flwr: data sets"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.catalogue import DATASETS, place
@@ -28,7 +28,8 @@ from counterpoise.randomness import check_seed, purpose, sample
 __all__ = ["load", "read", "stamp"]
 
 FLOWER = "flwr:"
-SCALINGS = ("unit", "centred", "standard")
+SCALINGS = ("unit", "centred", "standard", "per-picture")
+Scaling = str | Mapping[str, Sequence[float]]
 
 
 @takes_only_its_options(
@@ -42,9 +43,10 @@ def load(
     probe: int | str = 0,
     proxy: int = 0,
     seed: int = 0,
-    scaling: str | None = None,
+    scaling: Scaling | None = None,
     features: Skew | None = None,
     pool: bool = False,
+    skewed_test: bool = False,
     samples: int | None = None,
     columns: Columns | None = None,
     resize: int | Sequence[int] | None = None,
@@ -55,11 +57,12 @@ def load(
 
     A named data set is read from the local data folder, or fetched into it first. `scaling` turns bytes
     into numbers from 0 to 1 (``"unit"``), from -1 to 1 (``"centred"``), or with mean 0 and standard
-    deviation 1 in each channel of the training part (``"standard"``). `pool` deals the test set to clients too, so
-    that models are measured only on what these hold out. `samples` keeps that many training samples, drawn
-    at random. `columns` says which columns of a table or a ``flwr:`` set are ``inputs``,
-    ``targets`` and ``identity``. `resize` brings pictures of a folder to one size: a number, or height and
-    width. The other settings are those of `Federation.from_arrays`.
+    deviation 1 in each channel of the training part (``"standard"``) or over each picture
+    (``"per-picture"``). ``{"mean": [...], "deviation": [...]}`` names both for each channel, for pixels
+    from 0 to 1. `pool` deals the test set to clients too, so that models are measured only on what these hold
+    out. `samples` keeps that many training samples, drawn at random. `columns` says which columns of a table
+    or a ``flwr:`` set are ``inputs``, ``targets`` and ``identity``. `resize` brings pictures of a folder to one
+    size: a number, or height and width. The other settings are those of `Federation.from_arrays`.
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
@@ -84,11 +87,15 @@ def load(
         identities=raw.identity_train,
         features=None if features is None else within(features, raw.peak),
         class_names=raw.class_names,
+        skewed_test=skewed_test,
     )
+    if scaling == "per-picture":
+        federation = federation.per_picture()
     extras = {
-        "scaling": scaling,
+        "scaling": scaling if scaling is None or isinstance(scaling, str) else {k: [*v] for k, v in scaling.items()},
         "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
         "pool": pool or None,
+        "skewed_test": skewed_test or None,
         "samples": samples,
         "columns": None if columns is None else {k: v if isinstance(v, str) else list(v) for k, v in columns.items()},
         "resize": resize if resize is None or isinstance(resize, int) else list(resize),
@@ -187,9 +194,9 @@ def _some(raw: Raw, samples: int, seed: int) -> Raw:
     )
 
 
-def _choose_scaling(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | float, Tensor | float]:
+def _choose_scaling(raw: Raw, scaling: Scaling | None, name: str) -> tuple[Tensor | float, Tensor | float]:
     """The factor and shift that turn bytes into the numbers a model sees."""
-    if scaling is not None and scaling not in SCALINGS:
+    if isinstance(scaling, str) and scaling not in SCALINGS:
         raise unknown("scaling", scaling, SCALINGS)
     if scaling is not None and raw.x_train.dtype != np.uint8:
         raise CounterpoiseError(f"scaling is for bytes, but the inputs of {name} are {raw.x_train.dtype}.")
@@ -198,12 +205,36 @@ def _choose_scaling(raw: Raw, scaling: str | None, name: str) -> tuple[Tensor | 
         return 1.0 / raw.peak, 0.0
     if scaling == "centred":
         return 2.0 / raw.peak, -1.0
+    if scaling == "per-picture":  # each picture is scaled in a batch, after it was cut
+        return 1.0, 0.0
+    if not isinstance(scaling, str):
+        return _by_channel(*_given(raw, scaling), raw)
     x = raw.x_train if raw.x_train.ndim == 4 else raw.x_train.reshape(len(raw.x_train), 1, 1, -1)
     counts = np.stack([np.bincount(x[:, channel].ravel(), minlength=256) for channel in range(x.shape[1])])
     shares, levels = counts / counts.sum(1, keepdims=True), np.arange(256)
     mean = shares @ levels
     deviation = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(1))
     deviation[deviation == 0] = 1.0
+    return _by_channel(mean, deviation, raw)
+
+
+def _given(raw: Raw, scaling: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The mean and the deviation of each channel that a user named, in levels of a byte."""
+    channels = raw.x_train.shape[1] if raw.x_train.ndim == 4 else 1
+    try:
+        mean, deviation = (np.array([float(value) for value in scaling[key]]) for key in ("mean", "deviation"))
+    except (KeyError, TypeError, ValueError):
+        mean = deviation = np.empty(0)
+    fine = len(mean) == len(deviation) == channels and len(scaling) == 2
+    if not fine or not np.isfinite(mean).all() or not ((deviation > 0) & (deviation < np.inf)).all():
+        raise CounterpoiseError(
+            "scaling must be a name or a table with mean and deviation, each a list with a number for each of "
+            f"{channels} channels, for pixels from 0 to 1; deviations are above 0. This is {brief(scaling)}."
+        )
+    return raw.peak * mean, raw.peak * deviation
+
+
+def _by_channel(mean: np.ndarray, deviation: np.ndarray, raw: Raw) -> tuple[Tensor | float, Tensor | float]:
     factor, shift = 1 / deviation, -mean / deviation
     if raw.x_train.ndim != 4:
         return float(factor[0]), float(shift[0])

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Assignment, Drawn, Table
-from counterpoise.federation.features import Skew, skew_inputs
+from counterpoise.federation.features import Skew, skew_inputs, skew_test
 from counterpoise.federation.naming import Names, number_texts, texts
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.probes import make_probe
@@ -39,6 +39,7 @@ def deal(
     seed: int,
     identities: Any = None,
     features: Skew | None = None,
+    skewed_test: bool = False,
     own: Table | None = None,
     client_names: Names | None = None,
     class_names: Names | None = None,
@@ -69,7 +70,7 @@ def deal(
         "base": seen,
         "train": train,
         "heldout": out,
-        "test": test,
+        "test": skew_test(test, held.clients, features, seed, len(base)) if skewed_test else test,
         "probe": make_probe(probe, seen, train, classes, seed) if isinstance(probe, str) else held_out,
         "proxy": base.rows(proxies) if proxy else None,
         "classes": classes,

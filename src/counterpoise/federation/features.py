@@ -2,12 +2,13 @@
 
 A skew changes each byte picture once, when the federation is made, to how its owner sees it. So it
 works with every partition that gives each sample to one client, and costs nothing in a round. The
-server's own sets stay as they are.
+server's own sets stay as they are, unless the test set is asked for as each client sees it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -16,26 +17,36 @@ from torch.nn import functional as F
 
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Assignment, Table, apart
+from counterpoise.federation.samples import Samples
+from counterpoise.memory import bytes_in_words, machine_memory
 from counterpoise.randomness import counter, normal, purpose, uniform
 from counterpoise.registry import Option, Registry
 
-__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skew_inputs", "within"]
+__all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skew_inputs", "skew_test", "within"]
 
 Skew = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 """``(pictures as bytes [S, C, H, W], their rows [S], their owners [S], clients, seed) -> pictures as bytes``"""
 SKEWS: Registry[Skew] = Registry("feature skew")
 
-_BLOCK = 4096
+_BLOCK = 128
+"""Pictures changed at once: so few that their noise stays in the cache, which is four times as fast as 4,096."""
 
 
 @SKEWS.register("noise")
-def noise(level: Annotated[float, Option("standard deviation on the last client, in grey levels", above=0)]) -> Skew:
-    """Gaussian noise that grows evenly from almost none on the first client to `level` on the last (Li et al. 2022)."""
+def noise(
+    level: Annotated[float, Option("standard deviation on the last client, in grey levels", above=0)],
+    first: Annotated[float | None, Option("that on the first client; by default level / clients", low=0)] = None,
+) -> Skew:
+    """Gaussian noise that grows evenly from the first client to the last (Li et al. 2022)."""
 
     def apply(pictures: Tensor, rows: Tensor, owners: Tensor, clients: int, seed: int) -> Tensor:
         pixels = torch.arange(pictures[0].numel()).view(pictures.shape[1:])
         drawn = normal(counter(seed, purpose("noise"), _over(rows, pictures), pixels), torch.float32)
-        return _bytes(pictures + level * _over((owners + 1) / clients, pictures) * drawn)
+        if first is None:
+            deviations = level * ((owners + 1) / clients)
+        else:
+            deviations = level + (first - level) * ((clients - 1 - owners) / max(1, clients - 1))
+        return _bytes(pictures + _over(deviations, pictures) * drawn)
 
     return apply
 
@@ -79,11 +90,7 @@ def colour(
 def skew_inputs(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tensor:
     """The inputs with each client's samples as it sees them."""
     _check(skew)
-    if inputs.dtype != torch.uint8 or inputs.ndim != 4:
-        raise CounterpoiseError(
-            f"A feature skew changes pictures of bytes, [samples, channels, height, width]; "
-            f"these inputs are {str(inputs.dtype).removeprefix('torch.')} of shape {tuple(inputs.shape)}."
-        )
+    _check_pictures(inputs)
     if not isinstance(held, Table):
         raise CounterpoiseError(
             "Clients that draw from a shared base share its pictures; they can have no feature skew."
@@ -97,6 +104,27 @@ def skew_inputs(inputs: Tensor, held: Assignment, skew: Skew, seed: int) -> Tens
     return changed
 
 
+def skew_test(test: Samples | None, clients: int, skew: Skew | None, seed: int, first: int) -> Samples:
+    """The test set once for each client, as it sees it. To a skew, these pictures have the row numbers from `first`."""
+    if test is None or skew is None:
+        raise CounterpoiseError(
+            "skewed_test shows the test set as each client sees it, so it needs a test set and features."
+        )
+    _check(skew)
+    _check_pictures(test.inputs)
+    needs, has = clients * test.inputs.numel(), machine_memory()
+    if has is not None and needs > has / 2:
+        raise CounterpoiseError(
+            f"skewed_test: the test set as each of {clients} clients sees it takes {bytes_in_words(needs)}, and this "
+            f"machine has {bytes_in_words(has)}. Use fewer clients, or leave skewed_test out."
+        )
+    count = len(test)
+    seen = torch.empty((clients * count, *test.inputs.shape[1:]), dtype=torch.uint8)
+    for rows in torch.split(torch.arange(len(seen)), _BLOCK):
+        seen[rows] = skew(test.inputs[rows % count], first + rows, rows // count, clients, seed)
+    return replace(test, inputs=seen, targets=test.targets.repeat(clients))
+
+
 def within(skew: Skew, peak: int) -> Skew:
     """The skew, with no pixel above the largest that the pictures can have."""
     _check(skew)
@@ -106,6 +134,14 @@ def within(skew: Skew, peak: int) -> Skew:
 def _check(skew: object) -> None:
     if not callable(skew):
         raise CounterpoiseError(f"features must be a feature skew such as cp.rotation(45), not {brief(skew)}.")
+
+
+def _check_pictures(inputs: Tensor) -> None:
+    if inputs.dtype != torch.uint8 or inputs.ndim != 4:
+        raise CounterpoiseError(
+            f"A feature skew changes pictures of bytes, [samples, channels, height, width]; "
+            f"these inputs are {str(inputs.dtype).removeprefix('torch.')} of shape {tuple(inputs.shape)}."
+        )
 
 
 def _over(values: Tensor, pictures: Tensor) -> Tensor:

@@ -104,6 +104,8 @@ class Federation:
                 digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
                 for piece in pieces(tensor):
                     digest.update(raw_bytes(piece))
+            if samples.per_picture:
+                digest.update(b"per picture")
         digest.update(f"{self.classes} classes".encode())
         for held in (self.train, self.heldout):
             if isinstance(held, Table):
@@ -119,6 +121,10 @@ class Federation:
     def cropped(self, size: tuple[int, int]) -> Federation:
         """The same federation for models that take pictures of this height and width: the centres of its own."""
         return self._changed(lambda samples: replace(samples, crop=size))
+
+    def per_picture(self) -> Federation:
+        """The same federation for models that take each picture with mean 0 and standard deviation 1 of its own."""
+        return self._changed(lambda samples: replace(samples, per_picture=True))
 
     def _changed(self, change: Callable[[Samples], Samples]) -> Federation:
         sets = {name: getattr(self, name) for name in ("base", "test", "probe", "proxy")}
@@ -185,6 +191,7 @@ class Federation:
         shift: Tensor | float = 0.0,
         identities: Array | Sequence[str] | None = None,
         features: Skew | None = None,
+        skewed_test: bool = False,
         class_names: Sequence[str] | None = None,
     ) -> Federation:
         """A federation from your own arrays.
@@ -195,8 +202,9 @@ class Federation:
         before the rest is dealt. A `probe` of ``"noise"``, or of ``"means"`` (the class means that clients
         report), takes no samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities`
         says who each sample comes from, for ``cp.natural()``; `features` makes clients see pictures
-        differently (``cp.rotation(45)``). Targets that are text become class numbers, in the order of the
-        alphabet, or of `class_names`, which also says what numbers stand for.
+        differently (``cp.rotation(45)``), and `skewed_test` makes the test set one copy for each client, as
+        it sees it. Targets that are text become class numbers, in the order of the alphabet, or of
+        `class_names`, which also says what numbers stand for.
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
@@ -222,6 +230,7 @@ class Federation:
             seed=seed,
             identities=identities,
             features=features,
+            skewed_test=skewed_test,
             class_names=names,
         )
         return cls(**dealt)
@@ -278,6 +287,7 @@ class Federation:
         scale: Tensor | float = 1.0 / 255,
         shift: Tensor | float = 0.0,
         features: Skew | None = None,
+        skewed_test: bool = False,
         class_names: Sequence[str] | None = None,
     ) -> Federation:
         """A federation from the data sets that you have.
@@ -313,6 +323,7 @@ class Federation:
             seed=seed,
             identities=found.kept.identities,
             features=features,
+            skewed_test=skewed_test,
             own=found.tests(),
             client_names=found.client_names,
             class_names=found.kept.class_names,

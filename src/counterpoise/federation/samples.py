@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from collections.abc import Iterator
@@ -34,6 +35,8 @@ class Samples:
     shift: Tensor | float = 0.0
     crop: tuple[int, int] | None = None
     """Height and width of the pictures that a model takes, if an augmentation cuts them: otherwise their centres."""
+    per_picture: bool = False
+    """Whether a model takes each picture with mean 0 and standard deviation 1 of its own."""
 
     def __len__(self) -> int:
         return int(self.targets.shape[0])
@@ -81,10 +84,19 @@ class Samples:
         if self.crop is not None:
             down, right = ((there - seen) // 2 for there, seen in zip(inputs.shape[-2:], self.crop, strict=True))
             inputs = inputs[..., down : down + self.crop[0], right : right + self.crop[1]]
-        return inputs, targets
+        return self.normalised(inputs), targets
+
+    def normalised(self, inputs: Tensor) -> Tensor:
+        """Pictures as a model takes them, after they were cut."""
+        if not self.per_picture:
+            return inputs
+        pixels = tuple(range(-len(self.shape), 0))
+        centred = inputs - inputs.mean(pixels, keepdim=True)
+        least = math.prod(self.shape) ** -0.5  # for a picture of one colour, as TensorFlow does
+        return centred / centred.square().mean(pixels, keepdim=True).sqrt().clamp(min=least)
 
     def take_whole(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """As `take`, but pictures are not cut: an augmentation will do that."""
+        """As `take`, but pictures are neither cut nor `normalised`: an augmentation comes before that."""
         inputs, targets = self.inputs[rows], self.targets[rows]
         if inputs.dtype == torch.uint8:
             inputs = inputs.to(dtype) * _as(self.scale, dtype) + _as(self.shift, dtype)

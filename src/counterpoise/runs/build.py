@@ -121,6 +121,7 @@ def _dealt(settings: str, seed: int, stamp: object) -> Federation:
         scaling=data.scaling,
         features=None if data.features is None else make(SKEWS, data.features),
         pool=data.pool,
+        skewed_test=data.skewed_test,
         samples=data.samples,
         columns=data.columns,
         resize=data.resize,

@@ -52,9 +52,10 @@ class DataConfig(_Table):
     proxy: int = Field(0, ge=0)
     seed: int | None = Field(None, ge=0)
     """The seed of the partition; by default the run's seed."""
-    scaling: str | None = None
+    scaling: str | dict[str, list[float]] | None = None
     features: Choice | None = None
     pool: bool = False
+    skewed_test: bool = False
     samples: int | None = Field(None, ge=1)
     columns: dict[str, str | list[str]] | None = None
     resize: int | list[int] | None = None

@@ -140,7 +140,7 @@ def gather(samples: Samples, local: Local, dtype: torch.dtype, index: BatchIndex
             "local: augment must return its inputs in the same shape, or smaller pictures that are all of one size; "
             f"this is of {found}."
         )
-    return Batch(made.reshape(shape), targets, index.share, index.key)
+    return Batch(samples.normalised(made.reshape(shape)), targets, index.share, index.key)
 
 
 def cropped(federation: Federation, local: Local) -> Federation:

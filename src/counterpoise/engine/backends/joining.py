@@ -35,7 +35,7 @@ def _equal(a: Samples | None, b: Samples | None) -> bool:
     if a is None or b is None:
         return a is b
     scaling = (torch.equal(*map(torch.as_tensor, pair)) for pair in ((a.scale, b.scale), (a.shift, b.shift)))
-    return (a.crop == b.crop and all(scaling)) and all(
+    return (a.crop == b.crop and a.per_picture == b.per_picture and all(scaling)) and all(
         x.shape == y.shape and x.dtype == y.dtype and (x.data_ptr() == y.data_ptr() or torch.equal(x, y))
         for x, y in ((a.inputs, b.inputs), (a.targets, b.targets))
     )

@@ -57,7 +57,7 @@ def _untrained(simulation: Simulation) -> list[Any]:
 def _form(simulation: Simulation) -> list[Any]:
     base = simulation.trainer.federation.base
     shapes = [(tuple(t.shape[1:]), str(t.dtype)) for t in (base.inputs, base.targets)]
-    return [shapes, base.scale, base.shift]
+    return [shapes, base.scale, base.shift, base.per_picture]
 
 
 @dataclass
