@@ -147,9 +147,9 @@ def test_ragged_arrays_are_told() -> None:
         Federation.from_clients([([[1.0, 2.0]], [0]), ([[1.0], [1.0, 2.0]], [0, 1])])
 
 
-def test_a_dataset_given_as_a_client_is_told_how_to_stack_it() -> None:
+def test_a_dataset_given_as_a_client_is_told_where_to_give_it() -> None:
     dataset = TensorDataset(torch.zeros(3, 2), torch.zeros(3))
-    with pytest.raises(CounterpoiseError, match=r"client 0: inputs are a torch Dataset\. Stack its samples first"):
+    with pytest.raises(CounterpoiseError, match=r"client 0: inputs are a torch Dataset\. Give it to Federation\.from"):
         Federation.from_clients([dataset])
     with pytest.raises(CounterpoiseError, match=r"the data: inputs are a torch Dataset"):
         Federation.from_arrays(dataset, np.zeros(3), partition=cp.iid(1))
