@@ -64,15 +64,12 @@ def memory(
         squares = _inner(apart, apart)
         applied, tested = sent, {name: records[name] for name in _TESTS}
         if gate and sends:
-            known = squares > 0
-            r = torch.where(known, _inner(steps - bar, apart) / torch.where(known, squares, 1), 0)
-            applied, tested = trial.heard(r, sent, known, _coefficient(state, coefficient), records)
+            applied, tested = trial.heard(
+                _along(steps - bar, apart), sent, squares > 0, _coefficient(state, coefficient), records
+            )
         out = trial.distrusted(tested)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
-        counts = (
-            cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
-        )
-        counts = cap_counts(counts, most_count)
+        counts = _counts(cohort, weights, most_count)
         w = counts / counts.sum()
         sums = {
             "explained": smoothing * state["explained"] + (1 - smoothing) * (_inner(gradients - bar, apart) @ w),
@@ -144,6 +141,12 @@ def _doses(state: Tensors, records: Tensors) -> Tensor:
     return trial.doses(state["share"], state["trials"], records)
 
 
+def _counts(cohort: Cohort, weights: Weights, most: float) -> Tensor:
+    """What the clients weigh ``[C]``, before any is left out."""
+    counts = cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
+    return cap_counts(counts, most)
+
+
 def _verdicts(cohort: Cohort, out: Tensor, proof: Tensor) -> dict[int, Verdict]:
     """Who is left out."""
     columns = torch.stack((cohort.examples.double(), out.double(), proof)).T.tolist()
@@ -160,6 +163,12 @@ def _column(numbers: Tensor, rows: Tensor) -> Tensor:
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(1).double()
+
+
+def _along(rows: Tensor, apart: Tensor) -> Tensor:
+    """How much of what the memory says is in each row ``[C]``; 0 without a memory."""
+    squares = _inner(apart, apart)
+    return torch.where(squares > 0, _inner(rows, apart) / torch.where(squares > 0, squares, 1), 0)
 
 
 def _mean(state: Tensors) -> Tensor:
