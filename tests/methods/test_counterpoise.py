@@ -451,7 +451,7 @@ def test_a_client_that_does_not_is_tried_and_left_out_and_its_memory_does_not_co
     assert world.kept("y") == pytest.approx(np.vstack((world.habits[:-1], sign * world.habits[-1:])), abs=1e-9)
     assert world.letters()[:-1] == pytest.approx(world.habits[:-1] - world.habits[:-1].mean(0), abs=1e-9)
     assert not world.letters()[-1].any()  # it is still on trial
-    assert not world.take(5, applies)
+    assert not world.take(10, applies)
     assert world.kept("proof")[7] == -3  # it has shown that it applies them
 
 

@@ -91,13 +91,6 @@ def memory(
             excluded=dict.fromkeys(verdicts, _UNMOVED),
         )
 
-    def check(world: World) -> None:
-        if share and world.local.optimizer.reach is None:
-            raise CounterpoiseError(
-                f"memory: clients cannot apply a share of {share:g}, because the local optimiser is not linear in the "
-                "gradients. Use sgd, or leave the option share out: the server then applies all of it."
-            )
-
     return Part(
         "memory",
         server_state=_start_state,
@@ -106,8 +99,16 @@ def memory(
         gradient=_gradient if sends else None,
         apply=apply,
         by_counts=weights == "data",
-        check=check,
+        check=lambda world: _check(world, share),
     )
+
+
+def _check(world: World, share: float | None) -> None:
+    if share and world.local.optimizer.reach is None:
+        raise CounterpoiseError(
+            f"memory: clients cannot apply a share of {share:g}, because the local optimiser is not linear in the "
+            "gradients. Use sgd, or leave the option share out: the server then applies all of it."
+        )
 
 
 def _start_state(start: Tensor) -> dict[str, Tensor]:
