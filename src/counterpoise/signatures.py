@@ -21,7 +21,7 @@ class _Word(str):
 def readable(signature: inspect.Signature, kinds: Mapping[str, str] | None = None) -> inspect.Signature:
     """The signature with plain words for its annotations; `kinds` replaces some of them.
 
-    >>> def scaled(x: "float", by: "Annotated[int, 'how often']" = 2) -> "float | None": ...
+    >>> def scaled(x: float, by: Annotated[int, 'how often'] = 2) -> float | None: ...
     >>> print(readable(inspect.signature(scaled), {"by": "int"}))
     (x: float, by: int = 2) -> float | None
     """

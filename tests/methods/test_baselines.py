@@ -525,7 +525,8 @@ def test_the_run_records_what_a_method_costs(name):
     up, down, server, seen, own = COSTS[name]
     federation = blobs([4] * 6, probe=1)
     local = Local(batch=4)
-    simulation = Simulation(cp.methods.METHODS.make(name), federation, small(), cohort=4, local=local, engine=double())
+    model = cp.models.mlp(federation.shape, 3, hidden=40)  # of 400 weights, beside which a few numbers are little
+    simulation = Simulation(cp.methods.METHODS.make(name), federation, model, cohort=4, local=local, engine=double())
     record = simulation.advance()
     vector = 8 * simulation.trainer.layout.size
 
