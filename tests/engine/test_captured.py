@@ -9,6 +9,7 @@ from torch import nn
 from counterpoise.augment import flip_and_crop
 from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
+from counterpoise.engine.backends import batched
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
@@ -113,6 +114,30 @@ def test_a_step_trains_few_clients_beside_those_that_have_a_batch(monkeypatch):
     (plan,) = simulation.backend.plan(job)
     assert plan.places.tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
     assert plan.widths == [8, 4, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_cohort_with_more_steps_than_the_buffers_hold_gets_longer_ones(monkeypatch):
+    play(monkeypatch)
+    monkeypatch.setattr(batched, "_MOST_BYTES", 0)  # as if the longest client's steps took too much memory
+
+    def models(recorded):
+        simulation = Simulation(
+            avg(),
+            blobs([4, 8, 20, 40]),
+            small(),
+            cohort=1,
+            local=Local(batch=4, optimizer=sgd(0.1)),
+            engine=double(backend="batched"),
+        )
+        simulation.backend.captures = recorded
+        for _ in range(8):
+            asked.append(*simulation.advance().cohort)
+            yield simulation.server.model
+
+    asked: list[int] = []
+    for recorded, plain in zip(models(True), models(False), strict=True):
+        assert torch.allclose(recorded, plain, rtol=1e-12, atol=1e-14)
+    assert asked[::2] != sorted(asked[::2], reverse=True)  # so a longer one followed a shorter one
 
 
 def test_few_clients_of_many_take_few_buffers(monkeypatch):

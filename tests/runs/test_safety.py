@@ -337,6 +337,12 @@ def test_a_run_in_use_is_neither_removed_nor_begun_again(cli, run: Path) -> None
     assert not run.exists()
 
 
+def test_no_run_is_kept_in_a_folder_in_use(run: Path) -> None:
+    folder = Folder.open(run)
+    with folder.locked(), pytest.raises(Busy, match="the folder is in use"):
+        Folder.create(run, folder.config)
+
+
 def test_a_comparison_in_use_is_not_removed(cli, tmp_path: Path) -> None:
     comparison(tmp_path / "c")
     write_plan(tmp_path / "c", plan())
