@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PRESETS = {f"counterpoise/presets/{name}.toml" for name in ("quickstart", "fedbac/figure-3", "feda4/table-2-small")}
-ASSETS = {f"counterpoise/report/assets/page.{kind}" for kind in ("css", "html", "js")}
+ASSETS = {f"counterpoise/reports/assets/page.{kind}" for kind in ("css", "html", "js")}
 UNREACHABLE = re.compile("NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|Connection refused")
 
 

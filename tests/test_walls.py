@@ -73,7 +73,7 @@ LEVELS = {
     "display": 4,
     "comparisons": 5,
     "flower": 5,
-    "report": 6,
+    "reports": 6,
     "studies": 7,
     "cli": 8,
 }

@@ -24,9 +24,9 @@ from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, col
 from counterpoise.comparisons.worker import told
 from counterpoise.measures import COLUMNS, paired
 from counterpoise.measures.columns import size
-from counterpoise.report.chart import Table
-from counterpoise.report.report import sections
-from counterpoise.report.study import study
+from counterpoise.reports.chart import Table
+from counterpoise.reports.report import sections
+from counterpoise.reports.study import study
 from counterpoise.runs.config import split
 from counterpoise.runs.contents import FAILURE
 

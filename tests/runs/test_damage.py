@@ -15,7 +15,7 @@ from counterpoise.comparisons.collection import collect, read_or_tell, read_run
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_plain, columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.report import write
+from counterpoise.reports import write
 
 ODD = [
     "null",

@@ -20,7 +20,7 @@ import counterpoise as cp
 from counterpoise.cli import main
 from counterpoise.comparisons.conduct import News, conducting
 from counterpoise.comparisons.plan import read_plan
-from counterpoise.report import write
+from counterpoise.reports import write
 from counterpoise.runs.locks import Busy
 from counterpoise.studies.contents import STUDY
 from counterpoise.studies.performing import begun

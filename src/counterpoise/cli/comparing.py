@@ -134,7 +134,7 @@ def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: di
                 hear(news)
 
             found.work(listen)
-    from counterpoise.report import write  # imports plotly, which is slow
+    from counterpoise.reports import write  # imports plotly, which is slow
 
     return _stand(folder, plan), write(folder)
 

@@ -91,7 +91,7 @@ def _line(record: RoundRecord, rounds: int) -> str:
 
 
 def _report(run: Path) -> Path:
-    from counterpoise.report import write  # imports plotly, which is slow
+    from counterpoise.reports import write  # imports plotly, which is slow
 
     return write(run)
 

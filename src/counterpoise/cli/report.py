@@ -36,7 +36,7 @@ def report(
     Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
     """
     with loading():
-        from counterpoise.report import export, write  # imports plotly as well, which is slow
+        from counterpoise.reports import export, write  # imports plotly as well, which is slow
 
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:

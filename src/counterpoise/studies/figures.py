@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, look, rows, sized, words
-from counterpoise.report.chart import Chart
+from counterpoise.reports.chart import Chart
 from counterpoise.studies.standing import Row
 
 __all__ = ["COLOURS", "against_published", "by_cell"]

@@ -10,8 +10,8 @@ from counterpoise import __version__
 from counterpoise.charts.style import escaped
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError
-from counterpoise.report.chart import Listing, Missing, Section, Table
-from counterpoise.report.page import page
+from counterpoise.reports.chart import Listing, Missing, Section, Table
+from counterpoise.reports.page import page
 from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell

@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 from counterpoise import __version__
 from counterpoise.charts.style import TEMPLATES, escaped, words
 from counterpoise.comparisons.plan import slugs
-from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
 
 __all__ = ["figures", "page"]
 
@@ -54,7 +54,7 @@ def figures(charts: Sequence[Chart]) -> list[tuple[Chart, str, tuple[str, ...], 
 
 
 def _asset(name: str) -> str:
-    return resources.files("counterpoise.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return resources.files("counterpoise.reports").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _payload(charts: Sequence[Chart]) -> str:

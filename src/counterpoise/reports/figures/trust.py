@@ -11,8 +11,8 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, Look, called, sized
-from counterpoise.report.chart import Chart, Missing, Table
-from counterpoise.report.study import Arm, Study, liars, verdicts
+from counterpoise.reports.chart import Chart, Missing, Table
+from counterpoise.reports.study import Arm, Study, liars, verdicts
 from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.plots import band
 

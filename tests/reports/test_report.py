@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 from kept import comparison, keep
 
-from counterpoise import measures, report
+from counterpoise import measures, reports
 from counterpoise.charts.style import look, unit, wrapped
 from counterpoise.cli import main
 from counterpoise.errors import CounterpoiseError
-from counterpoise.report.chart import Chart, Missing, Table
-from counterpoise.report.report import render, sections
-from counterpoise.report.study import study
+from counterpoise.reports.chart import Chart, Missing, Table
+from counterpoise.reports.report import render, sections
+from counterpoise.reports.study import study
 from counterpoise.runs.config import override
 
 
@@ -313,7 +313,7 @@ def reasons(folder: Path) -> dict[str, str]:
 def test_a_missing_part_says_why(tmp_path, settings, title, reason):
     keep(tmp_path / "run", **settings)
     assert reason in reasons(tmp_path)[title]
-    assert reason.replace("'", "&#x27;") in report.write(tmp_path).read_text()
+    assert reason.replace("'", "&#x27;") in reports.write(tmp_path).read_text()
 
 
 def test_unfinished_seeds_are_named_and_kept_out_of_the_means(tmp_path):
@@ -340,7 +340,7 @@ def test_one_run_alone_shows_all_it_has(tmp_path):
         "detection",
         "cost",
     }
-    assert report.write(tmp_path / "run") == tmp_path / "run" / "report.html"
+    assert reports.write(tmp_path / "run") == tmp_path / "run" / "report.html"
 
 
 def test_a_run_of_no_round_and_a_torn_one_still_report(tmp_path):
@@ -351,7 +351,7 @@ def test_a_run_of_no_round_and_a_torn_one_still_report(tmp_path):
     for file in ("metrics.jsonl", "clients.jsonl"):
         path = tmp_path / "torn" / file
         path.write_text(path.read_text()[:-40])
-    page = report.write(tmp_path).read_text()
+    page = reports.write(tmp_path).read_text()
     assert "It was interrupted after round 11 of 12." in page
     chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
     assert named(chart.figures["test accuracy", "rounds"], "fedavg")["x"] == list(range(1, 12))
@@ -374,7 +374,7 @@ def test_an_older_schema_still_reports(tmp_path):
     found = {p.key: p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart)}
     assert set(found["cost"].figures) == {("time",), ("traffic",)}
     assert named(found["curves"].figures["test accuracy", "rounds"], "fedavg")
-    assert "fedavg on digits" in report.write(tmp_path).read_text()
+    assert "fedavg on digits" in reports.write(tmp_path).read_text()
 
 
 def test_a_damaged_file_of_holdings_is_passed_over(tmp_path):
@@ -390,7 +390,7 @@ def test_markup_in_names_is_text(tmp_path):
     evil = "<script>alert('x')</script><img src=x>"
     keep(tmp_path / "a", method={"name": "own", "called": evil, "parts": ""}, data={"name": f"{evil}&"}, verdicts=True)
     keep(tmp_path / "b")
-    page = report.write(tmp_path, tmp_path / "page.html").read_text()
+    page = reports.write(tmp_path, tmp_path / "page.html").read_text()
     assert evil not in page
     assert "<img" not in re.sub(r"<script>.*?</script>", "", page, flags=re.S)
     assert page.count("&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;") > 2
@@ -413,7 +413,7 @@ def test_twenty_runs_of_two_hundred_rounds_fit_into_eight_megabytes(tmp_path):
                 liars=tuple(range(10)),
                 classes=100,
             )
-    page = report.write(tmp_path)
+    page = reports.write(tmp_path)
     assert 5e6 < page.stat().st_size < 8e6, f"{page.stat().st_size / 1e6:.2f} MB"
     assert "Seeds 0, 1 of 4, to keep the page small." in page.read_text()
 
@@ -489,7 +489,7 @@ def test_without_chromium_the_export_says_what_to_do(tmp_path, monkeypatch):
     keep(tmp_path / "run")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(CounterpoiseError, match=r"neither is on the path\. Install one, or open the report"):
-        report.export(tmp_path / "run", tmp_path / "figures")
+        reports.export(tmp_path / "run", tmp_path / "figures")
 
 
 def test_units_and_lines():

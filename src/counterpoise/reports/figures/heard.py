@@ -11,8 +11,8 @@ from plotly.subplots import make_subplots
 from counterpoise import measures
 from counterpoise.charts.style import ALARM, NEUTRAL, called, sized
 from counterpoise.measures.records import Curve
-from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.study import Arm, Study
+from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.plots import band
 from counterpoise.runs.saved import SavedRun
 

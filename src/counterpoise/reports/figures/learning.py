@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import rows, shade, sized
-from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.study import Arm, Study
+from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.plots import AXES, Line, common_rounds, curve_figure, metric_curve, metric_name, percent
 
 __all__ = ["OWN", "OWN_DATA", "curves", "every_seed", "final"]

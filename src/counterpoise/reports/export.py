@@ -10,10 +10,10 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from counterpoise.errors import CounterpoiseError, unknown
-from counterpoise.report.chromium import address, browser, find
-from counterpoise.report.page import figures
-from counterpoise.report.report import charts, render
-from counterpoise.report.study import study
+from counterpoise.reports.chromium import address, browser, find
+from counterpoise.reports.page import figures
+from counterpoise.reports.report import charts, render
+from counterpoise.reports.study import study
 from counterpoise.runs.files import replace_bytes
 
 __all__ = ["FORMATS", "export"]

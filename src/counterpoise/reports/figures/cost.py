@@ -6,8 +6,8 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import NEUTRAL, rows, shade, sized, unit
-from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.study import Study
+from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.study import Study
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["costs"]

@@ -12,9 +12,9 @@ from counterpoise import measures
 from counterpoise.charts.holdings import holdings_figure
 from counterpoise.charts.style import called, rows, shade, sized
 from counterpoise.registry import flatten
-from counterpoise.report.chart import Chart, Missing
-from counterpoise.report.figures.learning import OWN, OWN_DATA, every_seed
-from counterpoise.report.study import Study
+from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.figures.learning import OWN, OWN_DATA, every_seed
+from counterpoise.reports.study import Study
 from counterpoise.runs.holdings import holdings
 from counterpoise.runs.plots import percent
 from counterpoise.runs.saved import SavedRun

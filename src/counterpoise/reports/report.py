@@ -18,14 +18,14 @@ from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, best_two
 from counterpoise.registry import flatten
-from counterpoise.report.chart import Chart, Listing, Missing, Section, Table
-from counterpoise.report.figures.clients import gap, served, who_holds_what
-from counterpoise.report.figures.cost import costs
-from counterpoise.report.figures.heard import couplings, weights
-from counterpoise.report.figures.learning import curves, final
-from counterpoise.report.figures.trust import claims, detection, judged, judging
-from counterpoise.report.page import page
-from counterpoise.report.study import Study, study
+from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.reports.figures.clients import gap, served, who_holds_what
+from counterpoise.reports.figures.cost import costs
+from counterpoise.reports.figures.heard import couplings, weights
+from counterpoise.reports.figures.learning import curves, final
+from counterpoise.reports.figures.trust import claims, detection, judged, judging
+from counterpoise.reports.page import page
+from counterpoise.reports.study import Study, study
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun

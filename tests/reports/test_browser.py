@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from kept import comparison, keep
 
-from counterpoise import report
-from counterpoise.report.chromium import Browser, address, browser, find
+from counterpoise import reports
+from counterpoise.reports.chromium import Browser, address, browser, find
 
 PROGRAM = find()
 pytestmark = pytest.mark.skipif(
@@ -38,7 +38,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def page(folder) -> Iterator[Browser]:
-    path = report.write(folder)
+    path = reports.write(folder)
     with browser(str(PROGRAM)) as chromium:
         chromium.open(address(path), "Runtime", "Log", "Network")
         chromium.evaluate("counterpoise.ready.then(() => true)")
@@ -196,7 +196,7 @@ def test_the_console_is_quiet_and_nothing_leaves_the_file(page):
 
 def test_figures_become_files(tmp_path):
     keep(tmp_path / "run", rounds=3, verdicts=True, liars=(1,))
-    written = report.export(tmp_path / "run", tmp_path / "figures")
+    written = reports.export(tmp_path / "run", tmp_path / "figures")
     names = {path.name for path in written}
     assert {"curves-test-accuracy-rounds.svg", "weights.png", "claims.svg", "detection-over-thresholds.png"} <= names
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
