@@ -52,6 +52,11 @@ def test_a_papers_table(capsys) -> None:
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["avg", "fedavg", "fedprox", "feda4"]
 
 
+def test_adapters_are_trained(capsys) -> None:
+    assert load("fine_tune_lora").run.accuracy > 0.8
+    assert "; 8,202 of 75,722 parameters are trained and sent" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_fedbacs_collapse(capsys) -> None:
     load("fedbac_collapse").main(rounds=10, seeds=1)

@@ -7,7 +7,6 @@ clients train one by one, which always works.
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from dataclasses import replace
@@ -26,6 +25,7 @@ from counterpoise.engine.clients.program import Program, Shared, by_autograd, by
 from counterpoise.engine.clients.statistics import initial_statistics, with_statistics
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
+from counterpoise.models.copies import sharing_copy
 
 __all__ = ["stacks", "why_unbatched"]
 
@@ -93,7 +93,7 @@ def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: 
         return "what a script calls cannot be seen"
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     inputs, targets = federation.base.take(torch.zeros(2, dtype=torch.int64), dtype)
-    trial, called = copy.deepcopy(module).train(), _Called()
+    trial, called = sharing_copy(module).train(), _Called()
     with torch.no_grad(), called:
         outputs = trial(inputs)
         activations = called.numbers / len(inputs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +18,7 @@ from counterpoise.engine.scores import Metric, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.models.batch_norm import NORMS, batch_norms, norm_of
+from counterpoise.models.copies import sharing_copy
 
 __all__ = ["Traits", "inspect_model"]
 
@@ -50,7 +50,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         raise CounterpoiseError("The federation holds no samples.")
     rows = torch.arange(min(2, len(federation.base)), device=federation.base.inputs.device)
     inputs, targets = (t.to(weights[0].device) for t in federation.base.take(rows, weights[0].dtype))
-    trial = copy.deepcopy(model).train()
+    trial = sharing_copy(model).train()
     _fix_norms(trial)
     keyed, unkeyed = _draws(trial, inputs)
     with torch.no_grad():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -16,6 +15,7 @@ from counterpoise.engine.clients.normalising import Norms
 from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflatten_weights
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
+from counterpoise.models.copies import sharing_copy
 
 __all__ = ["Network"]
 
@@ -40,15 +40,13 @@ class Network:
         half: bool = False,
         modes: Sequence[Callable[[], AbstractContextManager[Any]]] = (),
     ) -> None:
-        self.module = copy.deepcopy(module).train(train)
+        self.module = sharing_copy(module, dtype=torch.bfloat16 if half else None).train(train)
         self.layout = layout
         self.keyed, self.half, self.modes = keyed, half, modes
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))
         if self.unrolled:
             unflatten_weights(self.module)
         self.norms = Norms(self.module)
-        if half:
-            self.module.to(torch.bfloat16)
         places = {name: i for i, name in enumerate(layout.names)}
         owners = {id(p): places[n] for n, p in self.module.named_parameters() if n in places}
         self.slots = [

@@ -6,7 +6,6 @@ The simulator has one trainer for a whole federation; a node of a deployment has
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -41,6 +40,7 @@ from counterpoise.flat import Layout
 from counterpoise.method import Cohort, Part
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import build_model
+from counterpoise.models.copies import sharing_copy
 from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.randomness import integer, purpose
 
@@ -75,7 +75,7 @@ class Trainer:
         self.layout = self.layout.ending(self.traits.output)
         self.asked = asked = training.engine
         device = torch.device(asked.place)
-        self.module = copy.deepcopy(model).to(device=device, dtype=asked.torch_dtype)
+        self.module = sharing_copy(model, device, asked.torch_dtype)
         method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
         program = Program(method, local, scores["loss"], by_autograd)
         self.group = group = Group.join(device)

@@ -1,0 +1,135 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021): a small trainable term beside each frozen linear layer."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.models.copies import sharing_copy
+
+__all__ = ["merge_lora", "with_lora"]
+
+
+class LowRank(nn.Module):
+    """``W x + b + s B A x`` with W and b frozen: A is `down` ``[rank, in]``, B is `up` ``[out, rank]``, zero at first."""
+
+    def __init__(self, base: nn.Module, rank: int, scale: float) -> None:
+        super().__init__()
+        weight: Tensor = base.weight  # type: ignore[assignment]
+        self.base, self.scale, self.turned = base, scale, not isinstance(base, nn.Linear)
+        out, wide = reversed(weight.shape) if self.turned else weight.shape
+        self.down = nn.Parameter(weight.new_empty(rank, wide))
+        self.up = nn.Parameter(weight.new_zeros(out, rank))
+        nn.init.kaiming_uniform_(self.down, a=math.sqrt(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.base(x) + self.scale * F.linear(F.linear(x, self.down), self.up)  # type: ignore[no-any-return]
+
+    @property
+    def weight(self) -> Tensor:
+        """What the layer multiplies by, for modules that read it instead of calling the layer (attention does)."""
+        added = self.scale * self.up @ self.down
+        return self.base.weight + (added.T if self.turned else added)  # type: ignore[operator]
+
+    @property
+    def bias(self) -> Tensor | None:
+        return self.base.bias  # type: ignore[return-value]
+
+
+@takes_only_its_options()
+def with_lora(
+    model: nn.Module,
+    rank: int = 8,
+    where: str | Sequence[str] = "*",
+    *,
+    alpha: float | None = None,
+    whole: str | Sequence[str] = (),
+    train: str = "both",
+) -> nn.Module:
+    """A copy of the model that trains low-rank adapters, and nothing else but the layers named in `whole`.
+
+    Every linear layer whose name matches a pattern of `where` computes ``W x + b + (alpha / rank) B A x``. W and b are
+    frozen, A is random and B is zero, so that the copy begins as the model. `alpha` is `rank` unless given. With
+    ``train="up"`` only B is trained: then the mean of clients' adapters is the adapter of the mean, which the mean of
+    both factors is not. `whole` are patterns of layers that train in full, such as a new head.
+
+    The copy's frozen weights lie in the memory of the model's own, so do not train the model any more.
+
+    >>> net = with_lora(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)), rank=2, where="0", whole="2")
+    >>> [name for name, p in net.named_parameters() if p.requires_grad]
+    ['0.down', '0.up', '2.weight', '2.bias']
+    """
+    if not isinstance(model, nn.Module):
+        raise CounterpoiseError(f"with_lora takes a module, not {brief(model)}.")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise CounterpoiseError(f"with_lora: rank must be a whole number from 1 on, not {brief(rank)}.")
+    if alpha is not None and not (isinstance(alpha, int | float) and 0 < alpha < math.inf):
+        raise CounterpoiseError(f"with_lora: alpha must be a positive number, not {brief(alpha)}.")
+    if train not in ("both", "up"):
+        raise CounterpoiseError(f"with_lora: train must be 'both' or 'up', not {brief(train)}.")
+    if any(isinstance(child, LowRank) for child in model.modules()):
+        raise CounterpoiseError("with_lora: the model has adapters already. Use merge_lora first.")
+    linear = {name: child for name, child in model.named_modules() if _is_linear(child)}
+    full = _matching(_patterns(whole, "whole"), dict(model.named_modules()), "whole")
+    adapted = _matching(_patterns(where, "where"), linear, "where") - {
+        name for name in linear if any(name == top or name.startswith(f"{top}.") for top in full)
+    }
+    if not adapted:
+        raise CounterpoiseError("with_lora: the layers that `where` names are all in `whole`, so there is no adapter.")
+    made = sharing_copy(model, trained=[p for name in full for p in model.get_submodule(name).parameters()])
+    for name in full:
+        made.get_submodule(name).requires_grad_(True)
+    for name in adapted:
+        layer = LowRank(made.get_submodule(name), rank, (rank if alpha is None else alpha) / rank)
+        layer.down.requires_grad_(train == "both")
+        made = _put(made, name, layer)
+    return made
+
+
+def merge_lora(model: nn.Module) -> nn.Module:
+    """A copy of the model with each adapter added to the weight beside it: the layers that the model had at first."""
+    if not isinstance(model, nn.Module):
+        raise CounterpoiseError(f"merge_lora takes a module, not {brief(model)}.")
+    made = copy.deepcopy(model)
+    for name, layer in list(made.named_modules()):
+        if isinstance(layer, LowRank):
+            layer.base.weight = nn.Parameter(layer.weight.detach())
+            made = _put(made, name, layer.base)
+    return made.requires_grad_(True)
+
+
+def _is_linear(layer: nn.Module) -> bool:
+    """Whether it is a linear layer, or the one of Hugging Face's GPT-2, whose weight is the other way round."""
+    return isinstance(layer, nn.Linear) or (type(layer).__name__ == "Conv1D" and hasattr(layer, "nf"))
+
+
+def _patterns(given: Any, what: str) -> list[str]:
+    patterns = [given] if isinstance(given, str) else given
+    if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
+        raise CounterpoiseError(f"with_lora: {what} must be a pattern of layers' names or a list, not {brief(given)}.")
+    return list(patterns)
+
+
+def _matching(patterns: list[str], named: dict[str, nn.Module], what: str) -> set[str]:
+    found = {pattern: {name for name in named if fnmatchcase(name, pattern)} for pattern in patterns}
+    if none := [pattern for pattern, names in found.items() if not names]:
+        some = ", ".join([name for name in named if name][:6]) or "none"
+        kind = "linear layer" if what == "where" else "layer"
+        raise CounterpoiseError(f"with_lora: {what}={brief(none[0])} matches no {kind}. There are: {some}.")
+    return set().union(*found.values())
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
+    """The model with another layer of that name; the layer, if it is the whole model."""
+    if not name:
+        return layer
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, layer)
+    return model

@@ -1,0 +1,205 @@
+"""Low-rank adapters: what a layer computes, what is trained, and that the frozen base is held once."""
+
+import math
+
+import pytest
+import torch
+from helpers import BACKENDS, blobs, by_torch, double, flat, fresh, net
+from torch import nn
+
+import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.errors import CounterpoiseError
+from counterpoise.local import Local, sgd
+from counterpoise.methods import avg
+from counterpoise.models import merge_lora, with_lora
+from counterpoise.models.copies import sharing_copy
+
+SIZES = [9, 4, 13]
+
+
+class Conv1D(nn.Module):
+    """As in Hugging Face's GPT-2: the weight is ``[in, out]``."""
+
+    def __init__(self, nf: int, nx: int) -> None:
+        super().__init__()
+        self.nf, self.weight, self.bias = nf, nn.Parameter(torch.zeros(nx, nf)), nn.Parameter(torch.zeros(nf))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+def layers() -> nn.Module:
+    return fresh(nn.Sequential(nn.Linear(6, 5), nn.Tanh(), Conv1D(4, 5), nn.Tanh(), nn.Linear(4, 3)))
+
+
+def adapted(model: nn.Module, **options) -> nn.Module:
+    """With adapters that are not zero."""
+    made = with_lora(model, **options)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, p in made.named_parameters():
+            if name.endswith(("up", "down")):
+                p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    return made
+
+
+def trained(model: nn.Module) -> list[str]:
+    return [name for name, p in model.named_parameters() if p.requires_grad]
+
+
+def test_a_copy_begins_as_the_model_and_leaves_it_as_it_was():
+    model, x = layers(), torch.randn(7, 6, dtype=torch.float64)
+    model[4].bias.requires_grad_(False)
+    before = [p.clone() for p in model.parameters()]
+    made = with_lora(model, rank=2)
+    assert torch.equal(made(x), model(x))
+    assert [p.requires_grad for p in model.parameters()] == [True] * 5 + [False]
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert all(float(made[place].down.detach().abs().min()) > 0 for place in (0, 2, 4))
+
+
+@pytest.mark.parametrize(("alpha", "scale"), [(None, 1.0), (6, 3.0)])
+def test_a_layer_adds_its_low_rank_term(alpha, scale):
+    model, x = layers(), torch.randn(7, 6, dtype=torch.float64)
+    made = adapted(model, rank=2, alpha=alpha)
+    hidden = x
+    for place, weight in ((0, model[0].weight), (2, model[2].weight.T), (4, model[4].weight)):
+        whole = weight + scale * made[place].up @ made[place].down
+        hidden = hidden @ whole.T + model[place].bias
+        hidden = hidden if place == 4 else hidden.tanh()
+        assert torch.allclose(made[place].weight.T if place == 2 else made[place].weight, whole, rtol=1e-13)
+        assert made[place].bias is made[place].base.bias
+    assert torch.allclose(made(x), hidden, rtol=1e-12, atol=1e-12)
+
+
+def test_attention_reads_the_weight_with_its_adapter():
+    torch.manual_seed(0)
+    attention, x = nn.MultiheadAttention(4, 2, batch_first=True).double(), torch.randn(2, 3, 4, dtype=torch.float64)
+    made = adapted(attention, rank=1)
+    plain = sharing_copy(attention)
+    with torch.no_grad():
+        plain.out_proj.weight += made.out_proj.up @ made.out_proj.down
+    assert trained(made) == ["out_proj.down", "out_proj.up"]
+    assert torch.allclose(made(x, x, x)[0], plain(x, x, x)[0], rtol=1e-12)
+
+
+def test_adapters_and_what_is_named_are_trained():
+    assert trained(with_lora(layers(), 2)) == [f"{place}.{half}" for place in (0, 2, 4) for half in ("down", "up")]
+    assert trained(with_lora(layers(), 2, ["[02]"], train="up")) == ["0.up", "2.up"]
+    model = layers().requires_grad_(False)
+    made = with_lora(model, 2, whole="4")  # a layer that was frozen, too
+    assert trained(made) == ["0.down", "0.up", "2.down", "2.up", "4.weight", "4.bias"]
+    assert made[4].weight.data_ptr() != model[4].weight.data_ptr()
+    assert made[0].base.weight.data_ptr() == model[0].weight.data_ptr()
+    assert trained(with_lora(nn.Linear(3, 2), 1)) == ["down", "up"]
+
+
+def test_the_mean_of_adapters_is_the_adapter_of_the_mean_if_one_factor_is_trained():
+    one, two, mean = (with_lora(layers(), 2, "0", train="up") for _ in range(3))
+    two[0].down.copy_(one[0].down)
+    mean[0].down.copy_(one[0].down)
+    with torch.no_grad():
+        for made in (one, two):
+            made[0].up.normal_()
+        mean[0].up.copy_((one[0].up + two[0].up) / 2)
+    assert torch.allclose(mean[0].weight, (one[0].weight + two[0].weight) / 2, rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_cohorts_adapters_train_as_in_a_plain_loop(backend):
+    federation, model = blobs(SIZES), adapted(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), rank=2)
+    local = Local(epochs=2, batch=4, optimizer=sgd(0.1, momentum=0.5))
+    simulation = Simulation(avg(), federation, model, local=local, seed=3, engine=double(backend=backend))
+    ends = []
+    for client in range(3):
+        alone = sharing_copy(model)
+        by_torch(
+            alone,
+            federation,
+            client,
+            lambda p, lr: torch.optim.SGD([q for q in p if q.requires_grad], lr, momentum=0.5),
+            local,
+            1,
+            seed=3,
+        )
+        ends.append(flat(alone))
+    simulation.advance()
+    assert torch.allclose(simulation.server.model, torch.stack(ends).mean(0), rtol=1e-10, atol=1e-12)
+    assert len(simulation.server.model) == 2 * (6 + 5) + 2 * (5 + 3)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_frozen_base_is_held_once(backend):
+    model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1)
+    simulation = Simulation(avg(), blobs(SIZES), model, engine=double(backend=backend))
+    simulation.advance()
+    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
+    assert [*frozen] == ["0.base.weight", "0.base.bias", "2.base.weight", "2.base.bias"]
+    copies = [simulation.trainer.module, simulation.backend._evaluate.module]
+    if backend == "batched":
+        copies.append(simulation.backend.network.module)
+    for made in copies:
+        assert made is not model
+        assert all(made.get_parameter(name).data_ptr() == p.data_ptr() for name, p in frozen.items())
+
+
+def test_another_precision_has_a_base_of_its_own():
+    model = with_lora(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)), 1)
+    half = sharing_copy(model, dtype=torch.bfloat16)
+    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    simulation = Simulation(avg(), blobs(SIZES), model, engine=double())
+    assert {p.dtype for p in simulation.trainer.module.parameters()} == {torch.float64}
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+def test_merging_gives_the_layers_that_the_model_had():
+    model, x = layers(), torch.randn(7, 6, dtype=torch.float64)
+    made = adapted(model, rank=2, alpha=3)
+    before = made[0].base.weight.clone()
+    merged = merge_lora(made)
+    assert [type(layer).__name__ for layer in merged] == [type(layer).__name__ for layer in model]
+    assert torch.allclose(merged(x), made(x), rtol=1e-12, atol=1e-12)
+    assert torch.equal(made[0].base.weight, before)
+    assert trained(merged) == [name for name, _ in model.named_parameters()]
+
+
+def test_a_merged_model_is_no_alias():
+    made = adapted(nn.Linear(3, 2), rank=1)
+    merged = merge_lora(made)
+    with torch.no_grad():
+        merged.weight.zero_()
+        merged.bias.zero_()
+    assert all(float(p.detach().abs().max()) > 0 for p in made.base.parameters())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"rank": 0}, "rank must be a whole number from 1 on, not 0"),
+        ({"rank": True}, "rank must be a whole number"),
+        ({"alpha": -1}, "alpha must be a positive number, not -1"),
+        ({"alpha": math.inf}, "alpha must be a positive number"),
+        ({"train": "down"}, "train must be 'both' or 'up', not 'down'"),
+        ({"where": "attention"}, "where='attention' matches no linear layer. There are: 0, 2, 4."),
+        ({"where": ["0", "1"]}, "where='1' matches no linear layer"),
+        ({"where": 3}, "where must be a pattern of layers' names or a list, not 3"),
+        ({"whole": "head"}, "whole='head' matches no layer. There are: 0, 1, 2, 3, 4."),
+        ({"where": "4", "whole": "4"}, "so there is no adapter"),
+        ({"ranks": 2}, "ranks"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, sentence):
+    with pytest.raises(CounterpoiseError) as caught:
+        with_lora(layers(), **options)
+    assert sentence in str(caught.value)
+
+
+def test_only_a_module_without_adapters_is_taken():
+    with pytest.raises(CounterpoiseError, match="with_lora takes a module, not 'gpt2'"):
+        with_lora("gpt2")
+    with pytest.raises(CounterpoiseError, match="merge_lora takes a module"):
+        merge_lora(None)
+    with pytest.raises(CounterpoiseError, match="has adapters already"):
+        cp.models.with_lora(with_lora(layers()))
