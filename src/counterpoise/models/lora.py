@@ -93,6 +93,7 @@ def with_lora(
     return made
 
 
+@takes_only_its_options()
 def merge_lora(model: nn.Module) -> nn.Module:
     """A copy of the model with each adapter added to the weight beside it: the layers that the model had at first."""
     if not isinstance(model, nn.Module):
