@@ -2,7 +2,7 @@
 
 from counterpoise.engine.acceleration import graphs
 from counterpoise.engine.backends import chunks, forward
-from counterpoise.engine.trees import fill, own
+from counterpoise.trees import fill, own
 
 
 class Played:

@@ -34,6 +34,7 @@ CORE = [
     "sketch",
     "portraits",
     "signatures",
+    "trees",
 ]
 ALLOWED = {"torch", "numpy", "counterpoise", *sys.stdlib_module_names}
 INNER = {
@@ -80,11 +81,11 @@ LEVELS = {
 FORMER = {"runs/collection.py": {"counterpoise.comparisons.collection"}}
 """Former homes of names that the docs gave, for one version, and where these live now. No other file may import them."""
 ROOMS = {
-    **{name: {} for name in ("trees", "devices", "scores")},
-    "clients": {"trees", "devices", "scores"},
-    "acceleration": {"trees", "devices", "scores"},
-    "backends": {"trees", "devices", "scores", "clients", "acceleration"},
-    "rounds": {"trees", "devices", "scores", "clients", "acceleration", "backends"},
+    **{name: {} for name in ("devices", "scores")},
+    "clients": {"devices", "scores"},
+    "acceleration": {"devices", "scores"},
+    "backends": {"devices", "scores", "clients", "acceleration"},
+    "rounds": {"devices", "scores", "clients", "acceleration", "backends"},
 }
 """The engine's rooms, each with those below it: clients and acceleration stand side by side."""
 

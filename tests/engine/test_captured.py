@@ -11,12 +11,12 @@ from counterpoise.engine import Engine, Evaluation, Simulation
 from counterpoise.engine.acceleration import graphs
 from counterpoise.engine.backends import batched
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.trees import fill
 from counterpoise.errors import Interrupted
 from counterpoise.federation import bernoulli
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, avg
+from counterpoise.trees import fill
 
 SIZES = [1, 9, 4, 13, 6, 9, 9, 5]  # in chunks of 2: some of the same shape, and scripts that need padding
 

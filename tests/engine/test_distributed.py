@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import counterpoise as cp
 from counterpoise.engine.backends.settings import Engine
-from counterpoise.engine.trees import pack, row_size, select, unpack
+from counterpoise.trees import pack, row_size, select, unpack
 
 TESTS = Path(ranked.__file__).parent
 

@@ -25,11 +25,11 @@ from counterpoise.engine.clients.messages import (
 )
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Program, Shared, TrainingResult, by_autograd
-from counterpoise.engine.trees import expand
 from counterpoise.flat import Layout
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, fedavg
+from counterpoise.trees import expand
 
 LOCAL = Local(epochs=1, batch=64, optimizer=sgd(0.1, momentum=0.9))
 SEED, CLIENTS, ROUNDS = 4, 5, 3

@@ -207,7 +207,7 @@ def with_bad(value):
             lambda: Federation.from_arrays(
                 *arrays(), partition=cp.iid(3), test=(np.zeros((4, 2)), np.zeros(4, dtype=int))
             ),
-            r"The test set's samples have shape \(2,\), but the clients' have shape \(1,\)",
+            r"the test set has inputs of shape \(2,\) for a sample, but the clients have \(1,\)",
         ),
         (
             lambda: Federation.from_arrays(*arrays(), partition=cp.iid(3), test=with_bad(np.nan)),
@@ -230,7 +230,7 @@ def with_bad(value):
             lambda: Federation.from_clients(
                 [(np.zeros((2, 2)), np.zeros(2, int)), (np.zeros((2, 3)), np.zeros(2, int))]
             ),
-            r"Clients' samples differ in shape: \[\(2,\), \(3,\)\]",
+            r"client 1 has inputs of shape \(3,\) for a sample, but client 0 has \(2,\)",
         ),
         (lambda: Federation.from_clients([(np.zeros((2, 2)), np.zeros(3, int))]), "client 0: inputs of shape"),
         (lambda: cp.load("digitz", partition=cp.iid(3)), "There is no data set 'digitz'. Did you mean 'digits'"),
@@ -319,7 +319,7 @@ def test_the_fingerprint_is_that_of_the_whole_whatever_the_pieces(monkeypatch):
     x, y = np.random.default_rng(0).normal(size=(60, 3, 2)), np.arange(60) % 3
     made = [Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint]
     for piece in (1, 100, 1000):
-        monkeypatch.setattr("counterpoise.federation.samples._PIECE", piece)
+        monkeypatch.setattr("counterpoise.federation.structure._PIECE", piece)
         made.append(Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint)
     assert len({*made}) == 1
     x[59, 2, 1] = np.inf

@@ -14,7 +14,6 @@ from grids import InProcess
 from helpers import ALL_METHODS, blobs, double, small
 
 from counterpoise.engine.clients.messages import template
-from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.mods import _list_sent, fit_mods
@@ -22,6 +21,7 @@ from counterpoise.flower.records import from_record
 from counterpoise.local import Local
 from counterpoise.method import Part
 from counterpoise.methods import METHODS, fedavg, feddua, krum
+from counterpoise.trees import select
 
 FEDERATION = blobs((9, 6, 12, 7), heldout=0.2, proxy=20)
 LOCAL = Local(batch=4)

@@ -51,10 +51,10 @@ def deal(
     """
     if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
         raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
-    classes = _count_classes(base.targets, None if test is None else test.targets)
+    classes = _count_classes(base.labels, None if test is None else test.labels)
     if classes is not None and class_names is not None:
         classes = max(classes, len(class_names))
-    free = base.targets[: len(base) - (0 if own is None else len(own.flat))]
+    free = base.labels[: len(base) - (0 if own is None else len(own.flat))]
     taken = 0 if isinstance(probe, str) else probe
     kept, probes, proxies = _reserve(free, classes, taken, proxy, seed)
     held, found = _assign(partition, free, kept, seed, identities)

@@ -136,7 +136,9 @@ def _check(skew: object) -> None:
         raise CounterpoiseError(f"features must be a feature skew such as cp.rotation(45), not {brief(skew)}.")
 
 
-def _check_pictures(inputs: Tensor) -> None:
+def _check_pictures(inputs: object) -> None:
+    if not isinstance(inputs, Tensor):
+        raise CounterpoiseError("A feature skew changes pictures of bytes; these samples have inputs in several parts.")
     if inputs.dtype != torch.uint8 or inputs.ndim != 4:
         raise CounterpoiseError(
             f"A feature skew changes pictures of bytes, [samples, channels, height, width]; "

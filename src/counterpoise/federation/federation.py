@@ -20,9 +20,11 @@ from counterpoise.federation.dealing import Array, deal
 from counterpoise.federation.features import Skew
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
-from counterpoise.federation.samples import Samples, pieces
+from counterpoise.federation.samples import Samples
+from counterpoise.federation.structure import check_alike, is_structured, pieces
 from counterpoise.flat import raw_bytes
 from counterpoise.randomness import check_seed
+from counterpoise.trees import cat, leaves, mapped
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -70,8 +72,8 @@ class Federation:
         return self.train.clients
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample, as a model takes it."""
+    def shape(self) -> Any:
+        """The shape of one sample, as a model takes it; of a sample in parts, a tuple or dictionary of shapes."""
         return self.base.shape
 
     def __repr__(self) -> str:
@@ -100,10 +102,12 @@ class Federation:
             if samples is None:
                 continue
             for value in (samples.inputs, samples.targets, samples.scale, samples.shift):
-                tensor = torch.as_tensor(value)
-                digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                for piece in pieces(tensor):
-                    digest.update(raw_bytes(piece))
+                if is_structured(value):
+                    digest.update(repr(mapped(lambda _: "", value)).encode())
+                for tensor in leaves(value) if is_structured(value) else [torch.as_tensor(value)]:
+                    digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+                    for piece in pieces(tensor):
+                        digest.update(raw_bytes(piece))
             if samples.per_picture:
                 digest.update(b"per picture")
         digest.update(f"{self.classes} classes".encode())
@@ -215,11 +219,8 @@ class Federation:
         pairs = [(inputs, targets, "the data")] + ([] if test is None else [(*_pair(test, "test"), "the test set")])
         labels, names = unify([Column(where, y) for _, y, where in pairs], class_names)
         base, *tests = (Samples.of(x, y, scale, shift, where) for (x, _, where), y in zip(pairs, labels, strict=True))
-        if tests and tests[0].inputs.shape[1:] != base.inputs.shape[1:]:
-            raise CounterpoiseError(
-                f"The test set's samples have shape {tuple(tests[0].inputs.shape[1:])}, "
-                f"but the clients' have shape {tuple(base.inputs.shape[1:])}."
-            )
+        for one in tests:
+            check_alike(one.inputs, "the test set", base.inputs, "the clients", "inputs")
         dealt = deal(
             base,
             tests[0] if tests else None,
@@ -259,14 +260,11 @@ class Federation:
         if test is not None:
             settings["test"] = pairs.pop()[0], labels.pop()
         each = [Samples.of(x, y, where=f"client {i}") for i, ((x, _), y) in enumerate(zip(pairs, labels, strict=True))]
-        shapes = {tuple(s.inputs.shape[1:]) for s in each}
-        if len(shapes) > 1:
-            raise CounterpoiseError(f"Clients' samples differ in shape: {sorted(shapes)}.")
-        types = {s.inputs.dtype for s in each}
-        if len(types) > 1:
-            raise CounterpoiseError(f"Clients' inputs differ in type: {sorted(map(str, types))}.")
-        inputs, targets = torch.cat([s.inputs for s in each]), torch.cat([s.targets for s in each])
-        rows = torch.split(torch.arange(len(targets)), [len(s) for s in each])
+        for one, where in zip(each[1:], places[1:], strict=False):
+            check_alike(one.inputs, where, each[0].inputs, places[0], "inputs", types=True)
+            check_alike(one.targets, where, each[0].targets, places[0], "targets")
+        inputs, targets = cat([s.inputs for s in each]), cat([s.targets for s in each])
+        rows = torch.split(torch.arange(sum(map(len, each))), [len(s) for s in each])
         return cls.from_arrays(inputs, targets, partition=rows, **settings | {"class_names": names})
 
     @classmethod

@@ -9,6 +9,7 @@ import torch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.assignment import Elsewhere
 from counterpoise.federation.overview import Holder, holdings, label_counts, overview, spread
+from counterpoise.federation.structure import shape_in_words
 from counterpoise.sketch import card, heat, table
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _NAMED = 5
 def federation_html(federation: Holder) -> str:
     """Labels by client, and a few numbers."""
     title = "1 client" if federation.clients == 1 else f"{federation.clients} clients"
-    rows: list[tuple[str, object]] = [("a sample", "x".join(map(str, federation.shape)) or "a number")]
+    rows: list[tuple[str, object]] = [("a sample", shape_in_words(federation.shape))]
     rows += [
         (name, f"{len(held)} samples on the server")
         for name in ("test", "probe", "proxy")

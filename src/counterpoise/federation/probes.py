@@ -28,6 +28,10 @@ def make_probe(kind: str, base: Samples, train: Assignment, classes: int | None,
         raise unknown("probe", kind, PROBES, "that can be made; a whole number takes that many samples per class")
     if classes is None:
         raise CounterpoiseError("A probe set has one input per class; these targets are not class numbers.")
+    if not isinstance(base.inputs, torch.Tensor):
+        raise CounterpoiseError(
+            f"A probe set of {kind} cannot be made for inputs in several parts. Take samples of the data instead: probe=1."
+        )
     if base.inputs.dtype != torch.uint8 and not base.inputs.is_floating_point():
         raise CounterpoiseError(
             f"A probe set of {kind} cannot be made for inputs of whole numbers ({base.inputs.dtype}), such as tokens: "

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 import math
-import warnings
 import weakref
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.structure import check_counts, tree_of
+from counterpoise.trees import leaves, mapped, select
 
-__all__ = ["Samples", "pieces"]
-
-_PIECE = 1 << 24
-"""Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
+__all__ = ["Samples"]
 
 
 @dataclass(frozen=True)
 class Samples:
     """Inputs and targets, one row per sample. Bytes stay bytes until a batch is taken.
 
-    A batch of byte inputs becomes ``inputs * scale + shift``; both broadcast over one sample.
+    Either is one tensor, or a tuple or dictionary of tensors. A batch of byte inputs becomes
+    ``inputs * scale + shift``; both broadcast over one sample.
     """
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Any
+    targets: Any
     scale: Tensor | float = 1.0 / 255
     shift: Tensor | float = 0.0
     crop: tuple[int, int] | None = None
@@ -38,47 +34,69 @@ class Samples:
     per_picture: bool = False
     """Whether a model takes each picture with mean 0 and standard deviation 1 of its own."""
 
+    def __post_init__(self) -> None:
+        if (self.crop is not None or self.per_picture) and not isinstance(self.inputs, Tensor):
+            raise CounterpoiseError("Samples in parts can be neither cropped nor scaled picture by picture.")
+
     def __len__(self) -> int:
-        return int(self.targets.shape[0])
+        return int(next(leaves(self.targets)).shape[0])
+
+    @property
+    def device(self) -> torch.device:
+        return next(leaves(self.targets)).device
+
+    @property
+    def labels(self) -> Tensor:
+        """The targets, in which recipes look for class numbers; targets in parts have none, so only places for them."""
+        return self.targets if isinstance(self.targets, Tensor) else torch.zeros(len(self), len(self.targets))
 
     @classmethod
     def of(
         cls,
-        inputs: np.ndarray | Tensor,
-        targets: np.ndarray | Tensor,
+        inputs: Any,
+        targets: Any,
         scale: Tensor | float = 1.0 / 255,
         shift: Tensor | float = 0.0,
         where: str = "the data",
     ) -> Samples:
         """Samples from arrays or tensors, after checks that the numbers are finite and every input has a target."""
-        x, y = _tensor(inputs, "inputs", where), _tensor(targets, "targets", where)
-        if x.ndim == 0 or y.ndim == 0 or x.shape[0] != y.shape[0]:
-            raise CounterpoiseError(
-                f"{where}: inputs of shape {tuple(x.shape)} and targets of shape {tuple(y.shape)} do not hold the same "
-                "number of samples along their first axis."
-            )
-        if not y.is_floating_point():
-            y = y.to(torch.int64)
-            if y.ndim == 2 and y.shape[1] == 1:
-                y = y.squeeze(1)
+        x, y = tree_of(inputs, "inputs", where), tree_of(targets, "targets", where)
+        check_counts(x, y, where)
+        y = mapped(lambda t: t if t.is_floating_point() else t.to(torch.int64), y)
+        if isinstance(y, Tensor) and not y.is_floating_point() and y.ndim == 2 and y.shape[1] == 1:
+            y = y.squeeze(1)
         return cls(x, y, scale, shift)
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on a device. Runs in one process that use the same arrays share the copy."""
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
-        inputs, targets = _copied(self.inputs, device), _copied(self.targets, device)
+        inputs, targets = (mapped(lambda t: _copied(t, device), tree) for tree in (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, scale=scale, shift=shift)
 
     def rows(self, rows: Tensor | slice) -> Samples:
-        return replace(self, inputs=self.inputs[rows], targets=self.targets[rows])
+        return replace(self, inputs=select(self.inputs, rows), targets=select(self.targets, rows))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample, as a model takes it."""
+    def shape(self) -> Any:
+        """The shape of one sample, as a model takes it; of a sample in parts, a tuple or dictionary of shapes."""
+        if not isinstance(self.inputs, Tensor):
+            return mapped(lambda t: tuple(t.shape[1:]), self.inputs)
         whole = tuple(self.inputs.shape[1:])
         return whole if self.crop is None else (*whole[:-2], *self.crop)
 
-    def take(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    @property
+    def form(self) -> Any:
+        """Names, shapes and types of all that belongs to a sample, to be compared."""
+        return mapped(lambda t: (tuple(t.shape[1:]), str(t.dtype)), (self.inputs, self.targets))
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers the input of one sample has."""
+        if isinstance(self.inputs, Tensor):
+            return math.prod(self.shape)
+        return sum(math.prod(t.shape[1:]) for t in leaves(self.inputs))
+
+    def take(self, rows: Tensor, dtype: torch.dtype) -> tuple[Any, Any]:
         """Inputs and targets of some rows, ready for a model; `rows` may have any shape."""
         inputs, targets = self.take_whole(rows, dtype)
         if self.crop is not None:
@@ -95,24 +113,16 @@ class Samples:
         least = math.prod(self.shape) ** -0.5  # for a picture of one colour, as TensorFlow does
         return centred / centred.square().mean(pixels, keepdim=True).sqrt().clamp(min=least)
 
-    def take_whole(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def take_whole(self, rows: Tensor, dtype: torch.dtype) -> tuple[Any, Any]:
         """As `take`, but pictures are neither cut nor `normalised`: an augmentation comes before that."""
-        inputs, targets = self.inputs[rows], self.targets[rows]
-        if inputs.dtype == torch.uint8:
-            inputs = inputs.to(dtype) * _as(self.scale, dtype) + _as(self.shift, dtype)
-        elif inputs.is_floating_point():
-            inputs = inputs.to(dtype)
-        return inputs, targets.to(dtype) if targets.is_floating_point() else targets
 
+        def ready(inputs: Tensor) -> Tensor:
+            if inputs.dtype == torch.uint8:
+                return inputs.to(dtype) * _as(self.scale, dtype) + _as(self.shift, dtype)
+            return inputs.to(dtype) if inputs.is_floating_point() else inputs
 
-def pieces(tensor: Tensor) -> Iterator[Tensor]:
-    """A tensor in parts, along its first axis."""
-    if tensor.ndim == 0 or not tensor.numel():
-        yield tensor
-        return
-    rows = max(1, _PIECE * len(tensor) // (tensor.numel() * tensor.element_size()))
-    for first in range(0, len(tensor), rows):
-        yield tensor[first : first + rows]
+        targets = mapped(lambda t: t.to(dtype) if t.is_floating_point() else t, select(self.targets, rows))
+        return mapped(ready, select(self.inputs, rows)), targets
 
 
 _COPIES: dict[Any, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
@@ -136,27 +146,3 @@ def _copied(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:
     return value.to(dtype) if isinstance(value, Tensor) else value
-
-
-def _tensor(array: object, what: str, where: str) -> Tensor:
-    if isinstance(array, Dataset):
-        raise CounterpoiseError(
-            f"{where}: {what} are a torch Dataset. Give it to Federation.from_datasets, which turns it into arrays."
-        )
-    if not isinstance(array, Tensor):
-        try:
-            array = np.asarray(array)
-        except (ValueError, TypeError, RuntimeError):
-            raise CounterpoiseError(
-                f"{where}: {what} do not form one array, perhaps because samples differ in shape. "
-                "Pad or crop them to one shape."
-            ) from None
-        if array.dtype == object or array.dtype.kind not in "buif":
-            raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row per sample.")
-        array = np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64))
-        with warnings.catch_warnings():  # samples are never written to, so read-only arrays (pandas') need no copy
-            warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
-            array = torch.from_numpy(array)
-    if array.is_floating_point() and not all(bool(piece.isfinite().all()) for piece in pieces(array)):
-        raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")
-    return array

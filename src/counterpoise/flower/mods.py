@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.clients.messages import template
 from counterpoise.engine.rounds.simulation import Simulation
-from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.federation.partition import iid
@@ -28,6 +27,7 @@ from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.parts.statistics import BATCH_NORM
+from counterpoise.trees import select
 
 __all__ = ["fit_mods"]
 

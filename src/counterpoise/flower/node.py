@@ -25,7 +25,6 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.engine.trees import expand, on, select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.mods import fit_mods
@@ -35,6 +34,7 @@ from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.parts.statistics import BATCH_NORM
+from counterpoise.trees import expand, on, select
 
 __all__ = ["Data", "client_app"]
 

@@ -30,7 +30,6 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.engine.scores import Loss, Metrics
-from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
@@ -47,6 +46,7 @@ from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.index import read_index
 from counterpoise.runs.run import Run
+from counterpoise.trees import select
 
 __all__ = ["Strategy"]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import align, fill, leaves, on, rebuild
 from counterpoise.errors import CounterpoiseError
+from counterpoise.trees import align, fill, leaves, on, rebuild
 
 __all__ = ["CapturedGraph", "Compiled"]
 

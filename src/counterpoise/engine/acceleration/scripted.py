@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from counterpoise.engine.trees import form, leaves, on, rebuild
 from counterpoise.federation.samples import Samples
+from counterpoise.trees import form, leaves, on, rebuild
 
 __all__ = ["ScriptedSteps", "pure"]
 

@@ -25,9 +25,9 @@ from counterpoise.engine.backends.interface import Job, restore_order
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Program, Traces, TrainingResult
 from counterpoise.engine.devices import put
-from counterpoise.engine.trees import fill, leaves, on, own, select
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
+from counterpoise.trees import fill, leaves, on, own, select
 
 __all__ = ["COMPILED_RATIO", "Batched"]
 
@@ -194,15 +194,15 @@ class Batched:
         of_one = plan.sequence.rows[0].numel() * _BATCH_BYTES
         return self.longest if self.longest * of_one <= _MOST_BYTES else 0
 
-    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
             return self._forward(models, inputs, shared=True, captures=self.captures)
 
-    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def own_outputs(self, models: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
             return self._forward(models, inputs, shared=False, captures=self.captures)
 
-    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def output(self, model: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
             # On a GPU, torch's recurrent layers would need weights that lie together in memory.
             return self._evaluate(model, inputs, alone=not model.is_cuda)

@@ -14,11 +14,11 @@ from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.clients.batches import augment_keys, plan
 from counterpoise.engine.clients.program import Batch
 from counterpoise.engine.devices import put, ready
-from counterpoise.engine.trees import on
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
+from counterpoise.trees import on
 
 __all__ = ["BatchIndex", "BatchSequence", "Batches", "cropped", "gather"]
 
@@ -147,6 +147,11 @@ def cropped(federation: Federation, local: Local) -> Federation:
     """The federation as the model takes its pictures: cut to the size that the augmentation makes them."""
     if local.augment is None or not len(federation.base):
         return federation
+    if not isinstance(federation.base.inputs, Tensor):
+        raise CounterpoiseError(
+            "local: augment changes inputs that are one tensor, but these samples have inputs in several parts. Leave it "
+            "out, or change the samples in the model's forward."
+        )
     inputs, _ = federation.base.take_whole(torch.zeros(1, dtype=torch.int64), torch.get_default_dtype())
     made = local.augment(inputs, torch.zeros(1, dtype=torch.int64, device=inputs.device))
     if not isinstance(made, Tensor) or inputs.ndim < 3 or made.shape[:-2] != inputs.shape[:-2]:

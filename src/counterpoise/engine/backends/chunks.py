@@ -17,8 +17,8 @@ from counterpoise.engine.backends.interface import make_participants
 from counterpoise.engine.backends.refusals import reason_of, refusal
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Named, Participant, Program, Progress, Shared, Traces, TrainingResult
-from counterpoise.engine.trees import align, form, leaves, own, select, where
 from counterpoise.federation.samples import Samples
+from counterpoise.trees import align, form, leaves, own, select, where
 
 __all__ = ["CapturedChunk", "Chunk", "ChunkBackend", "ChunkInputs", "ChunkPlan", "ScriptedChunk", "together"]
 

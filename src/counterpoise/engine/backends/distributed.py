@@ -24,8 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 from counterpoise.engine.backends.interface import Backend, Job
 from counterpoise.engine.clients.messages import template, unpack_reports
 from counterpoise.engine.clients.program import Program, TrainingResult
-from counterpoise.engine.trees import pack, row_size, select, unpack
 from counterpoise.errors import CounterpoiseError, Interrupted
+from counterpoise.trees import pack, row_size, select, unpack
 
 __all__ = ["Distributed", "Group", "first_to_say", "rank"]
 
@@ -178,13 +178,13 @@ class Distributed:
             self._like = TrainingResult(start, reports, state, start.new_zeros(()))
         return self._like  # type: ignore[no-any-return]
 
-    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return self._inner.outputs(models, inputs)
 
-    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def own_outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return self._inner.own_outputs(models, inputs)
 
-    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def output(self, model: Tensor, inputs: Any) -> Tensor:
         return self._inner.output(model, inputs)
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from counterpoise.engine.acceleration.graphs import CapturedGraph
 from counterpoise.engine.backends.chunks import together
 from counterpoise.engine.clients.network import Network
-from counterpoise.engine.trees import align, fill, own
+from counterpoise.trees import align, fill, leaves, own, select
 
 __all__ = ["Forward"]
 
@@ -30,21 +30,21 @@ class Forward:
         self._met: Counter[Any] = Counter()
         self._captured: dict[Any, CapturedGraph] = {}
 
-    def __call__(self, models: Tensor, inputs: Tensor, *, shared: bool, captures: bool) -> Tensor:
+    def __call__(self, models: Tensor, inputs: Any, *, shared: bool, captures: bool) -> Tensor:
         models = align(models) if models.is_cuda else models  # then a capture changes no bit
-        at_once = max(1, _SAMPLES // max(1, len(inputs) if shared else inputs.shape[1]))
+        at_once = max(1, _SAMPLES // max(1, next(leaves(inputs)).shape[0 if shared else 1]))
         parts = []
         for begin in range(0, len(models), at_once):
             some = slice(begin, begin + at_once)
-            given = (models[some], inputs if shared else inputs[some])
+            given = (models[some], inputs if shared else select(inputs, some))
             parts.append(self._captured_outputs(*given, shared) if captures else self._outputs(*given, shared))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
-    def _outputs(self, models: Tensor, inputs: Tensor, shared: bool) -> Tensor:
+    def _outputs(self, models: Tensor, inputs: Any, shared: bool) -> Tensor:
         return together(self._network, (0, None if shared else 0), models, inputs)
 
-    def _captured_outputs(self, models: Tensor, inputs: Tensor, shared: bool) -> Tensor:
-        form = (shared, models.shape, models.dtype, inputs.shape, inputs.dtype)
+    def _captured_outputs(self, models: Tensor, inputs: Any, shared: bool) -> Tensor:
+        form = (shared, *((t.shape, t.dtype) for t in leaves((models, inputs))))
         self._met[form] += 1
         if self._met[form] < _OFTEN:
             return self._outputs(models, inputs, shared)

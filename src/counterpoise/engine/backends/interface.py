@@ -12,9 +12,9 @@ from torch import Tensor
 
 from counterpoise.engine.clients.program import Named, Participant, Shared, TrainingResult
 from counterpoise.engine.devices import put, ready
-from counterpoise.engine.trees import cat, select
 from counterpoise.federation.samples import Samples
 from counterpoise.local import Local
+from counterpoise.trees import cat, select
 
 __all__ = ["Backend", "Job", "make_participants", "restore_order"]
 
@@ -45,7 +45,7 @@ class Job(NamedTuple):
 
     @property
     def device(self) -> torch.device:
-        return self.samples.targets.device
+        return self.samples.device
 
     def some(self, places: Tensor) -> Job:
         """The job of the clients at these places."""
@@ -121,11 +121,11 @@ class Backend(Protocol):
     def train(self, job: Job, planned: Any = None) -> TrainingResult:
         """What every client ends the round with, stacked in the job's order."""
 
-    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         """The outputs of models ``[M, D]`` in evaluation mode on the same inputs."""
 
-    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def own_outputs(self, models: Tensor, inputs: Any) -> Tensor:
         """The outputs of models ``[M, D]`` in evaluation mode, each on inputs of its own ``[M, B, ...]``."""
 
-    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def output(self, model: Tensor, inputs: Any) -> Tensor:
         """The output of one model in evaluation mode."""

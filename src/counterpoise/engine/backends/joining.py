@@ -14,8 +14,8 @@ from torch.nn.functional import pad
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.clients.program import Named, TrainingResult
 from counterpoise.engine.devices import put
-from counterpoise.engine.trees import cat, expand, select
 from counterpoise.federation.samples import Samples
+from counterpoise.trees import cat, expand, leaves, select
 
 __all__ = ["join_jobs", "join_samples", "number_equals", "split_results"]
 
@@ -34,10 +34,12 @@ def number_equals(many: Sequence[Samples | None]) -> list[int]:
 def _equal(a: Samples | None, b: Samples | None) -> bool:
     if a is None or b is None:
         return a is b
+    if a.form != b.form or len(a) != len(b):
+        return False
     scaling = (torch.equal(*map(torch.as_tensor, pair)) for pair in ((a.scale, b.scale), (a.shift, b.shift)))
     return (a.crop == b.crop and a.per_picture == b.per_picture and all(scaling)) and all(
-        x.shape == y.shape and x.dtype == y.dtype and (x.data_ptr() == y.data_ptr() or torch.equal(x, y))
-        for x, y in ((a.inputs, b.inputs), (a.targets, b.targets))
+        x.data_ptr() == y.data_ptr() or torch.equal(x, y)
+        for x, y in zip(leaves((a.inputs, a.targets)), leaves((b.inputs, b.targets)), strict=True)
     )
 
 
@@ -51,7 +53,7 @@ def join_samples(bases: Sequence[Samples]) -> tuple[Samples, list[int]]:
     begins = [0, *torch.tensor([len(base) for base in different]).cumsum(0).tolist()]
     joint = different[0]
     if len(different) > 1:
-        inputs, targets = (torch.cat([getattr(base, name) for base in different]) for name in ("inputs", "targets"))
+        inputs, targets = (cat([getattr(base, name) for base in different]) for name in ("inputs", "targets"))
         joint = replace(joint, inputs=inputs, targets=targets)
     return joint, [begins[number] for number in numbers]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from math import prod
 from typing import NamedTuple
 
 import torch
@@ -75,7 +74,7 @@ def count_work(
     if not isinstance(federation.train, Elsewhere):
         sizes = federation.train.sizes(clients)
     batch = max(1, min(local.batch, int(sizes.max())))
-    numbers = max(parameters, batch * prod(federation.shape))
+    numbers = max(parameters, batch * federation.base.numbers)
     share = cohort if group is None else -(-max(cohort, 1) // group.size)
     return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share, rounds)
 

@@ -11,6 +11,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,9 @@ from counterpoise.engine.backends.interface import Job, make_participants
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.program import Participant, Program, Progress, Shared, TrainingResult
 from counterpoise.engine.devices import put
-from counterpoise.engine.trees import form, leaves, select, stack
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
+from counterpoise.trees import form, leaves, select, stack
 
 __all__ = ["PerClient"]
 
@@ -145,13 +146,13 @@ class PerClient:
         if self.halt.is_set() or failed.is_set():
             raise Interrupted("Stopped.")
 
-    def outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
+    def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])
 
-    def own_outputs(self, models: Tensor, inputs: Tensor) -> Tensor:
-        return torch.stack([self.output(model, own) for model, own in zip(models, inputs, strict=True)])
+    def own_outputs(self, models: Tensor, inputs: Any) -> Tensor:
+        return torch.stack([self.output(model, select(inputs, i)) for i, model in enumerate(models)])
 
-    def output(self, model: Tensor, inputs: Tensor) -> Tensor:
+    def output(self, model: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
 

@@ -21,11 +21,13 @@ from counterpoise.engine.backends.buckets import pays
 from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.backends.perclient import PerClient
 from counterpoise.engine.backends.refusals import reason_of
+from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.program import Program, Shared, by_autograd, by_functions
 from counterpoise.engine.clients.statistics import initial_statistics, with_statistics
 from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 from counterpoise.models.copies import sharing_copy
+from counterpoise.trees import select
 
 __all__ = ["stacks", "why_unbatched"]
 
@@ -92,11 +94,12 @@ def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: 
     if any(isinstance(child, torch.jit.ScriptModule) for child in module.modules()):
         return "what a script calls cannot be seen"
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
-    inputs, targets = federation.base.take(torch.zeros(2, dtype=torch.int64), dtype)
+    rows = torch.zeros(2, dtype=torch.int64)
+    inputs, targets = federation.base.take(rows, dtype)
     trial, called = sharing_copy(module).train(), _Called()
     with torch.no_grad(), called:
-        outputs = trial(inputs)
-        activations = called.numbers / len(inputs)
+        outputs = outputs_of(trial, inputs)
+        activations = called.numbers / len(rows)
         program.loss(outputs, targets)
     if unknown := called.names - _PLAIN:
         return f"the model or the loss calls {sorted(unknown)[0]}"
@@ -132,7 +135,7 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
     backend = Batched(program, module, Layout.of(module), keyed, 2, start.dtype, graphs=False)
     backend.train(job)
     models = with_statistics(start.expand(2, -1), initial_statistics(module))
-    backend.outputs(models, inputs[0])
+    backend.outputs(models, select(inputs, 0))
     backend.own_outputs(models, inputs)
 
 
@@ -144,7 +147,7 @@ def _trains_alone(program: Program, module: nn.Module, federation: Federation, k
         program = replace(_shorten(program, batch), differentiate=by_autograd)
         backend = PerClient(program, module, Layout.of(module), keyed, 1, start.dtype)
         backend.train(job)
-        backend.outputs(with_statistics(start.expand(2, -1), initial_statistics(module)), inputs[0])
+        backend.outputs(with_statistics(start.expand(2, -1), initial_statistics(module)), select(inputs, 0))
     except Exception as error:  # a mistake, which training will raise again
         log.debug("A trial of one client at a time failed: %s", error)
         return False

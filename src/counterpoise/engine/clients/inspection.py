@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
+from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
 from counterpoise.engine.scores import Metric, cross_entropy
@@ -19,6 +21,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.models.batch_norm import NORMS, batch_norms, norm_of
 from counterpoise.models.copies import sharing_copy
+from counterpoise.trees import leaves, on, select
 
 __all__ = ["Traits", "inspect_model"]
 
@@ -48,19 +51,19 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         raise CounterpoiseError("The model has no trainable parameters; there is nothing to learn.")
     if not len(federation.base):
         raise CounterpoiseError("The federation holds no samples.")
-    rows = torch.arange(min(2, len(federation.base)), device=federation.base.inputs.device)
-    inputs, targets = (t.to(weights[0].device) for t in federation.base.take(rows, weights[0].dtype))
+    rows = torch.arange(min(2, len(federation.base)), device=federation.base.device)
+    inputs, targets = on(weights[0].device, federation.base.take(rows, weights[0].dtype))
     trial = sharing_copy(model).train()
     _fix_norms(trial)
     keyed, unkeyed = _draws(trial, inputs)
     with torch.no_grad():
-        fits = f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}"
-        outputs = _call_or_explain(trial.eval(), fits, inputs)
+        outputs = _run_or_explain(trial.eval(), inputs)
         if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != len(rows):
             raise CounterpoiseError(
-                f"The model must return one tensor with a row for each sample, not {_describe(outputs)}."
+                "The model must return one tensor with a row for each sample, or a dictionary whose logits are that, not "
+                f"{_describe(outputs)}."
             )
-        alone = trial(inputs[:1])
+        alone = outputs_of(trial, select(inputs, slice(1)))
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
             raise CounterpoiseError(
                 "The model's output for a sample depends on the other samples of its batch, which padding and "
@@ -80,24 +83,24 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"The {name} must return one value per sample, shape ({len(rows)},), not {_describe(values)}; "
                     "use reduction='none'."
                 )
-            if not torch.allclose(metric(outputs[:1], targets[:1]), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True):
+            if not torch.allclose(
+                metric(outputs[:1], select(targets, slice(1))), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True
+            ):
                 raise CounterpoiseError(
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output "
-                    f"of shape {tuple(outputs.shape)} broadcast against targets of shape {tuple(targets.shape)}."
+                    f"of shape {tuple(outputs.shape)} broadcast against targets of shape {_shapes(targets)}."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs))
 
 
-def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
+def _draws(trial: nn.Module, inputs: Any) -> tuple[bool, bool]:
     """Whether the model draws random numbers that `Keyed` replaces, and whether it draws others."""
     before = {name: buffer.clone() for name, buffer in trial.named_buffers()}
     with torch.no_grad(), torch.random.fork_rng():
         drawn = torch.get_rng_state()
         unrolled = Unrolled() if drops(trial) else contextlib.nullcontext()
-        with Keyed(torch.zeros((), dtype=torch.int64, device=inputs.device)) as mode, unrolled:
-            _call_or_explain(
-                trial, f"The model cannot take this federation's samples of shape {tuple(inputs.shape[1:])}", inputs
-            )
+        with Keyed(torch.zeros((), dtype=torch.int64, device=next(leaves(inputs)).device)) as mode, unrolled:
+            _run_or_explain(trial, inputs)
         unkeyed = not torch.equal(drawn, torch.get_rng_state())
     for name, buffer in trial.named_buffers():
         if not torch.equal(buffer, before[name]):
@@ -108,7 +111,7 @@ def _draws(trial: nn.Module, inputs: Tensor) -> tuple[bool, bool]:
     return mode.calls > 0, unkeyed
 
 
-def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
+def _nearest(trial: nn.Module, inputs: Any) -> str | None:
     """The trainable parameter that is the fewest operations away from the output, whatever the order of registration.
 
     A module that the model does not use has no path to the output. If several are equally near, the one registered
@@ -116,7 +119,7 @@ def _nearest(trial: nn.Module, inputs: Tensor) -> str | None:
     """
     names = {id(p): name for name, p in trial.named_parameters() if p.requires_grad and p.ndim}
     with torch.enable_grad():
-        node = trial(inputs).grad_fn
+        node = outputs_of(trial, inputs).grad_fn
     level, seen = [node], {node}
     while level:
         found = [names.get(id(getattr(at, "variable", None))) for at in level]
@@ -163,13 +166,29 @@ def _map_alone(layer: _BatchNorm, x: Tensor) -> Tensor:
     return F.batch_norm(x, x.new_zeros(channels), x.new_ones(channels), layer.weight, layer.bias, eps=layer.eps)
 
 
-def _call_or_explain(call: Callable[..., Tensor], what: str, *arguments: Tensor) -> Tensor:
+def _run_or_explain(model: nn.Module, inputs: Any) -> Any:
+    """A model's outputs, or a sentence that says what it was given."""
+    if isinstance(inputs, Tensor):
+        shown = f"samples of shape {tuple(inputs.shape[1:])}"
+    elif isinstance(inputs, dict):
+        shown = f"samples, whose parts it is given as keywords, {', '.join(inputs)}"
+    else:
+        shown = f"samples, whose {len(inputs)} parts it is given one after the other"
+    hint = _WHOLE if isinstance(inputs, Tensor) and not inputs.is_floating_point() else ""
+    run = partial(outputs_of, model)
+    return _call_or_explain(run, f"The model cannot take this federation's {shown}", inputs, hint=hint)
+
+
+def _call_or_explain(call: Callable[..., Any], what: str, *arguments: Any, hint: str = "") -> Any:
     """Call a user's function, and turn its error into a sentence."""
     try:
         return call(*arguments)
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        whole = any(isinstance(t, Tensor) and not t.is_floating_point() for t in arguments[:1])
-        raise CounterpoiseError(f"{what}: {error}{_WHOLE if whole else ''}") from error
+        raise CounterpoiseError(f"{what}: {error}{hint}") from error
+
+
+def _shapes(tree: Any) -> str:
+    return " and ".join(str(tuple(tensor.shape)) for tensor in leaves(tree))
 
 
 def _describe(value: object) -> str:

@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.normalising import Norms
 from counterpoise.engine.clients.recurrent import Unrolled, drops, recurs, unflatten_weights
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
 from counterpoise.models.copies import sharing_copy
+from counterpoise.trees import mapped
 
 __all__ = ["Network"]
 
@@ -75,7 +77,7 @@ class Network:
             self.norms.give(*statistics)
         if self.half:
             w = w.to(torch.bfloat16)
-            inputs = inputs.to(torch.bfloat16) if inputs.is_floating_point() else inputs
+            inputs = mapped(lambda t: t.to(torch.bfloat16) if t.is_floating_point() else t, inputs)
         tensors = self.layout.unflatten(w)
         for parameters, name, place in self.slots:
             parameters[name] = tensors[place]  # type: ignore[assignment]
@@ -90,4 +92,4 @@ class Network:
                 modes.enter_context(Keyed(torch.zeros((), dtype=torch.int64, device=w.device) if key is None else key))
             if self.unrolled and not alone:
                 modes.enter_context(Unrolled())
-            return function(inputs).to(precise)  # type: ignore[no-any-return]
+            return outputs_of(function, inputs).to(precise)  # type: ignore[no-any-return]

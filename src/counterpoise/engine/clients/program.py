@@ -63,8 +63,8 @@ class Participant(NamedTuple):
 class Batch(NamedTuple):
     """One batch; `share` is one over the count of real samples, and 0 on padding."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Any
+    targets: Any
     share: Tensor
     key: Tensor
 

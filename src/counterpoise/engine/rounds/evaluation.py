@@ -12,12 +12,12 @@ from torch import Tensor
 
 from counterpoise.engine.backends.interface import Backend
 from counterpoise.engine.scores import Metric, limits_of
-from counterpoise.engine.trees import expand, select
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
+from counterpoise.trees import expand, mapped, select
 
 __all__ = ["Evaluation", "Evaluator", "Measured", "Measuring"]
 
@@ -180,10 +180,11 @@ class Evaluator:
         rows, sizes = heldout.rows(clients), heldout.sizes(clients)
         inputs, targets = self._federation.base.take(rows.to(models.device), self._dtype)
         outputs = self._backend.own_outputs(models, inputs).flatten(0, 1)
+        targets = mapped(lambda t: t.flatten(0, 1), targets)
         real = torch.arange(rows.shape[1]) < sizes[:, None]
         found = {}
         for name, metric in self.metrics.items():
-            values = metric(outputs, targets.flatten(0, 1)).to("cpu", torch.float64).view(real.shape)
+            values = metric(outputs, targets).to("cpu", torch.float64).view(real.shape)
             found[name] = torch.where(real, values, 0).sum(1) / sizes
         return found
 
@@ -194,7 +195,7 @@ class Evaluator:
         for some in torch.split(on.rows.to(models.device), on.at_once):
             inputs, targets = on.samples.take(some, self._dtype)
             outputs = backend.output(models[0], inputs) if alone else backend.outputs(models, inputs).flatten(0, 1)
-            repeated = targets if alone else expand(targets, len(models)).flatten(0, 1)
+            repeated = targets if alone else mapped(lambda t: t.flatten(0, 1), expand(targets, len(models)))
             for name, metric in self.metrics.items():
                 parts[name].append(metric(outputs, repeated).view(len(models), -1))
         return {name: torch.cat(values, 1).to("cpu", torch.float64) for name, values in parts.items()}

@@ -25,7 +25,7 @@ from counterpoise.engine.rounds.loop import Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
-from counterpoise.engine.trees import select
+from counterpoise.trees import select
 
 __all__ = ["Lockstep", "Member", "why_apart"]
 
@@ -56,8 +56,7 @@ def _untrained(simulation: Simulation) -> list[Any]:
 
 def _form(simulation: Simulation) -> list[Any]:
     base = simulation.trainer.federation.base
-    shapes = [(tuple(t.shape[1:]), str(t.dtype)) for t in (base.inputs, base.targets)]
-    return [shapes, base.scale, base.shift, base.per_picture]
+    return [base.form, base.scale, base.shift, base.per_picture]
 
 
 @dataclass
@@ -136,7 +135,7 @@ class Lockstep:
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
-        device = self.samples.targets.device
+        device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for simulation in simulations:
             simulation.batch = Batch(

@@ -21,9 +21,9 @@ from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.reasons import broken
 from counterpoise.engine.rounds.records import Outcome
 from counterpoise.engine.rounds.store import Store
-from counterpoise.engine.trees import cat
 from counterpoise.errors import CounterpoiseError, Diverged, brief
 from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
+from counterpoise.trees import cat
 
 __all__ = ["Decision", "Server"]
 

@@ -19,13 +19,13 @@ from counterpoise.engine.rounds.loop import Loop, Opened, Replies
 from counterpoise.engine.rounds.records import MOST_ROUNDS, RoundRecord
 from counterpoise.engine.rounds.setup import Settings, Setup
 from counterpoise.engine.rounds.store import Store
-from counterpoise.engine.trees import select
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import DROPPED, SILENT
 from counterpoise.federation.federation import Federation
 from counterpoise.local import Local
 from counterpoise.method import Cohort, Method
 from counterpoise.models.building import Model
+from counterpoise.trees import select
 
 __all__ = ["Batch", "Prepared", "Simulation"]
 

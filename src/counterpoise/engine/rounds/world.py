@@ -51,11 +51,11 @@ class ServerWorld:
 
     @property
     def probe_targets(self) -> Tensor:
-        return self._probe().targets
+        return self._probe().labels
 
     def probe(self, models: Tensor) -> Tensor:
         samples = self._probe()
-        rows = torch.arange(len(samples), device=samples.inputs.device)
+        rows = torch.arange(len(samples), device=samples.device)
         models = self._trainer.measured(models, {} if self._shared is None else self._shared.broadcast)
         return self._trainer.backend.outputs(models, samples.take(rows, models.dtype)[0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from counterpoise.engine.trees import align, cat, fill, leaves, own, rebuild, stack, where
+from counterpoise.trees import align, cat, fill, leaves, own, rebuild, stack, where
 
 
 def test_a_tree_is_filled_by_name_whatever_the_order():

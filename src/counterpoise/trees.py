@@ -1,4 +1,7 @@
-"""Trees of tensors: the named tuples and dictionaries that hooks and phases pass on. None is a leaf without values."""
+"""Trees of tensors: tuples and dictionaries of inputs and targets, and those that hooks and phases pass on.
+
+One tensor is a tree too. None is a leaf without values.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ __all__ = [
     "fill",
     "form",
     "leaves",
+    "mapped",
     "on",
     "own",
     "pack",
@@ -27,15 +31,15 @@ __all__ = [
 ]
 
 
-def _map(function: Callable[..., Any], *trees: Any) -> Any:
+def mapped(function: Callable[..., Any], *trees: Any) -> Any:
     """Apply a function to the tensors at the same place in several trees; dictionaries are matched by name."""
     first = trees[0]
     if isinstance(first, Tensor):
         return function(*trees)
     if isinstance(first, dict):
-        return {name: _map(function, *(tree[name] for tree in trees)) for name in sorted(first)}
+        return {name: mapped(function, *(tree[name] for tree in trees)) for name in sorted(first)}
     if isinstance(first, tuple):
-        items = [_map(function, *column) for column in zip(*trees, strict=True)]
+        items = [mapped(function, *column) for column in zip(*trees, strict=True)]
         return type(first)(*items) if hasattr(first, "_fields") else tuple(items)
     return first
 
@@ -61,37 +65,37 @@ def form(tree: Any) -> Any:
 def rebuild(tree: Any, tensors: Sequence[Tensor]) -> Any:
     """The tree with its tensors replaced by others, in order."""
     following = iter(tensors)
-    return _map(lambda _: next(following), tree)
+    return mapped(lambda _: next(following), tree)
 
 
 def select(tree: Any, rows: Tensor | int | slice) -> Any:
     """The same rows of every tensor of a tree."""
-    return _map(lambda tensor: tensor[rows], tree)
+    return mapped(lambda tensor: tensor[rows], tree)
 
 
 def stack(trees: Sequence[Any]) -> Any:
     """Stack trees of one shape into one tree of stacked tensors."""
-    return _map(lambda *column: torch.stack(column), *trees)
+    return mapped(lambda *column: torch.stack(column), *trees)
 
 
 def cat(trees: Sequence[Any]) -> Any:
     """Concatenate stacked trees along their first dimension."""
-    return trees[0] if len(trees) == 1 else _map(lambda *column: torch.cat(column), *trees)
+    return trees[0] if len(trees) == 1 else mapped(lambda *column: torch.cat(column), *trees)
 
 
 def expand(tree: Any, count: int) -> Any:
     """The tree repeated for each of `count` clients, without a copy."""
-    return _map(lambda tensor: tensor.expand(count, *tensor.shape), tree)
+    return mapped(lambda tensor: tensor.expand(count, *tensor.shape), tree)
 
 
 def where(active: Tensor, new: Any, old: Any) -> Any:
     """The new tree's rows for active clients, the old tree's rows for the others."""
-    return _map(lambda a, b: torch.where(active.view(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
+    return mapped(lambda a, b: torch.where(active.view(-1, *(1,) * (a.ndim - 1)), a, b), new, old)
 
 
 def own(tree: Any) -> Any:
     """A copy of a tree with buffers of its own."""
-    return _map(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
+    return mapped(lambda tensor: tensor.clone(memory_format=torch.contiguous_format), tree)
 
 
 def align(tree: Any) -> Any:
@@ -114,12 +118,12 @@ def align(tree: Any) -> Any:
             rows.view(torch.complex128).copy_(first.view(torch.complex128))
         return rows[:, :width]
 
-    return _map(copy, tree)
+    return mapped(copy, tree)
 
 
 def on(device: torch.device, tree: Any) -> Any:
     """Copy a tree to a device; tensors that are `ready` are copied without waiting."""
-    return _map(lambda tensor: tensor.to(device, non_blocking=True), tree)
+    return mapped(lambda tensor: tensor.to(device, non_blocking=True), tree)
 
 
 def fill(target: Any, source: Any) -> None:
@@ -128,7 +132,7 @@ def fill(target: Any, source: Any) -> None:
     If a source lies in one of the target's buffers, it is read before any buffer is written.
     """
     pairs: list[tuple[Tensor, Tensor]] = []
-    _map(lambda to, of: pairs.append((to, of)), target, source)
+    mapped(lambda to, of: pairs.append((to, of)), target, source)
     held = {to.untyped_storage().data_ptr() for to, _ in pairs}
     pairs = [(to, of) for to, of in pairs if to is not of]
     pairs = [(to, of.clone() if of.untyped_storage().data_ptr() in held else of) for to, of in pairs]

@@ -1,0 +1,145 @@
+"""What users give as inputs and targets, as tensors: one tensor, or a tuple or dictionary of them for samples in parts."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from counterpoise.errors import CounterpoiseError
+
+__all__ = ["check_alike", "check_counts", "is_structured", "parts", "pieces", "shape_in_words", "tree_of"]
+
+_PIECE = 1 << 24
+"""Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
+
+
+def is_structured(given: object) -> bool:
+    """Whether samples are given in parts: by name, or as a tuple of arrays with a row for each sample."""
+    if isinstance(given, Mapping):
+        return True
+    return isinstance(given, tuple) and len(given) > 0 and all(is_structured(p) or _has_rows(p) for p in given)
+
+
+def _has_rows(part: object) -> bool:
+    return isinstance(part, np.ndarray | Tensor) and part.ndim > 0
+
+
+def tree_of(given: Any, what: str, where: str) -> Any:
+    """A tensor, or a tuple or dictionary of them, from arrays or tensors; the numbers are checked to be finite."""
+    if not is_structured(given):
+        return _tensor(given, what, where)
+    if isinstance(given, tuple):
+        return tuple(_part(part, f"{what}[{i}]", where) for i, part in enumerate(given))
+    if not given or not all(isinstance(name, str) for name in given):
+        raise CounterpoiseError(f"{where}: {what} in a dictionary need names that are text, and at least one part.")
+    return {name: _part(given[name], f"{what}[{name!r}]", where) for name in sorted(given)}
+
+
+def _part(given: Any, what: str, where: str) -> Any:
+    made = tree_of(given, what, where)
+    if isinstance(made, Tensor) and made.dtype == torch.uint8 and made.ndim < 3:
+        raise CounterpoiseError(
+            f"{where}: {what} are bytes, which count as pixels of pictures and are scaled. Give tokens and masks as "
+            "int64 or bool: x.astype('int64')."
+        )
+    return made
+
+
+def parts(tree: Any, what: str) -> dict[str, Tensor]:
+    """The tensors of inputs or targets by what a sentence calls them, such as ``inputs['input_ids']``."""
+    if isinstance(tree, Tensor):
+        return {what: tree}
+    named = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return {name: tensor for key, part in named for name, tensor in parts(part, f"{what}[{key!r}]").items()}
+
+
+def shape_in_words(shape: Any) -> str:
+    """The shape of a sample as a federation shows it.
+
+    >>> shape_in_words((1, 8, 8)), shape_in_words({"ids": (5,), "length": ()})
+    ('1x8x8', 'ids 5, length a number')
+    """
+    if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
+        return "x".join(map(str, shape)) or "a number"
+    named = (
+        ((f"{name} ", part) for name, part in shape.items()) if isinstance(shape, dict) else (("", p) for p in shape)
+    )
+    return ", ".join(f"{name}{shape_in_words(part)}" for name, part in named)
+
+
+def check_counts(inputs: Any, targets: Any, where: str) -> None:
+    """Refuse inputs and targets that do not have a row for each sample."""
+    found = parts(inputs, "inputs") | parts(targets, "targets")
+    if all(tensor.ndim for tensor in found.values()) and len({len(tensor) for tensor in found.values()}) == 1:
+        return
+    shapes = [f"{name} of shape {tuple(tensor.shape)}" for name, tensor in found.items()]
+    stacked = "" if len(found) == 2 else " A tuple holds the parts of all samples; stack single samples: np.stack(x)."
+    raise CounterpoiseError(
+        f"{where}: {', '.join(shapes[:-1])} and {shapes[-1]} do not hold the same number of samples along their first "
+        f"axis.{stacked}"
+    )
+
+
+def check_alike(tree: Any, where: str, first: Any, whose: str, what: str, types: bool = False) -> None:
+    """Refuse inputs or targets that have other parts, shapes or (with `types`) types than those of `whose`."""
+    mine, theirs = parts(tree, what), parts(first, what)
+    if mine.keys() != theirs.keys():
+        raise CounterpoiseError(
+            f"{where} has {', '.join(mine)}, but {whose} {_has(whose)} {', '.join(theirs)}. Give the same parts to all."
+        )
+    for name, tensor in mine.items():
+        other = theirs[name]
+        if tensor.shape[1:] != other.shape[1:]:
+            raise CounterpoiseError(
+                f"{where} has {name} of shape {tuple(tensor.shape[1:])} for a sample, but {whose} {_has(whose)} "
+                f"{tuple(other.shape[1:])}. Bring samples to one shape, for example by padding."
+            )
+        if types and tensor.dtype != other.dtype:
+            mine_is, other_is = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, other.dtype))
+            raise CounterpoiseError(
+                f"{where} has {name} of type {mine_is}, but {whose} {_has(whose)} {other_is}. Give all the same type."
+            )
+
+
+def _has(whose: str) -> str:
+    return "have" if whose.endswith("clients") else "has"
+
+
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor in parts, along its first axis."""
+    if tensor.ndim == 0 or not tensor.numel():
+        yield tensor
+        return
+    rows = max(1, _PIECE * len(tensor) // (tensor.numel() * tensor.element_size()))
+    for first in range(0, len(tensor), rows):
+        yield tensor[first : first + rows]
+
+
+def _tensor(array: object, what: str, where: str) -> Tensor:
+    if isinstance(array, Dataset):
+        raise CounterpoiseError(
+            f"{where}: {what} are a torch Dataset. Give it to Federation.from_datasets, which turns it into arrays."
+        )
+    if not isinstance(array, Tensor):
+        try:
+            array = np.asarray(array)
+        except (ValueError, TypeError, RuntimeError):
+            raise CounterpoiseError(
+                f"{where}: {what} do not form one array, perhaps because samples differ in shape. "
+                "Pad or crop them to one shape."
+            ) from None
+        if array.dtype == object or array.dtype.kind not in "buif":
+            raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row per sample.")
+        array = np.ascontiguousarray(array if array.dtype != np.uint16 else array.astype(np.int64))
+        with warnings.catch_warnings():  # samples are never written to, so read-only arrays (pandas') need no copy
+            warnings.filterwarnings("ignore", "The given NumPy array is not writ", UserWarning)
+            array = torch.from_numpy(array)
+    if array.is_floating_point() and not all(bool(piece.isfinite().all()) for piece in pieces(array)):
+        raise CounterpoiseError(f"{where}: {what} hold NaN or infinity; remove or replace them first.")
+    return array
