@@ -119,6 +119,18 @@ def test_partitions_of_flwr_datasets_are_brought() -> None:
     assert run.accuracy > 0.9
 
 
+def test_texts_are_brought() -> None:
+    run = load("bring_texts").main(rounds=3)
+    assert run.client_names == ("north", "south")
+    assert run.accuracy > 0.1
+
+
+def test_samples_in_parts_are_brought() -> None:
+    module = load("bring_parts")
+    assert module.federation.shape == {"facts": (1,), "picture": (1, 4, 4)}
+    assert module.run.accuracy > 0.8
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("bring_*.py")), ids=lambda path: path.stem)
 def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 25

@@ -41,6 +41,7 @@ if _TYPE_CHECKING:
         natural,
         noise,
         pachinko,
+        padded,
         power_law,
         quantity_dirichlet,
         rare,
@@ -66,7 +67,7 @@ else:
             "counterpoise.engine": "Engine Evaluation Limits",
             "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
             "counterpoise.federation": "Availability Federation Partition bernoulli capped_dirichlet client_dirichlet "
-            "colour day_and_night dirichlet draws flwr from_file iid load lq mixed natural noise pachinko power_law "
+            "colour day_and_night dirichlet draws flwr from_file iid load lq mixed natural noise pachinko padded power_law "
             "quantity_dirichlet rare replay rotation shards stragglers weighted",
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential listed sgd stairs",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
@@ -129,6 +130,7 @@ __all__ = [
     "natural",
     "noise",
     "pachinko",
+    "padded",
     "parts",
     "power_law",
     "quantity_dirichlet",

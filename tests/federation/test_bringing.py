@@ -393,8 +393,6 @@ MISTAKES = {
         given([tensors()], columns={"input": "x"}),
         "There is no column 'input' of a data set. Did you mean",
     ),
-    "inputs in a dictionary": (one(lambda i: ({"ids": 1}, 0)), "is a dict .'ids'.; a model gets one array per sample"),
-    "two inputs": (one(lambda i: ((1, 2), 0)), "is a tuple .2 parts.; a model gets one array"),
     "text": (one(lambda i: ("good film", 0)), "is text, 'good film'; turn it into numbers"),
     "an object": (one(lambda i: (object(), 0)), "the input of sample 0 is of type object; give numbers"),
     "complex numbers": (given([(X * 1j, Y)]), "client 0: inputs is of type complex64; give numbers"),

@@ -278,7 +278,9 @@ def test_a_representation_of_zeros_gives_no_contrast_and_no_nan():
     )
 
 
-@pytest.mark.parametrize("entry", list(cp.models.MODELS), ids=lambda entry: entry.name)
+@pytest.mark.parametrize(
+    "entry", [e for e in cp.models.MODELS if "vocabulary" not in e.parameters], ids=lambda entry: entry.name
+)
 def test_every_model_has_a_representation_before_its_last_layer(entry):
     model = entry.factory(shape=(1, 32, 32), classes=4, **required(entry)).eval()
     x = torch.rand(2, 1, 32, 32, generator=torch.Generator().manual_seed(0))

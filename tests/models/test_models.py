@@ -28,8 +28,8 @@ def test_sizes_are_those_of_the_papers():
 
 
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (28, 28), (1, 17, 23)])
-@pytest.mark.parametrize("entry", list(MODELS), ids=lambda entry: entry.name)
-def test_every_model_takes_pictures_and_can_learn_from_them(entry, shape):
+@pytest.mark.parametrize("entry", [e for e in MODELS if "vocabulary" not in e.parameters], ids=lambda entry: entry.name)
+def test_every_model_but_those_of_language_takes_pictures_and_can_learn_from_them(entry, shape):
     if entry.name == "vgg11" and min(shape[-2:]) < 32:
         with pytest.raises(CounterpoiseError, match="model vgg11 takes images of at least 32 x 32 pixels; these are"):
             entry.factory(shape=shape, classes=4)

@@ -86,7 +86,7 @@ def locate(name: str | None) -> None:
         return
     lines = [f"{name} is not here. Fetch it with 'counterpoise data get {name}', or put there"]
     lines += [f"  {folder / f'{name}.npz'}  (x_train, y_train, x_test, y_test)", "or, as published,"]
-    lines += [f"  {folder / remote.path}  from {remote.urls[0]}" for remote in dataset.files]
+    lines += [f"  {folder / f.path}" + (f"  from {f.urls[0]}" if f.urls else "") for f in dataset.files]
     echo("\n".join(lines))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import Annotated, Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -24,14 +25,29 @@ Metrics = Mapping[str, Metric] | Sequence[str]
 METRICS: Registry[Metric] = Registry("metric")
 
 
+IGNORED = -100
+"""A target that does not count, such as that of padding; torch's cross-entropy has the same."""
+
+
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """1 if the largest output is the target's, else 0."""
+    """1 if the largest output is the target's, else 0; for a row of targets, the mean over those that count."""
+    if targets.ndim == 2:
+        return _mean_of_real((outputs.argmax(2) == targets).to(outputs.dtype), targets)
     return (outputs.argmax(1) == targets).to(outputs.dtype)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The usual loss of a classifier."""
+    """The usual loss of a classifier; for a row of targets, the mean over those that count."""
+    if targets.ndim == 2:
+        each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
+        return _mean_of_real(each.view(targets.shape), targets)
     return F.cross_entropy(outputs, targets, reduction="none")
+
+
+def _mean_of_real(values: Tensor, targets: Tensor) -> Tensor:
+    """The mean of ``[B, T]`` over the places of each sample whose target counts; 0 if none does."""
+    real = targets != IGNORED
+    return torch.where(real, values, 0).sum(1) / real.sum(1).clamp(min=1)
 
 
 _LIMITS: dict[Metric, tuple[float, float]] = {accuracy: (0.0, 1.0), cross_entropy: (0.0, inf)}

@@ -25,6 +25,7 @@ if _TYPE_CHECKING:
     from counterpoise.federation.flower import flwr
     from counterpoise.federation.given import from_file, natural
     from counterpoise.federation.labels import capped_dirichlet, dirichlet, lq, rare, shards
+    from counterpoise.federation.padding import padded
     from counterpoise.federation.partition import Partition, draws, iid, mixed
     from counterpoise.federation.quantities import power_law, quantity_dirichlet
     from counterpoise.federation.recipes import PARTITIONS
@@ -46,6 +47,7 @@ else:
             "counterpoise.federation.flower": "flwr",
             "counterpoise.federation.given": "from_file natural",
             "counterpoise.federation.labels": "capped_dirichlet dirichlet lq rare shards",
+            "counterpoise.federation.padding": "padded",
             "counterpoise.federation.partition": "Partition draws iid mixed",
             "counterpoise.federation.quantities": "power_law quantity_dirichlet",
             "counterpoise.federation.recipes": "PARTITIONS",
@@ -86,6 +88,7 @@ __all__ = [
     "natural",
     "noise",
     "pachinko",
+    "padded",
     "power_law",
     "quantity_dirichlet",
     "rare",

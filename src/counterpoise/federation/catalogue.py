@@ -19,6 +19,7 @@ from counterpoise.federation.readers import (
     read_idx,
     read_stl_images,
     read_stl_labels,
+    read_texts,
 )
 from counterpoise.federation.sources import Remote, data_folder, ensure, here, md5
 from counterpoise.hashing import integer, purpose
@@ -311,6 +312,14 @@ _SETS = (
         "bloodmnist",
         "7053d0359d879ad8a5505303e11de1dc",
         "15,380 blood cells in 8 classes, 28 x 28 colour pixels",
+    ),
+    DataSet(
+        "shakespeare",
+        "37 plays by role, 1,119 roles, as samples of 80 characters with those that follow",
+        "public domain",
+        "http://shakespeare.mit.edu",
+        lambda folder, seed: read_texts(folder / "shakespeare_by_role.npz"),
+        (Remote("shakespeare_by_role.npz", (), "46a7c1c4d2b4b4fac8d94e38b306af10", most=10 * _MB),),
     ),
 )
 DATASETS = {dataset.name: dataset for dataset in _SETS}

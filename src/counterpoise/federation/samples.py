@@ -67,6 +67,11 @@ class Samples:
             y = y.squeeze(1)
         return cls(x, y, scale, shift)
 
+    @property
+    def sequences(self) -> bool:
+        """Whether each target is a row of whole numbers, such as the tokens that follow those of a text."""
+        return isinstance(self.targets, Tensor) and self.targets.ndim == 2 and not self.targets.is_floating_point()
+
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on a device. Runs in one process that use the same arrays share the copy."""
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))

@@ -98,7 +98,7 @@ def check_alike(tree: Any, where: str, first: Any, whose: str, what: str, types:
         if tensor.shape[1:] != other.shape[1:]:
             raise CounterpoiseError(
                 f"{where} has {name} of shape {tuple(tensor.shape[1:])} for a sample, but {whose} {_has(whose)} "
-                f"{tuple(other.shape[1:])}. Bring samples to one shape, for example by padding."
+                f"{tuple(other.shape[1:])}. Bring samples to one shape; texts with cp.padded(texts, token=0, length=...)."
             )
         if types and tensor.dtype != other.dtype:
             mine_is, other_is = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, other.dtype))
@@ -132,7 +132,7 @@ def _tensor(array: object, what: str, where: str) -> Tensor:
         except (ValueError, TypeError, RuntimeError):
             raise CounterpoiseError(
                 f"{where}: {what} do not form one array, perhaps because samples differ in shape. "
-                "Pad or crop them to one shape."
+                "Pad or crop them to one shape; texts with cp.padded(texts, token=0)."
             ) from None
         if array.dtype == object or array.dtype.kind not in "buif":
             raise CounterpoiseError(f"{where}: {what} are of type {array.dtype}; give numbers, one row per sample.")

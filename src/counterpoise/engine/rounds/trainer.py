@@ -209,11 +209,12 @@ def _scores(
     federation: Federation, loss: Loss | None, given: Metrics | None, evaluation: Evaluation
 ) -> dict[str, Metric]:
     """The loss and the metrics that models are measured by; by default those of a classifier."""
-    if loss is None and federation.classes is None:
+    sequences = loss is None and federation.base.sequences
+    if loss is None and federation.classes is None and not sequences:
         raise CounterpoiseError(
             "These targets are not class numbers; give simulate a loss that returns one value per sample."
         )
-    usual = {"accuracy": accuracy} if federation.classes else {}
+    usual = {"accuracy": accuracy} if federation.classes or sequences else {}
     metrics = usual if given is None else named_metrics(given)
     for name in metrics:
         if name in RESERVED or (evaluation.train_every and name.startswith("train_")):

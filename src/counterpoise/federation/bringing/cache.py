@@ -39,7 +39,7 @@ _ABANDONED = 86_400
 class Kept(NamedTuple):
     """What is kept of data sets that were read."""
 
-    inputs: np.ndarray
+    inputs: Any
     targets: np.ndarray
     class_names: Names | None
     train: list[int]
@@ -106,11 +106,11 @@ class Shelf:
             shutil.rmtree(self.place, ignore_errors=True)
             return None
 
-    def store(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Store:
-        """Where inputs of this shape go while they are read."""
+    def store(self, shape: tuple[int, ...], dtype: np.dtype[Any], whole: bool = True) -> Store:
+        """Where inputs of this shape go while they are read; if they are one part of several, to memory."""
         size, most = math.prod(shape) * dtype.itemsize, machine_memory() or 2**36
         kept = self.place is not None and (self.named or size >= LARGE)
-        if self.folder is None or not (kept or size > most // 4):
+        if not whole or self.folder is None or not (kept or size > most // 4):
             return _Memory(shape, dtype)
         with self._explained(size):
             self.folder.mkdir(parents=True, exist_ok=True)

@@ -75,8 +75,14 @@ def check_columns(columns: Columns | None) -> Columns:
 
 
 def is_arrays(given: Any) -> bool:
-    """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, not a tuple of data sets."""
-    return isinstance(given, tuple) and len(given) in (2, 4) and all(map(_is_array, given))
+    """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, not a tuple of data sets; x may be a dictionary."""
+    if not isinstance(given, tuple) or len(given) not in (2, 4):
+        return False
+    return all(_is_array(part) or (i % 2 == 0 and _is_named(part)) for i, part in enumerate(given))
+
+
+def _is_named(part: Any) -> bool:
+    return isinstance(part, Mapping) and len(part) > 0 and all(map(_is_array, part.values()))
 
 
 def _is_array(part: Any) -> bool:
@@ -86,17 +92,31 @@ def _is_array(part: Any) -> bool:
 
 def _from_arrays(x: Any, y: Any, where: str) -> Source:
     found = texts(y)
-    inputs, targets = (_plain(x), _plain(y) if found is None else found)
+    targets = _plain(y) if found is None else found
+    if isinstance(x, Mapping):
+        inputs = {name: _plain(x[name]) for name in sorted(x)}
+        for name, part in inputs.items():
+            _check_rows(part, targets, where, f"x[{name!r}]")
+        return Source(where, len(targets), lambda start, stop: (_rows(inputs, start, stop), targets[start:stop]))
+    inputs = _plain(x)
+    _check_rows(inputs, targets, where, "x")
+    return Source(where, len(targets), lambda start, stop: (inputs[start:stop], targets[start:stop]))
+
+
+def _rows(parts: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
+    return {name: part[start:stop] for name, part in parts.items()}
+
+
+def _check_rows(inputs: Any, targets: Any, where: str, called: str) -> None:
     counts = [
         None if isinstance(part, np.ndarray | Tensor) and not part.ndim else len(part) for part in (inputs, targets)
     ]
     if None in counts or counts[0] != counts[1]:
         has = ["one value" if count is None else f"{count} rows" for count in counts]
         raise CounterpoiseError(
-            f"{where}: x has {has[0]} and y {has[1]}; give as many of both, one row for each sample. A list holds one data "
+            f"{where}: {called} has {has[0]} and y {has[1]}; give as many of both, one row for each sample. A list holds one data "
             "set for each client; stack single samples first, and deal them: from_arrays(x, y, partition=...)."
         )
-    return Source(where, len(targets), lambda start, stop: (inputs[start:stop], targets[start:stop]))
 
 
 def _plain(part: Any) -> Any:

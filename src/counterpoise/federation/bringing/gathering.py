@@ -11,6 +11,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.bringing.cache import Shelf
+from counterpoise.federation.bringing.parts import assembled, keys_of, part_of
 from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, targets_of
 from counterpoise.federation.bringing.source import Block, Source
 from counterpoise.federation.naming import Column, Names, unify
@@ -28,7 +29,7 @@ in a thousand such data sets passes."""
 
 def gather(
     sources: Sequence[Source], form: Form, place: Shelf, classes: Sequence[str] | None = None
-) -> tuple[np.ndarray, np.ndarray, Names | None]:
+) -> tuple[Any, np.ndarray, Names | None]:
     """Inputs and targets of all sources, one after the other, and the names of the classes if they have any."""
     total = sum(source.count for source in sources)
     if not total:
@@ -40,10 +41,12 @@ def gather(
     if any(one.colour for one in heads):
         form = replace(form, colour=True)
     first = next(source for source in sources if source.count)
-    example = inputs_of(first.read(0, 1)[0], first.where, 0, form)[0]
-    form = replace(form, colour=example.ndim == 3 and len(example) == 3)
-    store = place.store((total, *example.shape), example.dtype)
-    rows = max(1, min(_MOST_ROWS, _BLOCK // max(example.nbytes, 1)))
+    block = first.read(0, 1)[0]
+    keys = keys_of(block)
+    example = {key: inputs_of(part_of(block, key, keys, first.where, 0), first.where, 0, form)[0] for key in keys}
+    forms = {key: replace(form, colour=one.ndim == 3 and len(one) == 3) for key, one in example.items()}
+    stores = {key: place.store((total, *one.shape), one.dtype, whole=key is None) for key, one in example.items()}
+    rows = max(1, min(_MOST_ROWS, _BLOCK // max(sum(one.nbytes for one in example.values()), 1)))
     columns: list[Column] = []
     done = 0
     with bar("reading", total, "samples") as show:
@@ -51,14 +54,16 @@ def gather(
             targets: list[Block] = []
             for start in range(0, source.count, rows):
                 x, y = source.read(start, min(start + rows, source.count))
-                block = inputs_of(x, source.where, start, form)
-                check_alike(block[0], example.shape, example.dtype, f"{source.where}: sample {start}")
-                place.write(store, block)
+                for key, one in example.items():
+                    part = inputs_of(part_of(x, key, keys, source.where, start), source.where, start, forms[key])
+                    called = "" if key is None else f", part {key!r},"
+                    check_alike(part[0], one.shape, one.dtype, f"{source.where}: sample {start}{called}")
+                    place.write(stores[key], part)
                 targets.append(y)
-                show(done := done + len(block))
+                show(done := done + len(part))
             columns.append(Column(source.where, _joined(targets, source.where), source.class_names))
     numbers, names = unify(columns, classes)
-    return store.done(), _one_column(numbers, sources), names
+    return assembled({key: store.done() for key, store in stores.items()}), _one_column(numbers, sources), names
 
 
 def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:
@@ -98,7 +103,9 @@ def _check_steady(source: Source, form: Form) -> None:
         return
     for number in sorted({source.count * i // _TWICE for i in range(_TWICE)} if source.count else ()):
         (one, y), (two, z) = (source.read(number, number + 1) for _ in range(2))
-        same = _same(*(inputs_of(x, source.where, number, form) for x in (one, two)))
+        keys = keys_of(one)
+        pairs = ([part_of(x, key, keys, source.where, number) for x in (one, two)] for key in keys)
+        same = all(_same(*(inputs_of(x, source.where, number, form) for x in pair)) for pair in pairs)
         if not (same and _same(*(targets_of(list(t), source.where) for t in (y, z)))):
             raise CounterpoiseError(
                 f"{source.where}: sample {number} changes each time it is read, so the data set has a random transform. "

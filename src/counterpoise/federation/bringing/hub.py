@@ -106,6 +106,8 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
     names = _names(split, chosen.get("targets"))
     if split.format["type"] == "custom":
         return replace(from_mapped(split, where, columns), class_names=names)
+    if _has_tokens(kinds, chosen):
+        return replace(from_mapped(split, where, columns), class_names=names, steady=True)
     if "targets" not in chosen:
         raise CounterpoiseError(
             f"{where}: which column holds the targets? There are {', '.join(kinds)}. Say columns={{'targets': ...}}."
@@ -117,6 +119,13 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
     targets = _whole(split, chosen["targets"])
     who = check_names(_whole(split, chosen["identity"]), chosen["identity"], where) if "identity" in chosen else None
     return Source(where, len(split), _reader(split, inputs, targets), names, who)
+
+
+def _has_tokens(kinds: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:
+    """Whether inputs are several columns of lists, as tokenisers make them."""
+    inputs = chosen.get("inputs", "input_ids" if "input_ids" in kinds else ())
+    several = [inputs] if inputs == "input_ids" else [] if isinstance(inputs, str) else inputs
+    return any(kinds[column] not in _PLAIN for column in several)
 
 
 def _reader(split: Any, inputs: str, targets: np.ndarray) -> Callable[[int, int], tuple[Block, Block]]:

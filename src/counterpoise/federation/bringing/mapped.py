@@ -8,6 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.federation.bringing.parts import TOKENS
 from counterpoise.federation.bringing.source import INPUTS, TARGETS, Block, Columns, Source
 
 __all__ = ["from_mapped", "inside"]
@@ -54,6 +55,8 @@ def _sample(dataset: Any, number: int, where: str) -> Any:
 def _pair(sample: Any, number: int, where: str, columns: Columns) -> tuple[Any, Any]:
     """A sample's input and target."""
     if isinstance(sample, Mapping):
+        tokens = "inputs" not in columns and "input_ids" in sample
+        columns = {**columns, "inputs": [name for name in TOKENS if name in sample]} if tokens else columns
         return _part(sample, "inputs", INPUTS, where, columns), _part(sample, "targets", TARGETS, where, columns)
     if isinstance(sample, tuple | list) and len(sample) == 2:
         return sample[0], sample[1]
@@ -72,8 +75,10 @@ def _part(sample: Mapping[str, Any], what: str, usual: Sequence[str], where: str
             f"{where}: which part of a sample holds its {what}? It has {', '.join(map(str, sample))}. "
             f"Say columns={{'{what}': ...}}."
         )
-    if not isinstance(name, str) or name not in sample:
-        raise unknown(
-            "part", brief(name) if not isinstance(name, str) else name, map(str, sample), f"of a sample of {where}"
-        )
-    return sample[name]
+    several = [name] if isinstance(name, str) else list(name)
+    for one in several:
+        if not isinstance(one, str) or one not in sample:
+            raise unknown(
+                "part", one if isinstance(one, str) else brief(one), map(str, sample), f"of a sample of {where}"
+            )
+    return sample[name] if isinstance(name, str) else {one: sample[one] for one in several}

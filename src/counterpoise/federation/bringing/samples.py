@@ -70,7 +70,7 @@ def check_alike(sample: np.ndarray, shape: tuple[int, ...], dtype: np.dtype[Any]
     if sample.shape != shape:
         raise CounterpoiseError(
             f"{what} has shape {sample.shape}, but others have shape {shape}. Bring samples to one shape: pictures with "
-            "resize=(height, width), others by padding or cropping."
+            "resize=(height, width), texts with cp.padded(texts, token=0), others by padding or cropping."
         )
     if sample.dtype != dtype:
         raise CounterpoiseError(f"{what} is of type {sample.dtype}, but others are of type {dtype}. Give all the same.")
@@ -81,11 +81,7 @@ def _input(value: Any, what: str, form: Form) -> np.ndarray:
     if isinstance(value, Later):
         value = value.make()
     if isinstance(value, Mapping | tuple):
-        parts = ", ".join(map(repr, value)) if isinstance(value, Mapping) else f"{len(value)} parts"
-        raise CounterpoiseError(
-            f"{what} is a {type(value).__name__} ({parts}); a model gets one array per sample. Let the data set give one "
-            "tensor."
-        )
+        raise CounterpoiseError(f"{what} has parts within a part; let the data set give one tensor for each part.")
     if isinstance(value, str | bytes):
         raise CounterpoiseError(f"{what} is text, {brief(value)}; turn it into numbers (tokens) first.")
     if _is_picture(value):

@@ -4,6 +4,7 @@ from counterpoise.federation.readers.arrays import Raw, channels_first, read_arc
 from counterpoise.federation.readers.cifar import read_cifar
 from counterpoise.federation.readers.idx import read_idx
 from counterpoise.federation.readers.stl import read_stl_images, read_stl_labels
+from counterpoise.federation.readers.texts import read_texts
 
 __all__ = [
     "Raw",
@@ -14,4 +15,5 @@ __all__ = [
     "read_idx",
     "read_stl_images",
     "read_stl_labels",
+    "read_texts",
 ]

@@ -61,6 +61,8 @@ def verify(path: Path, published: str) -> None:
 
 def download(remote: Remote, target: Path) -> None:
     """Fetch the file from the first address that gives all of it; remove folders that were made in vain."""
+    if not remote.urls:
+        raise Unfetched("nobody publishes it in this form")
     part = target.with_name(f"{target.name}.part")
     failures = []
     made = [folder for folder in target.parents if not folder.exists()]
