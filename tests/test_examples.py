@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import counterpoise as cp
+from counterpoise.runs.build import setup
+from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.starting import run_setup
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -139,3 +145,15 @@ def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
 def test_every_example_is_tested() -> None:
     text = Path(__file__).read_text()
     assert all(f'load("{path.stem}")' in text for path in EXAMPLES.glob("*.py"))
+
+
+def test_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("counterpoise.own._folders", {})
+    monkeypatch.setattr("sys.path", list(sys.path))
+    settings = ["rounds=2", "data.options.brightness=1"]
+    values = override(read(str(EXAMPLES / "own_by_name" / "mine.toml"), settings)[0], settings)
+    run = run_setup(setup(parse(values, "mine.toml")), out=tmp_path / "run")
+    assert run.accuracy > 0.1
+    assert run.settings["code"].keys() == {"my_project/rules.py"}
+    assert run.settings["data"]["options"] == {"brightness": 1.0}
+    assert cp.resume(tmp_path / "run", rounds=3, trust=EXAMPLES / "own_by_name").status == "finished"

@@ -16,6 +16,9 @@ ROOT = Path(counterpoise.__file__).parent
 CORE = [
     "randomness",
     "registry",
+    "options",
+    "own",
+    "adopting",
     "flat",
     "schedules",
     "local",
@@ -184,6 +187,8 @@ assert cp.simulate("fedprox", fed, model=cp.models.linear, rounds=1).status == "
 
 
 CAUGHT = {
+    "adopting.py": ["a user's factory may raise anything: raised again as a sentence with its file and line"],
+    "own.py": ["a user's module may raise anything when it is imported: raised again as such a sentence"],
     "comparisons/abroad.py": [
         "an executor may refuse work with any error: told and written down, and the others go on",
         "a worker may be lost with any error: told and written down, and the others go on",

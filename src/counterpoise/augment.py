@@ -19,7 +19,7 @@ from counterpoise.registry import Option, Registry
 
 __all__ = ["AUGMENTS", "crop", "flip", "flip_and_crop"]
 
-AUGMENTS: Registry[Augment] = Registry("augmentation")
+AUGMENTS: Registry[Augment] = Registry("augmentation", called="augment(inputs, keys)")
 
 Padding = Annotated[int, Option("pixels added on each side before the crop", low=0)]
 Fill = Annotated[Literal["zeros", "reflect"], Option("what is added: zeros, or the picture mirrored at its edges")]

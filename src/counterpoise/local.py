@@ -95,7 +95,7 @@ def _subtract_move(update: Update, w: Tensor, g: Tensor, state: State, lr: Tenso
     return w - move, state
 
 
-OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", Optimizer)
 
 Keep = Annotated[bool, Option("keep the optimiser's state on each client from round to round")]
 

@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
-import numbers
-import sys
 import types
-import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, Union
+from pathlib import Path
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from counterpoise.adopting import adopted
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.options import Option, Parameter, declared
+from counterpoise.own import TAKEN, folder_of, is_there, load, own_part
 from counterpoise.signatures import kind_in_words, readable
 
-__all__ = ["Entry", "Option", "Paper", "Registry", "Spec", "flatten"]
+__all__ = ["Entry", "Option", "Paper", "Parameter", "Registry", "Spec", "flatten"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _MOST_AROUND = 8
 """How many entries a name may wrap around another."""
-_LARGEST = 2**53
-"""A whole number beyond this is taken for a mistake: a float cannot tell it from its neighbours."""
 
 
 @dataclass(frozen=True)
@@ -42,35 +40,6 @@ class Paper:
 
     def __str__(self) -> str:
         return f"{self.authors}, {self.title}" + (f" ({self.year})" if self.year else "")
-
-
-@dataclass(frozen=True)
-class Option:
-    """What a parameter means and which numbers it takes; `above` and `below` exclude the bound."""
-
-    meaning: str
-    low: float | None = None
-    high: float | None = None
-    above: float | None = None
-    below: float | None = None
-
-    def range(self) -> str:
-        """The range in words; empty if every number is allowed.
-
-        >>> Option("momentum", low=0, below=1).range()
-        'at least 0 and below 1'
-        """
-        bounds = [("at least", self.low), ("above", self.above), ("at most", self.high), ("below", self.below)]
-        return " and ".join(f"{word} {bound:g}" for word, bound in bounds if bound is not None)
-
-    def allows(self, value: float) -> bool:
-        return (
-            math.isfinite(value)
-            and (self.low is None or value >= self.low)
-            and (self.above is None or value > self.above)
-            and (self.high is None or value <= self.high)
-            and (self.below is None or value < self.below)
-        )
 
 
 @dataclass(frozen=True)
@@ -96,32 +65,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in values.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {prefix + key: value}
     return flat
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One option of an entry, as its factory declares it."""
-
-    name: str
-    type: Any
-    default: Any
-    option: Option
-
-    @property
-    def required(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
-    def kind(self) -> str:
-        """What the option takes, in words: 'a number at least 0', 'one of clip, soft'."""
-        return _kind(self.type, self.option)
-
-    def check(self, value: Any, owner: str) -> Any:
-        checked = _coerce(self.type, value, self.option)
-        if checked is _REFUSED:
-            large = isinstance(value, numbers.Real) and _beyond(value, _LARGEST) and "whole" in self.kind()
-            most = f" (numbers over {_LARGEST} are taken for a mistake)" if large else ""
-            raise CounterpoiseError(f"{owner}: option {self.name} must be {self.kind()}, not {brief(value)}{most}.")
-        return checked
 
 
 @dataclass(frozen=True)
@@ -158,9 +101,15 @@ class Entry(Generic[T]):
 class Registry(Generic[T]):
     """The named factories of one kind."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, makes: type | None = None, called: str = "", facts: tuple[str, ...] = ()) -> None:
+        """For a user's own factories: `makes` is the type they return, and `facts` are arguments that are no options.
+
+        If `called` says how a value is called, such as ``loss(outputs, targets)``, the user's own is such a function
+        itself, and its other parameters are its options.
+        """
+        self.kind, self.makes, self.called, self.facts = kind, makes, called, facts
         self._entries: dict[str, Entry[T]] = {}
+        self._own: dict[tuple[str, Path], Entry[T]] = {}
 
     def register(
         self, name: str, *, group: str = "", paper: Paper | None = None, wraps: str = ""
@@ -171,61 +120,72 @@ class Registry(Generic[T]):
         """
 
         def enter(factory: Callable[P, T]) -> Callable[P, T]:
-            hints = typing.get_type_hints(factory, include_extras=True)
-            signature = inspect.signature(factory)
-            parameters = {}
-            for parameter in signature.parameters.values():
-                hint = hints[parameter.name]
-                option = next((m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Option)), None)
-                if option is not None:
-                    bare = typing.get_args(hint)[0]
-                    parameters[parameter.name] = Parameter(parameter.name, bare, parameter.default, option)
-
-            @functools.wraps(factory)
-            def checked(*args: P.args, **kwargs: P.kwargs) -> T:
-                if len(args) > len(signature.parameters):
-                    raise CounterpoiseError(
-                        f"{self.kind} {name} takes at most {len(signature.parameters)} values, but got {len(args)}."
-                    )
-                placed = signature.bind_partial(*args).arguments
-                if twice := placed.keys() & kwargs.keys():
-                    raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
-                given = placed | kwargs
-                facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
-                options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
-                needed = {k for k, p in signature.parameters.items() if p.default is p.empty} - {*facts, *options}
-                if needed:
-                    raise CounterpoiseError(
-                        f"{self.kind} {name} also needs {' and '.join(sorted(needed))}. To set its options only, "
-                        f"pass functools.partial({name}, ...) with them."
-                    )
-                spec = Spec(name, options)
-                if wraps:
-                    inner: Any = facts.get(wraps, signature.parameters[wraps].default)
-                    inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
-                    if not hasattr(inner, "spec"):
-                        raise CounterpoiseError(
-                            f"{self.kind} {name} wraps a {self.kind} or the name of one, not {brief(inner)}. "
-                            "Was a function given without its parentheses?"
-                        )
-                    # The spec stays empty if it could not make the value again: a user's own value has no name, and an
-                    # option of the outer entry hides the inner entry's option of the same name.
-                    known = Spec(f"{name}:{inner.spec.name}", {**inner.spec.options, **options})
-                    hidden = {k: v for k, v in inner.spec.options.items() if k in parameters}
-                    lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
-                    spec = known if inner.spec.name and not lost else Spec()
-                return _remember(factory(**facts, **options), spec)  # type: ignore[call-arg]
-
-            kinds = {name: kind_in_words(parameter.type) for name, parameter in parameters.items()}
-            checked.__signature__ = readable(signature, kinds)  # type: ignore[attr-defined]
-            text = inspect.getdoc(factory) or ""
-            meanings = "".join(f"\n    {p.name}: {p.option.meaning} ({p.kind()})" for p in parameters.values())
-            checked.__doc__ = f"{text}\n\nOptions:{meanings}" if meanings else text
-            summary = text.partition("\n")[0]
-            entry = self._entries[name] = Entry(name, summary, checked, parameters, group, paper, wraps)
-            return checked
+            TAKEN.add(name)
+            self._entries[name] = self._entry(name, factory, declared(factory), group, paper, wraps)
+            return self._entries[name].factory
 
         return enter
+
+    def _entry(
+        self,
+        name: str,
+        factory: Callable[..., T],
+        parameters: Mapping[str, Parameter],
+        group: str = "",
+        paper: Paper | None = None,
+        wraps: str = "",
+    ) -> Entry[T]:
+        """An entry whose factory checks its options and leaves a spec on what it makes."""
+        signature = inspect.signature(factory)
+
+        @functools.wraps(factory)
+        def checked(*args: Any, **kwargs: Any) -> T:
+            if len(args) > len(signature.parameters):
+                raise CounterpoiseError(
+                    f"{self.kind} {name} takes at most {len(signature.parameters)} values, but got {len(args)}."
+                )
+            placed = signature.bind_partial(*args).arguments
+            if twice := placed.keys() & kwargs.keys():
+                raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
+            given = placed | kwargs
+            facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
+            options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
+            needed = {k for k, p in signature.parameters.items() if p.default is p.empty} - {*facts, *options}
+            if needed:
+                raise CounterpoiseError(
+                    f"{self.kind} {name} also needs {' and '.join(sorted(needed))}. To set its options only, "
+                    f"pass functools.partial({name}, ...) with them."
+                )
+            spec = Spec(name, options)
+            if wraps:
+                inner: Any = facts.get(wraps, signature.parameters[wraps].default)
+                inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
+                spec = self._around(entry, inner, options)
+            return _remember(factory(**facts, **options), spec)
+
+        kinds = {name: kind_in_words(parameter.type) for name, parameter in parameters.items()}
+        checked.__signature__ = readable(signature, kinds)  # type: ignore[attr-defined]
+        text = inspect.getdoc(factory) or ""
+        meanings = "".join(f"\n    {p.name}: {p.option.meaning} ({p.kind()})" for p in parameters.values())
+        checked.__doc__ = f"{text}\n\nOptions:{meanings}" if meanings else text
+        entry = Entry(name, text.partition("\n")[0], checked, parameters, group, paper, wraps)
+        return entry
+
+    def _around(self, outer: Entry[T], inner: Any, options: Mapping[str, Any]) -> Spec:
+        """The spec of an entry around another value.
+
+        It stays empty if it could not make the value again: a user's own value has no name, and an option of the outer
+        entry hides the inner entry's option of the same name.
+        """
+        if not hasattr(inner, "spec"):
+            raise CounterpoiseError(
+                f"{self.kind} {outer.name} wraps a {self.kind} or the name of one, not {brief(inner)}. "
+                "Was a function given without its parentheses?"
+            )
+        known = Spec(f"{outer.name}:{inner.spec.name}", {**inner.spec.options, **options})
+        hidden = {k: v for k, v in inner.spec.options.items() if k in outer.parameters}
+        lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
+        return known if inner.spec.name and not lost else Spec()
 
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter(self._entries.values())
@@ -236,10 +196,37 @@ class Registry(Generic[T]):
                 f"The {self.kind} {brief(name)} wraps {around} entries around one; at most {_MOST_AROUND} are allowed."
             )
         outer, colon, inner = name.partition(":")
+        if colon and outer not in self._entries:
+            return self._own_entry(name)
         if outer not in self._entries:
             raise unknown(self.kind, outer, self._entries)
         entry = self._entries[outer]
         return _wrap(entry, self[inner]) if colon else entry
+
+    def _own_entry(self, name: str) -> Entry[T]:
+        """The entry of a user's own factory, imported if the user gave its name."""
+        module = name.partition(":")[0]
+        if own_part(name) != name:
+            if module in TAKEN or not own_part(f"{module}:it"):
+                raise unknown(self.kind, module, self._entries, "(your own is named as in my_project.models:net)")
+            raise CounterpoiseError(f"{brief(name)} is not a name such as my_project.models:net.")
+        if (folder := folder_of(name)) is None:
+            if "." not in module:
+                raise unknown(self.kind, module, self._entries)
+            raise CounterpoiseError(
+                f"The {self.kind} {name} is code that you did not name, so it was not imported. In Python, import it "
+                "and pass the object itself."
+            )
+        if "." not in module and not is_there(module, folder):
+            raise unknown(self.kind, module, self._entries, f"and no module {module} in {folder}")
+        if (name, folder) not in self._own:
+            found = adopted(load(name), f"{self.kind} {name}", folder, self.makes, self.called, self.facts)
+            self._own[name, folder] = self._entry(name, *found)
+        return self._own[name, folder]
+
+    def entry_of(self, factory: object) -> Entry[T] | None:
+        """The entry that has this factory."""
+        return next((one for one in (*self, *self._own.values()) if one.factory is factory), None)
 
     def make(self, name: str, /, **options: Any) -> T:
         """Make the value that is registered as `name`.
@@ -273,55 +260,3 @@ def _remember(value: T, spec: Spec) -> T:
     if hasattr(value, "spec") or isinstance(value, types.FunctionType):
         object.__setattr__(value, "spec", spec)
     return value
-
-
-_REFUSED = object()
-
-
-def _members(kind: Any) -> tuple[Any, ...]:
-    return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
-
-
-def _kind(kind: Any, option: Option) -> str:
-    words = []
-    for member in _members(kind):
-        if typing.get_origin(member) is Literal:
-            words.append("one of " + ", ".join(map(str, typing.get_args(member))))
-        elif member is bool:
-            words.append("true or false")
-        elif member in (int, float):
-            noun = "a whole number" if member is int else "a number"
-            words.append(f"{noun} {option.range()}".strip())
-        elif member is type(None):
-            words.append("nothing")
-        else:
-            words.append(getattr(member, "__name__", str(member)))
-    return " or ".join(words)
-
-
-def _beyond(value: Any, most: float) -> bool:
-    return bool(abs(value) > most)
-
-
-def _coerce(kind: Any, value: Any, option: Option) -> Any:
-    # Try the value's own type first: if an option takes both, 1 is a count and 1.0 is a fraction.
-    for member in sorted(_members(kind), key=lambda member: member is not type(value)):
-        if member is type(None) and value is None:
-            return None
-        if typing.get_origin(member) is Literal and value in typing.get_args(member):
-            return value
-        if member is bool and isinstance(value, bool):
-            return value
-        if member in (int, float) and isinstance(value, numbers.Real) and not isinstance(value, bool):
-            if _beyond(value, sys.float_info.max):
-                continue
-            number = float(value)
-            if member is int and (not number.is_integer() or abs(number) > _LARGEST):
-                continue
-            if option.allows(number):
-                return number if member is float else int(value) if isinstance(value, numbers.Integral) else int(number)
-        if member is str and isinstance(value, str):
-            return value
-        if isinstance(member, type) and member not in (bool, int, float, str) and isinstance(value, member):
-            return value
-    return _REFUSED

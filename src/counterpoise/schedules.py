@@ -31,7 +31,7 @@ class Schedule:
         check_call(self.factor, "factor(round)", "Schedule")
 
 
-SCHEDULES: Registry[Schedule] = Registry("schedule")
+SCHEDULES: Registry[Schedule] = Registry("schedule", Schedule)
 
 
 @SCHEDULES.register("constant")

@@ -128,4 +128,4 @@ class Adversary:
         return cohort
 
 
-ADVERSARIES: Registry[Adversary] = Registry("adversary")
+ADVERSARIES: Registry[Adversary] = Registry("adversary", Adversary)

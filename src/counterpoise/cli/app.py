@@ -71,6 +71,11 @@ Log = Annotated[
     list[str] | None, typer.Option("--log", metavar="NAME", help="Also log to tensorboard or mlflow; may be repeated.")
 ]
 
+Trust = Annotated[
+    Path | None,
+    typer.Option("--trust", metavar="FOLDER", help="Import the code of your own that it names from this folder."),
+]
+
 
 @app.callback(invoke_without_command=True)
 def _version(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
@@ -156,6 +161,7 @@ def resume(
     rounds: Rounds = None,
     log: Log = None,
     on: On = "",
+    trust: Trust = None,
     as_json: Json = False,
 ) -> None:
     """Continue a run, a comparison or a sweep that was stopped, or give a finished run more rounds.
@@ -174,11 +180,11 @@ def resume(
     if not (folder / COMPARISON).exists():
         if on:
             raise CounterpoiseError("--on is for comparisons and sweeps; a run continues on this machine.")
-        carry_on_run(folder, rounds, log, as_json)
+        carry_on_run(folder, rounds, log, trust, as_json)
         return
     if rounds is not None:
         raise CounterpoiseError("The rounds of a comparison are fixed; start a new one with --rounds.")
-    carry_on_comparison(folder, on, as_json)
+    carry_on_comparison(folder, on, trust, as_json)
 
 
 def main() -> None:

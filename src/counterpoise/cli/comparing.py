@@ -30,6 +30,7 @@ from counterpoise.comparisons.tables import as_plain
 from counterpoise.measures import best_two
 from counterpoise.runs.config import split
 from counterpoise.runs.files import check_plain
+from counterpoise.runs.trust import check_trusted
 
 __all__ = ["carry_on", "start_comparison", "start_sweep"]
 
@@ -69,9 +70,11 @@ def start_sweep(
     _do(plan, out, workers, target, as_json)
 
 
-def carry_on(folder: Path, on: str, as_json: bool) -> None:
+def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     """Continue the comparison or sweep in a folder."""
-    read_plan(folder)  # fails before a lock file is made in a folder without a plan
+    plan = read_plan(folder)  # fails before a lock file is made in a folder without a plan
+    values = [next(plan.pieces(arm)).values for arm in plan.arms]
+    check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
         _finish(folder, read_plan(folder), lock, Workers(on=on), None, as_json)

@@ -25,7 +25,7 @@ _COLUMNS, _ROWS, _DRAWN, _NAME = 72, 20, 1000, 16
 
 def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | None, as_json: bool) -> None:
     """Draw how an experiment divides its data, in the terminal or to a file."""
-    values, _ = read(source)
+    values, _ = read(source, settings)
     values = override(values, settings)
     values |= {} if seed is None else {"seed": seed}
     federation = setup(parse(values, source)).federation

@@ -41,7 +41,7 @@ def start(
     as_json: bool,
 ) -> None:
     """Run an experiment with some of its settings changed."""
-    values, name = read(source)
+    values, name = read(source, settings)
     values = override(values, settings)
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
     made = setup(parse(values, source))
@@ -59,12 +59,12 @@ def start(
     _show(done, as_json, target, bool(ran))
 
 
-def carry_on(folder: Path, rounds: int | None, log: list[str] | None, as_json: bool) -> None:
+def carry_on(folder: Path, rounds: int | None, log: list[str] | None, trust: Path | None, as_json: bool) -> None:
     """Continue the run in a folder."""
     config = Folder.open(folder).config
     with watched(config.method["name"], rounds or config.rounds, leave=False) as show, _told(as_json):
         ran, hear = _counting(show)
-        done = resume_run(folder, rounds=rounds, on_round=hear, log=log, progress=False)
+        done = resume_run(folder, rounds=rounds, on_round=hear, log=log, progress=False, trust=trust)
     _show(done, as_json, None, bool(ran))
 
 

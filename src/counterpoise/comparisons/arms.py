@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
+from counterpoise.own import digests
+from counterpoise.runs.build import check_own
 from counterpoise.runs.config import Config, override, parse, read, split, value
+from counterpoise.runs.trust import own_names
 
 __all__ = ["check_method", "compared", "first_seeds", "parse_method", "shared_config", "swept"]
 
@@ -30,7 +34,7 @@ def compared(
     method apply to that method alone.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
-    config, values = shared_config(source, common, rounds)
+    config, values = shared_config(source, common, rounds, [*settings, *methods])
     choices = [parse_method(text) for text in methods] or config.paper.methods
     if not choices:
         raise CounterpoiseError(
@@ -53,7 +57,7 @@ def compared(
     arms = tuple(
         Arm(label, slug, {"method": choice}) for label, slug, choice in zip(labels, slugs(labels), choices, strict=True)
     )
-    return Plan("compare", source, command, first_seeds(config, seeds), arms, baseline or fedavg, values)
+    return _with_code(Plan("compare", source, command, first_seeds(config, seeds), arms, baseline or fedavg, values))
 
 
 def swept(
@@ -66,7 +70,7 @@ def swept(
     command: str,
 ) -> Plan:
     """Plan a sweep: every combination of the values in `over`, and the single `points`."""
-    config, values = shared_config(source, settings, rounds)
+    config, values = shared_config(source, settings, rounds, [*settings, *over, *points])
     axes = [_axis(text) for text in over]
     chosen = [dict(zip([key for key, _ in axes], row, strict=True)) for row in itertools.product(*(v for _, v in axes))]
     chosen = [one for one in chosen if one] + [dict(_pair(part, "--at") for part in split(point)) for point in points]
@@ -84,7 +88,7 @@ def swept(
     for arm in arms:
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
-    return plan
+    return _with_code(plan)
 
 
 def parse_method(text: str) -> dict[str, Any]:
@@ -99,9 +103,20 @@ def parse_method(text: str) -> dict[str, Any]:
     return {"name": found[1], **dict(_pair(part, "a method's option") for part in split(found[2] or ""))}
 
 
-def shared_config(source: str, settings: Sequence[str], rounds: int | None) -> tuple[Config, dict[str, Any]]:
-    """The configuration that all arms share, checked and complete except for the seed."""
-    values = override(read(source)[0], settings)
+def _with_code(plan: Plan) -> Plan:
+    """The plan with digests of the user's own code that its runs name, which is imported and checked."""
+    pieces = [next(plan.pieces(arm)).values for arm in plan.arms]
+    for values in pieces:
+        check_own(parse(values, plan.source))
+    code = digests(own_names(pieces))
+    return replace(plan, values={**plan.values, "code": code}) if code else plan
+
+
+def shared_config(
+    source: str, settings: Sequence[str], rounds: int | None, typed: Sequence[str] | None = None
+) -> tuple[Config, dict[str, Any]]:
+    """The configuration that all arms share, checked and complete except for the seed. `typed` as in `read`."""
+    values = override(read(source, typed)[0], settings)
     values |= {} if rounds is None else {"rounds": rounds}
     config = parse(values, source)
     return config, {key: value for key, value in config.plain().items() if key != "seed"}

@@ -18,7 +18,7 @@ from typing import Any
 from counterpoise.comparisons.contents import LOG
 from counterpoise.comparisons.placement import Place, device_of
 from counterpoise.comparisons.plan import Piece
-from counterpoise.comparisons.process import Heard, Worker
+from counterpoise.comparisons.process import Heard, Worker, own_code
 from counterpoise.comparisons.sign import gone
 from counterpoise.federation.sources.folder import VARIABLE
 from counterpoise.runs.files import check_plain, open_plain
@@ -43,6 +43,7 @@ def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None
         "together": together,
         "device": device_of(pieces[0]),
         "place": str(Path.cwd()),
+        "own": own_code(pieces),
         "environment": {VARIABLE: os.environ[VARIABLE]} if VARIABLE in os.environ else {},
     }
 
@@ -64,7 +65,7 @@ def carry_out(order: Mapping[str, Any]) -> dict[str, Any]:
     with os.fdopen(open_plain(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         worker = Worker(heard, log, None, Place(), order["environment"], place)
         try:
-            worker.give(folder, pieces, order["together"])
+            worker.give(folder, pieces, order["together"], own=order["own"])
             return _heard_out(worker, heard, folder, order["word"])
         finally:
             worker.dismiss()

@@ -86,7 +86,8 @@ class Plan:
         """Add the arms and seeds of another plan, which must have the same settings."""
         mine, theirs = flatten(self.values), flatten(other.values)
         for key in sorted(mine.keys() | theirs.keys()):
-            if mine.get(key) != theirs.get(key):
+            added = key.startswith("code.") and not (key in mine and key in theirs)  # a file of an arm's own
+            if mine.get(key) != theirs.get(key) and not added:
                 raise CounterpoiseError(
                     f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
                     f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder with --out."
@@ -97,7 +98,9 @@ class Plan:
                 label = arm.label if all(arm.label != mine.label for mine in arms) else arm.whole
                 arms.append(Arm(label, slugs([*(mine.slug for mine in arms), label])[-1], arm.settings))
         seeds = tuple(sorted({*self.seeds, *other.seeds}))
-        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms))
+        code = {**self.values.get("code", {}), **other.values.get("code", {})}
+        values = {**self.values, "code": code} if code else self.values
+        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), values=values)
 
 
 def worded(method: Any) -> str:

@@ -15,11 +15,18 @@ from typing import IO, Any, TypeAlias
 
 from counterpoise.comparisons.placement import Place
 from counterpoise.comparisons.plan import Piece
+from counterpoise.own import folders
+from counterpoise.runs.trust import own_names
 
-__all__ = ["Heard", "Worker"]
+__all__ = ["Heard", "Worker", "own_code"]
 
 Heard: TypeAlias = "queue.Queue[tuple[Worker, dict[str, Any] | None]]"
 """What workers say, each line with its worker; None means that it has ended."""
+
+
+def own_code(pieces: Sequence[Piece]) -> dict[str, str]:
+    """The user's own code that pieces name, and the folders that it is imported from."""
+    return folders(own_names([piece.values for piece in pieces]))
 
 
 class Worker:
@@ -59,13 +66,29 @@ class Worker:
                 heard.put((self, json.loads(line)))
         heard.put((self, None))
 
-    def give(self, folder: Path, pieces: Sequence[Piece], together: int | None, sharing: int = 1) -> None:
-        """Give it pieces, of which at most `together` form a batch. `sharing` is how many workers share its memory."""
+    def give(
+        self,
+        folder: Path,
+        pieces: Sequence[Piece],
+        together: int | None,
+        sharing: int = 1,
+        own: Mapping[str, str] | None = None,
+    ) -> None:
+        """Give it pieces, of which at most `together` form a batch. `sharing` is how many workers share its memory.
+
+        `own` says where the user's own code is; by default as in this process.
+        """
         assert self._process.stdin is not None
         self.pieces = dict(enumerate(pieces))
         order = [{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces]
+        said = {
+            "pieces": order,
+            "together": together,
+            "sharing": sharing,
+            "own": own_code(pieces) if own is None else own,
+        }
         with contextlib.suppress(BrokenPipeError):  # it has died, which its output will show
-            self._process.stdin.write(json.dumps({"pieces": order, "together": together, "sharing": sharing}) + "\n")
+            self._process.stdin.write(json.dumps(said) + "\n")
             self._process.stdin.flush()
 
     def dismiss(self) -> None:

@@ -26,6 +26,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
 from counterpoise.measures import has_personal, own_curve
+from counterpoise.own import allow
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import parse
 from counterpoise.runs.contents import CONFIG, FAILURE
@@ -100,6 +101,8 @@ def main() -> None:
         threading.Thread(target=_listen, args=(orders, busy), daemon=True).start()
         while (order := orders.get()) is not None:
             busy.set()
+            for name, folder in order["own"].items():
+                allow(name, Path(folder))
             try:
                 work(order["pieces"], order["together"], partial(_tell, news), order["sharing"])
             except Interrupted:

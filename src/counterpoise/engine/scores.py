@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.registry import Option, Registry
 
-__all__ = ["METRICS", "Loss", "Metric", "Metrics", "accuracy", "cross_entropy", "limits_of", "named_metrics"]
+__all__ = ["LOSSES", "METRICS", "Loss", "Metric", "Metrics", "accuracy", "cross_entropy", "limits_of", "named_metrics"]
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """``(outputs, targets) -> one number per sample``, for a batch."""
@@ -22,7 +22,8 @@ Loss = Metric
 Metrics = Mapping[str, Metric] | Sequence[str]
 """What models are measured by: your own functions by name, or names of metrics that are built in."""
 
-METRICS: Registry[Metric] = Registry("metric")
+LOSSES: Registry[Loss] = Registry("loss", called="loss(outputs, targets)")
+METRICS: Registry[Metric] = Registry("metric", called="metric(outputs, targets)")
 
 
 IGNORED = -100
@@ -60,7 +61,10 @@ def limits_of(metric: Metric) -> tuple[float, float]:
 
 
 def named_metrics(given: Metrics | Sequence[Mapping[str, Any]]) -> dict[str, Metric]:
-    """Metrics by the names that they have in the record. A choice has options: ``{"name": "top-k", "k": 3}``."""
+    """Metrics by the names that they have in the record. A choice has options: ``{"name": "top-k", "k": 3}``.
+
+    One of the user's own is recorded by the name of its function: ``my_project.rules:recall`` as ``recall``.
+    """
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return dict(given)
     if not isinstance(given, list | tuple) or not all(
@@ -71,7 +75,7 @@ def named_metrics(given: Metrics | Sequence[Mapping[str, Any]]) -> dict[str, Met
             f"outputs and targets, such as {{'top5': top5}}, not {brief(given)}."
         )
     chosen = [{"name": one} if isinstance(one, str) else dict(one) for one in given]
-    made = {str(choice["name"]): METRICS.make(choice.pop("name"), **choice) for choice in chosen}
+    made = {str(choice["name"]).rpartition(":")[2]: METRICS.make(choice.pop("name"), **choice) for choice in chosen}
     if len(made) < len(given):
         raise CounterpoiseError(f"metrics: a metric is named twice in {brief(given)}.")
     return made
@@ -121,6 +125,18 @@ def _squared_error() -> Metric:
 def _absolute_error() -> Metric:
     """The absolute difference of output and target, averaged over the numbers of a sample."""
     return _bounded(lambda outputs, targets: _difference(outputs, targets).abs().mean(1), inf)
+
+
+@LOSSES.register("cross-entropy")
+def _cross_entropy() -> Loss:
+    """The usual loss of a classifier."""
+    return lambda outputs, targets: cross_entropy(outputs, targets)
+
+
+@LOSSES.register("squared-error")
+def _squared_loss() -> Loss:
+    """The squared difference of output and target, averaged over the numbers of a sample."""
+    return _squared_error()
 
 
 def _difference(outputs: Tensor, targets: Tensor) -> Tensor:

@@ -73,7 +73,7 @@ class Availability:
         check_call(self.size, "size(clients)", "Availability")
 
 
-AVAILABILITIES: Registry[Availability] = Registry("availability")
+AVAILABILITIES: Registry[Availability] = Registry("availability", Availability)
 Count = Annotated[int | float, Option("clients a round: a whole number, or a fraction of all")]
 
 Rounds = Annotated[str | list, Option("a run's folder, a JSON file, or a list of client numbers for each round")]  # type: ignore[type-arg]

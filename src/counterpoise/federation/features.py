@@ -26,7 +26,7 @@ __all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skew_inputs", "skew_
 
 Skew = Callable[[Tensor, Tensor, Tensor, int, int], Tensor]
 """``(pictures as bytes [S, C, H, W], their rows [S], their owners [S], clients, seed) -> pictures as bytes``"""
-SKEWS: Registry[Skew] = Registry("feature skew")
+SKEWS: Registry[Skew] = Registry("feature skew", called="skew(pictures, rows, owners, clients, seed)")
 
 _BLOCK = 128
 """Pictures changed at once: so few that their noise stays in the cache, which is four times as fast as 4,096."""

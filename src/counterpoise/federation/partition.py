@@ -53,7 +53,7 @@ class Partition:
         check_call(self.assign, "assign(column, seed)", "Partition")
 
 
-PARTITIONS: Registry[Partition] = Registry("partition")
+PARTITIONS: Registry[Partition] = Registry("partition", Partition)
 Clients = Annotated[int, Option("number of clients", low=1)]
 Minimum = Annotated[int, Option("fewest samples of a client; the largest clients make up for a shortage", low=0)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
+from counterpoise.own import allow
 from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.trees import expand, on, select
 
@@ -56,13 +58,16 @@ def client_app(
     metrics: Metrics | None = None,
     engine: Engine | None = None,
     mods: Sequence[Callable[..., Message]] = (),
+    folder: str | Path | None = None,
 ) -> ClientApp:
     """A `ClientApp` that trains and evaluates as the simulator's clients do.
 
     Method, model, local settings, loss and metrics must be those of the server's `Strategy`. `data` is called with the
     node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods,
     `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
+    `folder` as in `server_app`.
     """
+    allow([method, model, metrics], folder)
     training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
     app = ClientApp(mods=fit_mods(mods, training.method))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
@@ -13,19 +14,29 @@ from counterpoise.federation import Federation
 from counterpoise.flower.strategy import Strategy
 from counterpoise.method import Method
 from counterpoise.models.building import Model
+from counterpoise.own import allow
 
 __all__ = ["server_app"]
 
 
 def server_app(
-    method: Method | str, federation: Callable[[Context], Federation], *, model: Model, **settings: Any
+    method: Method | str,
+    federation: Callable[[Context], Federation],
+    *,
+    model: Model,
+    folder: str | Path | None = None,
+    **settings: Any,
 ) -> ServerApp:
     """A `ServerApp` for `flwr run`; `settings` are those of `Strategy`.
 
     It uses only the federation's server sets and its number of clients. The app's configuration may set ``rounds``,
     ``seed``, ``out`` (the run's folder on the server's machine; if it is empty, nothing is kept), ``patience`` (seconds
     that a round waits for nodes to connect) and ``timeout`` (seconds that a round waits for replies).
+
+    Names of your own code, such as ``method="my_project.rules:ours"``, are imported from `folder`; in an app that is
+    ``Path(__file__).parent``.
     """
+    allow([method, model, settings.get("metrics")], folder)
     app = ServerApp()
 
     @app.main()  # type: ignore[untyped-decorator,unused-ignore]

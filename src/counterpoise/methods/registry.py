@@ -7,4 +7,4 @@ from counterpoise.registry import Registry
 
 __all__ = ["METHODS"]
 
-METHODS: Registry[Method] = Registry("method")
+METHODS: Registry[Method] = Registry("method", Method)

@@ -11,7 +11,7 @@ from counterpoise.registry import Registry
 
 __all__ = ["MODELS", "Channel", "Layers", "image"]
 
-MODELS: Registry[nn.Module] = Registry("model")
+MODELS: Registry[nn.Module] = Registry("model", nn.Module, facts=("shape", "classes"))
 
 
 class Channel(nn.Module):

@@ -19,7 +19,7 @@ from counterpoise.engine.rounds.adversaries import each_adversary
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Setup, Training
 from counterpoise.engine.rounds.trainer import Trainer
-from counterpoise.engine.scores import Metric, Metrics, named_metrics
+from counterpoise.engine.scores import LOSSES, METRICS, Loss, Metric, Metrics, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
 from counterpoise.federation.datasets import stamp
@@ -30,10 +30,14 @@ from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import Model
-from counterpoise.registry import Registry, flatten
+from counterpoise.own import digests, own_part
+from counterpoise.registry import Registry, Spec, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
+from counterpoise.runs.own_data import OWN_DATA, has_named_partition, own_federation
+from counterpoise.runs.places import CHOICES
+from counterpoise.runs.trust import own_names
 
-__all__ = ["check_same", "describe", "differences", "make", "setup", "whole"]
+__all__ = ["check_own", "check_same", "describe", "differences", "make", "setup", "whole"]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -64,6 +68,17 @@ def make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
     return registry.make(choice["name"], **_options(registry, choice))
 
 
+def check_own(config: Config) -> None:
+    """Import the code of the user's own that a configuration names, and check its options, before any run begins."""
+    for place, registry in {**CHOICES, "metrics": METRICS}.items():
+        found = functools.reduce(getattr, place.split("."), config)
+        for choice in found if isinstance(found, list) else [found]:
+            if isinstance(choice, Mapping) and own_part(choice["name"]):
+                _options(registry, choice)
+    if own_part(config.data.name):
+        _options(OWN_DATA, {**(config.data.options or {}), "name": config.data.name})
+
+
 def setup(config: Config, **own: Any) -> Setup:
     """Make the run that a configuration describes. The user's own objects come as arguments."""
     given = {name: value for name, value in own.items() if value is not None}
@@ -75,7 +90,7 @@ def setup(config: Config, **own: Any) -> Setup:
         model=given.get("model")
         or functools.partial(MODELS[config.model["name"]].factory, **_options(MODELS, config.model)),
         local=_local(config.local, given),
-        loss=given.get("loss"),
+        loss=given.get("loss") or (make(LOSSES, config.loss) if config.loss else None),
         metrics=given.get("metrics") or _metrics(config),
         engine=Engine(**dict(config.engine)),
     )
@@ -109,6 +124,14 @@ def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
 def _dealt(settings: str, seed: int, stamp: object) -> Federation:
     """Keep the last federation in memory, so that methods compared with the same seed share it and its fingerprint."""
     data = DataConfig(**json.loads(settings))
+    if own_part(data.name):
+        asked = data.model_dump(exclude={"name", "seed", "options", "fingerprint"}, exclude_defaults=True)
+        makes: dict[str, Registry[Any]] = {"partition": PARTITIONS, "features": SKEWS}
+        made = {key: make(makes[key], value) if key in makes else value for key, value in asked.items()}
+        options = _options(OWN_DATA, {**(data.options or {}), "name": data.name})
+        return own_federation(data.name, options, made, seed)
+    if data.options:
+        raise CounterpoiseError(f"The setting data.options is for data of your own; {data.name} takes none.")
     if data.partition is None:
         raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
     return load(
@@ -185,8 +208,8 @@ def whole(kept: Config) -> Config:
 
 
 def _completed(registry: Registry[Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice with all options of its entry that have a value; a user's own object as it is."""
-    if chosen["name"] == OWN:
+    """A choice with all options of its entry that have a value; a user's own object, and own code, as they are."""
+    if chosen["name"] == OWN or own_part(chosen["name"]):
         return dict(chosen)
     return {k: v for k, v in _options(registry, chosen).items() if v is not None} | dict(chosen)
 
@@ -214,7 +237,8 @@ def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
 def describe(made: Setup, trainer: Trainer) -> Config:
     """The complete configuration of a run, with the settings that its trainer resolved."""
     training = made.training
-    own = {} if training.loss is None else {"loss": _called(training.loss)}
+    loss = _describe_loss(training.loss)
+    own = {} if training.loss is None or loss else {"loss": _called(training.loss)}
     metrics = None if training.metrics is None else _describe_metrics(training.metrics)
     if training.metrics is not None and metrics is None:
         own["metrics"] = _called(training.metrics)
@@ -234,13 +258,14 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         "cohort": cohort,
         "seed": made.seed,
         "data": {
-            **(source if source and source["partition"].get("name") else {"name": OWN}),
+            **(source if source and has_named_partition(source) else {"name": OWN}),
             "fingerprint": made.federation.fingerprint,
         },
         "model": _model_choice(training.model, trainer.module),
         "method": method.spec.plain()
         if method.spec.name
         else {"name": OWN, "called": method.name, "parts": _parts(method)},
+        "loss": loss,
         "metrics": metrics,
         "local": local,
         "adversary": named,
@@ -249,7 +274,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         "limits": asdict(made.limits),
         "own": own | own_local,
     }
-    return parse(values, "the run")
+    return parse({**values, "code": digests(own_names(values))}, "the run")
 
 
 def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
@@ -277,11 +302,17 @@ def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
     return told, own
 
 
+def _describe_loss(loss: Loss | None) -> dict[str, Any] | None:
+    """The choice that makes this loss again; None if it is the default, or a user's own function."""
+    spec: Spec | None = getattr(loss, "spec", None)
+    return None if spec is None else spec.plain()
+
+
 def _describe_metrics(given: Metrics) -> list[dict[str, Any]] | None:
     """The choices that make these metrics again; None if one of them is a user's own."""
     made = named_metrics(given)
     specs = {name: getattr(metric, "spec", None) for name, metric in made.items()}
-    if any(spec is None or spec.name != name for name, spec in specs.items()):
+    if any(spec is None or spec.name.rpartition(":")[2] != name for name, spec in specs.items()):
         return None
     return [spec.plain() for spec in specs.values() if spec is not None]
 
@@ -300,9 +331,9 @@ def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if isinstance(model, functools.partial):
         options, model = dict(model.keywords), model.func
-    for entry in MODELS:
-        if model == entry.name or model is entry.factory:
-            return {"name": entry.name, **_options(MODELS, {"name": entry.name, **options})}
+    entry = MODELS[model] if isinstance(model, str) else MODELS.entry_of(model)
+    if entry is not None:
+        return {"name": entry.name, **_options(MODELS, {"name": entry.name, **options})}
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())

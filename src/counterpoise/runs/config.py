@@ -59,6 +59,8 @@ class DataConfig(_Table):
     samples: int | None = Field(None, ge=1)
     columns: dict[str, str | list[str]] | None = None
     resize: int | list[int] | None = None
+    options: dict[str, Any] | None = None
+    """Options of a function of the user's own that makes the federation."""
     fingerprint: str | None = None
 
 
@@ -97,6 +99,7 @@ class Config(_Table):
     data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
     model: Choice
     method: Choice
+    loss: Choice | None = None
     metrics: list[Choice] | None = None
     local: LocalConfig = LocalConfig()
     adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
@@ -105,6 +108,8 @@ class Config(_Table):
     limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
     own: dict[str, str] = {}
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
+    code: dict[str, str] = {}
+    """SHA-256 of each source file of the user's own code that is given by name."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)
 
     @property
@@ -115,7 +120,7 @@ class Config(_Table):
 
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML, without those that are None."""
-        empty = {name for name in ("own", "adversary") if not getattr(self, name)}
+        empty = {name for name in ("own", "adversary", "code") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))

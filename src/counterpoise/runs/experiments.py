@@ -15,6 +15,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.own import allow
+from counterpoise.runs.contents import METRICS
 from counterpoise.texts import Malformed, parse_toml, read_text
 
 __all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_names", "read", "split", "value"]
@@ -64,20 +66,36 @@ def _names(folder: Traversable, prefix: str = "") -> Iterator[str]:
             yield prefix + entry.name.removesuffix(".toml")
 
 
-def read(source: str) -> tuple[dict[str, Any], str]:
+def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any], str]:
     """Read a preset or a TOML file: its values and its name.
+
+    With `typed`, what the user typed beside it, code of the user's own may then be imported: that named in the file from
+    the file's folder, unless it is a run's; that named in what was typed from the current folder.
 
     ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself.
     """
     values, name = _read(source)
+    if typed is not None:
+        allow(list(typed), Path())
+        _allow_file(source, values)
     seen = [source]
     while "like" in values:
         like = values.pop("like")
         if not isinstance(like, str) or like in seen:
             raise CounterpoiseError(f"{source}: like must name another preset or file, not {brief(like)}.")
         seen.append(like)
-        values = _over(_read(like)[0], values)
+        below = _read(like)[0]
+        if typed is not None:
+            _allow_file(like, below)
+        values = _over(below, values)
     return values, name
+
+
+def _allow_file(source: str, values: Mapping[str, Any]) -> None:
+    """Let the names in a user's file be imported from its folder; a run's folder may come from anybody."""
+    folder = Path(source).parent
+    if source not in preset_names() and not (folder / METRICS).exists():
+        allow(values, folder)
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,13 +117,11 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
             text = read_text(path)
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"There is no file {source}.") from None
-        name = path.stem
-    elif source in preset_names():
+        return parse_toml(text, source), path.stem
+    if source in preset_names():
         text = resources.files("counterpoise.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
-        name = source
-    else:
-        raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
-    return parse_toml(text, source), name
+        return parse_toml(text, source), source
+    raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import record
 from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
 from counterpoise.runs.locks import LOCK, Busy, hold, in_use
+from counterpoise.runs.trust import own_names
 from counterpoise.texts import parse_toml, read_text
 
 __all__ = ["Folder", "busy", "never_begun"]
@@ -93,7 +94,8 @@ class Folder:
         """The command that continues the run, or the call if it needs objects of the user's own."""
         if own := self.config.asked_for:
             return f"cp.resume({str(self.path)!r}, {', '.join(f'{what}=...' for what in own)})"
-        return shlex.join(["counterpoise", "resume", str(self.path)])
+        trust = ["--trust", "FOLDER"] if own_names(self.config.plain()) else []
+        return shlex.join(["counterpoise", "resume", str(self.path), *trust])
 
     @property
     def _ledgers(self) -> dict[str, Ledger]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.augment import AUGMENTS
+from counterpoise.engine.scores import LOSSES
 from counterpoise.errors import SYNONYMS
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS
 from counterpoise.local import OPTIMIZERS, SCHEDULES
@@ -14,11 +15,12 @@ from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
 from counterpoise.registry import Registry
 
-__all__ = ["meant"]
+__all__ = ["CHOICES", "meant"]
 
-_CHOICES: dict[str, Registry[Any]] = {
+CHOICES: dict[str, Registry[Any]] = {
     "method": METHODS,
     "model": MODELS,
+    "loss": LOSSES,
     "cohort": AVAILABILITIES,
     "adversary": ADVERSARIES,
     "data.partition": PARTITIONS,
@@ -27,6 +29,7 @@ _CHOICES: dict[str, Registry[Any]] = {
     "local.schedule": SCHEDULES,
     "local.augment": AUGMENTS,
 }
+"""The settings that are choices, and what they choose from; also entries of the list `metrics`."""
 
 
 def meant(path: Sequence[str], table: Any) -> list[str]:
@@ -46,8 +49,8 @@ def _places(table: Any, prefix: str = "") -> Iterator[str]:
         place = prefix + (field.alias or name)
         if hasattr(field.annotation, "model_fields"):
             yield from _places(field.annotation, f"{place}.")
-        elif place in _CHOICES:
+        elif place in CHOICES:
             yield place
-            yield from (f"{place}.{option}" for entry in _CHOICES[place] for option in entry.parameters)
+            yield from (f"{place}.{option}" for entry in CHOICES[place] for option in entry.parameters)
         else:
             yield place

@@ -75,7 +75,9 @@ def _told(kept: Config, made: Config) -> list[str]:
     told = []
     for key, before, now in found:
         table, _, name = key.partition(".")
-        if name != "fingerprint":
+        if table == "code":
+            told.append(f"{name} is another file than when it began")
+        elif name != "fingerprint":
             told.append(f"{key} was {brief(before)} and is {brief(now)}")
         elif table not in tables:
             told.append(_FINGERPRINTS[table])

@@ -238,6 +238,7 @@ def resume(
     on_round: OnRound | None = None,
     log: Log | None = None,
     progress: bool | None = None,
+    trust: str | Path | None = None,
     method: Method | None = None,
     federation: Federation | None = None,
     model: Model | None = None,
@@ -254,7 +255,8 @@ def resume(
     Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
     that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
     stopped. A run that began in a batch with others, in a comparison or a sweep, agrees with it to rounding. `progress`
-    as in `simulate`.
+    as in `simulate`. Code that was given by name (``my_project.models:net``) is imported from the folder `trust`, and
+    only if it has not changed.
     """
     own: dict[str, Any] = {
         "method": method,
@@ -275,7 +277,7 @@ def resume(
     check_rounds(config.rounds if rounds is None else rounds)
     _check_on_round(on_round)
     with watched(config.method["name"], rounds or config.rounds, progress) as show:
-        return drive(resume_course(place, rounds, _both(show, on_round), log, **own))
+        return drive(resume_course(place, rounds, _both(show, on_round), log, trust=trust, **own))
 
 
 def resume_course(
@@ -284,19 +286,22 @@ def resume_course(
     on_round: OnRound | None = None,
     log: Log | None = None,
     asked: Engine | None = None,
+    trust: str | Path | None = None,
     **own: Any,
 ) -> Course:
     """A kept run from its checkpoint on; `own` are the user's own objects, as in `resume`.
 
     `asked` is the engine that the run was begun with. The one in its configuration has the choices of the run alone
-    made, so that it would not join a batch of runs.
+    made, so that it would not join a batch of runs. `trust` as in `resume`.
     """
     from counterpoise.runs.build import check_same, describe, setup, whole
     from counterpoise.runs.folder import Folder
+    from counterpoise.runs.trust import check_trusted
 
     _check_on_round(on_round)
     loggers = resolve(log)
     kept = Folder.open(folder)
+    check_trusted(kept.config.plain(), kept.config.code, str(folder), None if trust is None else _path(trust, "trust"))
     made = setup(whole(kept.config), **own)
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))

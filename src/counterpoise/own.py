@@ -1,0 +1,188 @@
+"""Code of the user's own that is given by name, such as ``my_project.models:net``: where it is, and importing it.
+
+Nothing is imported unless the user named it, in a file or on the command line, or said that its folder is trusted
+(`allow`). A name found elsewhere, such as in the folder of somebody else's run, is only text.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate, pairwise
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.texts import read_text
+
+__all__ = ["TAKEN", "allow", "digests", "folder_of", "folders", "is_there", "load", "own_part", "told"]
+
+TAKEN = {"flwr"}
+"""Names that are ours. What stands behind one of them and a colon is no attribute: ``feddua:fedavg``, ``flwr:mnist``."""
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
+_MOST_FILES = 500
+"""A name whose module imports more files than this from its folder is taken for a mistake."""
+
+_folders: dict[str, Path] = {}
+"""Every name that the user gave, and the folder it is imported from."""
+
+
+def own_part(name: str) -> str:
+    """The part of a name that is code of the user's own; empty if there is none.
+
+    >>> own_part("my_project.models:net"), own_part("flwr:mnist"), own_part("../models:net")
+    ('my_project.models:net', '', '')
+    """
+    while name.partition(":")[0] in TAKEN:
+        name = name.partition(":")[2]
+    return name if _NAME.fullmatch(name) else ""
+
+
+def allow(values: Any, folder: str | Path | None) -> None:
+    """Let the names that occur in these values be imported from a folder, when they are first used; if there is one."""
+    if folder is not None:
+        _folders.update(dict.fromkeys(_mentioned(values), Path(folder).resolve()))
+
+
+def folder_of(name: str) -> Path | None:
+    """Where a name may be imported from; None if the user did not give it."""
+    return _folders.get(name)
+
+
+def folders(names: Iterable[str]) -> dict[str, str]:
+    """The folders of these names as plain values, for a worker in another process."""
+    return {name: str(_folders[name]) for name in names if name in _folders}
+
+
+def is_there(module: str, folder: Path) -> bool:
+    """Whether a folder holds a module."""
+    return _file(module, folder) is not None
+
+
+def _mentioned(values: Any) -> Iterator[str]:
+    if isinstance(values, str):
+        for token in re.split(r"[^\w.:]+", values):
+            yield from filter(_NAME.fullmatch, map(":".join, pairwise(token.split(":"))))
+    elif isinstance(values, Mapping):
+        yield from _mentioned([*values, *values.values()])
+    elif isinstance(values, list | tuple):
+        for value in values:
+            yield from _mentioned(value)
+
+
+def load(name: str) -> Any:
+    """Import what the user named. Each way to fail is one sentence."""
+    folder, (module, _, attribute) = _folders[name], name.partition(":")
+    file = _files([name], folder)[module]
+    found = _imported(module, folder)
+    if not hasattr(found, attribute):
+        near = [one for one in vars(found) if not one.startswith("_")]
+        raise unknown("name", attribute, near, f"in {file}")
+    return getattr(found, attribute)
+
+
+def _imported(module: str, folder: Path) -> ModuleType:
+    """Import a module from a folder. As in a script there, its modules hide installed ones of the same names."""
+    top = module.partition(".")[0]
+    if (there := sys.modules.get(top)) is not None and not _lies_in(there, folder):
+        raise CounterpoiseError(
+            f"The module {top} in {folder} cannot be imported: another one of that name is loaded already. Rename it."
+        )
+    if module in sys.modules:
+        return sys.modules[module]
+    sys.path.insert(0, str(folder))
+    try:
+        importlib.invalidate_caches()
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        raise CounterpoiseError(f"The module {module} in {folder} cannot be imported: {told(error, folder)}") from error
+    finally:
+        sys.path.remove(str(folder))
+        sys.path.append(str(folder))  # for what it imports later
+
+
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    places = [module.__file__] if getattr(module, "__file__", None) else list(getattr(module, "__path__", ()))
+    return bool(places) and all(Path(str(place)).resolve().is_relative_to(folder) for place in places)
+
+
+def told(error: BaseException, folder: Path | None) -> str:
+    """An error in the user's own code: what, and in which line of which file."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    inside = [place for place in frames if folder is None or Path(place[0]).resolve().is_relative_to(folder)]
+    if isinstance(error, SyntaxError) and error.filename:
+        inside.append((error.filename, error.lineno))
+    where = f" ({inside[-1][0]}, line {inside[-1][1]})" if inside else ""
+    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    return f"{type(error).__name__}: {brief(message)[1:-1]}{where}."
+
+
+# ---------------------------------------------------------------- source files
+
+
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """SHA-256 of the files that names are made from: their modules, and what these import from the same folder.
+
+    Files are found by reading the import statements, so nothing is run.
+    """
+    found = {}
+    for name in names:
+        folder = _folders[name]
+        for file in _files([name], folder).values():
+            place = file.relative_to(folder).as_posix()
+            found[place] = hashlib.sha256(read_text(file).encode()).hexdigest()
+    return dict(sorted(found.items()))
+
+
+def _files(names: Iterable[str], folder: Path) -> dict[str, Path]:
+    """The modules in a folder that names need, with their files."""
+    found: dict[str, Path] = {}
+    waiting = [name.partition(":")[0] for name in names]
+    for module in waiting:
+        if _file(module, folder) is None:
+            path = module.replace(".", "/")
+            raise CounterpoiseError(
+                f"There is no module {module} in {folder}: neither {path}.py nor {path}/__init__.py is there."
+            )
+    while waiting:
+        for module in accumulate(waiting.pop().split("."), "{}.{}".format):
+            if module in found or (file := _file(module, folder)) is None:
+                continue
+            if len(found) == _MOST_FILES:
+                raise CounterpoiseError(f"The code in {folder} imports more than {_MOST_FILES} files from there.")
+            found[module] = file
+            waiting += _asked(read_text(file), module, file.name == "__init__.py")
+    return found
+
+
+def _file(module: str, folder: Path) -> Path | None:
+    base = folder.joinpath(*module.split("."))
+    for file in (base / "__init__.py", base.with_name(f"{base.name}.py")):
+        if file.is_file():
+            if not file.resolve().is_relative_to(folder):
+                raise CounterpoiseError(f"{file} leads out of {folder}. Put a copy of the file there.")
+            return file
+    return None
+
+
+def _asked(text: str, module: str, package: bool) -> Iterator[str]:
+    """The modules that a source file may import, by their full names."""
+    try:
+        nodes = list(ast.walk(ast.parse(text)))
+    except (SyntaxError, ValueError, RecursionError):  # importing it says what is wrong
+        return
+    parts = module.split(".") if package else module.split(".")[:-1]
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = parts[: len(parts) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*")
+            yield from [base] if base else []

@@ -1,0 +1,55 @@
+"""Code of the user's own in a configuration that is read from a folder: whether it may be imported, and has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.own import allow, digests, folder_of, own_part
+
+__all__ = ["check_trusted", "own_names"]
+
+
+def own_names(values: Any) -> list[str]:
+    """The code of a user's own that the choices in a configuration name.
+
+    >>> own_names({"model": {"name": "my_project.models:net"}, "method": {"name": "feddua:fedavg"}})
+    ['my_project.models:net']
+    """
+    return sorted({part for name in _names(values) if (part := own_part(name))})
+
+
+def _names(values: Any) -> Iterator[str]:
+    if isinstance(values, Mapping):
+        if isinstance(name := values.get("name"), str):
+            yield name
+        values = list(values.values())
+    if isinstance(values, list):
+        for value in values:
+            yield from _names(value)
+
+
+def check_trusted(values: Any, code: Mapping[str, str], where: str, trust: Path | None = None) -> None:
+    """Refuse settings from a folder that name code which the user has neither named nor trusts.
+
+    `code` are the digests in the folder: code that is trusted must be what it was. Nothing is imported here.
+    """
+    names = own_names(values)
+    if trust is not None:
+        if not trust.is_dir():
+            raise CounterpoiseError(f"trust must be the folder that your own code is in; there is no folder {trust}.")
+        allow(names, trust)
+    if unnamed := [name for name in names if folder_of(name) is None]:
+        raise CounterpoiseError(
+            f"{where} names code of somebody's own: {', '.join(unnamed)}. It was not imported. If you trust it, give "
+            "the folder that it is in: --trust FOLDER (in Python, trust=...), or repeat the command that began it."
+        )
+    now = digests(names)
+    changed = [file for file in sorted(now.keys() | code.keys()) if now.get(file) != code.get(file)]
+    if changed:
+        raise CounterpoiseError(
+            f"{where} was begun with other code: {', '.join(changed)} changed since. Put back what it was, or start "
+            "again in another folder."
+        )

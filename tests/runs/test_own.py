@@ -1,0 +1,416 @@
+"""Code of the user's own, by name: what may be named, where it is looked for, and that nothing else is imported."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import tomli_w
+import torch
+
+import counterpoise as cp
+from counterpoise import own
+from counterpoise.cli import main
+from counterpoise.comparisons.arms import compared, shared_config
+from counterpoise.comparisons.far import order
+from counterpoise.comparisons.perform import make_folder, perform
+from counterpoise.comparisons.plan import write_plan
+from counterpoise.comparisons.process import own_code
+from counterpoise.engine.scores import LOSSES, cross_entropy
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.build import make, setup
+from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.run import Run
+from counterpoise.runs.starting import run_setup
+
+RULES = """
+import pathlib
+from typing import Annotated
+
+import torch
+from torch import nn
+
+import counterpoise as cp
+from counterpoise.registry import Option
+from counterpoise.schedules import Schedule
+from mine.size import SIZE
+
+with open(pathlib.Path(__file__).parent / "imported", "a") as file:
+    file.write(".")
+
+class Net(nn.Module):
+    def __init__(self, shape, classes, hidden: int = SIZE):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    def forward(self, inputs):
+        return self.layers(inputs)
+
+def ours(mu: Annotated[float, Option("strength of the pull", low=0)] = 0.1) -> cp.Method:
+    return cp.methods.fedprox(mu=mu)
+
+def focal(outputs, targets, gamma=2.0):
+    chance = outputs.softmax(1).gather(1, targets[:, None])[:, 0]
+    return -((1 - chance) ** gamma) * chance.log()
+
+def sure(outputs, targets):
+    return outputs.softmax(1).amax(1)
+
+def step(lr: float, scale: float = 1.0) -> cp.Optimizer:
+    return cp.Optimizer(lr, lambda w: {}, lambda w, g, state, lr: (w - scale * lr * g, state))
+
+def halving(every: int = 3) -> Schedule:
+    return Schedule(lambda round: 0.5 ** (round // every))
+
+def silent() -> cp.Adversary:
+    return cp.Adversary(reply=lambda cohort, acting: cohort)
+
+def bright(inputs, keys, by=0.1):
+    return inputs + by
+
+def spread(clients: int = 4) -> cp.Partition:
+    return cp.iid(clients=clients)
+
+def data(partition, seed, rows: int = 90) -> cp.Federation:
+    inputs, targets = torch.rand(rows, 1, 8, 8, generator=torch.Generator().manual_seed(seed)), torch.arange(rows) % 10
+    return cp.Federation.from_arrays(inputs, targets, partition=partition, seed=seed)
+
+NUMBER = 3
+MADE = cp.methods.fedavg()
+
+def wrong():
+    return 3
+
+def broken():
+    return [][1]
+"""
+FILE = """
+rounds = 1
+cohort = 4
+model = { name = "mine.rules:Net", hidden = 5 }
+method = { name = "mine.rules:ours", mu = 0.2 }
+loss = { name = "mine.rules:focal", gamma = 1 }
+metrics = ["accuracy", "mine.rules:sure"]
+adversary = "mine.rules:silent"
+data = { name = "digits", partition = { name = "iid", clients = 5 } }
+
+[local]
+optimizer = { name = "mine.rules:step", lr = 0.1 }
+schedule = "mine.rules:halving"
+augment = { name = "mine.rules:bright", by = 0.2 }
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No name is allowed and no module loaded that an earlier test brought."""
+    monkeypatch.setattr(own, "_folders", {})
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("mine", "lone", "dangling", "json5"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an experiment and a package that notes each time it is imported."""
+    folder = tmp_path / "project"
+    (folder / "mine").mkdir(parents=True)
+    (folder / "mine" / "size.py").write_text("SIZE = 7\n")
+    (folder / "mine" / "rules.py").write_text(RULES)
+    (folder / "a.toml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def imported(folder: Path) -> int:
+    """How often the package was imported."""
+    note = folder / "mine" / "imported"
+    return len(note.read_text()) if note.exists() else 0
+
+
+def run(source: Path, out: Path, *typed: str) -> Run:
+    return run_setup(setup(parse(override(read(str(source), typed)[0], typed), str(source))), out=out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
+    def call(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["counterpoise", *words])
+        try:
+            main()
+        except SystemExit as left:
+            return int(left.code or 0), "".join(capsys.readouterr())
+        return 0, "".join(capsys.readouterr())
+
+    return call
+
+
+def test_a_file_names_code_in_its_folder_and_the_run_names_it_too(project: Path, tmp_path: Path) -> None:
+    done = run(project / "a.toml", tmp_path / "out")
+    assert done.method == "fedprox"
+    assert sum(p.numel() for p in done.model.parameters()) == 64 * 5 + 5 + 5 * 10 + 10
+    assert {"accuracy", "sure"} <= done.rounds[-1].metrics.keys()
+    kept = tomllib.loads((tmp_path / "out" / "config.toml").read_text())
+    assert kept["method"] == {"name": "mine.rules:ours", "mu": 0.2}
+    assert kept["model"] == {"name": "mine.rules:Net", "hidden": 5}
+    assert kept["loss"] == {"name": "mine.rules:focal", "gamma": 1}
+    assert kept["metrics"] == [{"name": "accuracy"}, {"name": "mine.rules:sure"}]
+    assert kept["adversary"] == [{"name": "mine.rules:silent"}]
+    assert kept["local"]["optimizer"] == {"name": "mine.rules:step", "lr": 0.1, "scale": 1.0}
+    assert kept["local"]["schedule"] == {"name": "mine.rules:halving", "every": 3}
+    assert kept["local"]["augment"] == {"name": "mine.rules:bright", "by": 0.2}
+    assert kept["code"].keys() == {"mine/rules.py", "mine/size.py"}
+    assert "own" not in kept
+    assert str(project) not in (tmp_path / "out" / "config.toml").read_text()
+    assert imported(project) == 1
+    again = run(project / "a.toml", tmp_path / "out")
+    assert again.folder == done.folder
+
+
+def test_a_loss_by_name_is_the_same_as_the_function(project: Path) -> None:
+    read(str(project / "a.toml"), [])
+    loss = make(LOSSES, {"name": "mine.rules:focal", "gamma": 0.0})
+    outputs, targets = torch.tensor([[0.0, 1.0], [2.0, -1.0]]), torch.tensor([1, 1])
+    torch.testing.assert_close(loss(outputs, targets), cross_entropy(outputs, targets))
+    built_in = make(LOSSES, {"name": "squared-error"})
+    assert built_in(torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])).tolist() == [1.0, 4.0]
+
+
+def test_names_typed_are_looked_for_in_the_current_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CounterpoiseError, match=r"no module mine\.rules in .*: neither mine/rules.py nor"):
+        setup(parse(override(read("quickstart", ["model=mine.rules:Net"])[0], ["model=mine.rules:Net"]), "it"))
+    monkeypatch.chdir(project)
+    typed = ["model=mine.rules:Net", "model.hidden=3", "method=feddua:mine.rules:ours", "method.mu=0.3"]
+    made = setup(parse(override(read("quickstart", typed)[0], typed), "it"))
+    assert made.training.method.spec.name == "feddua:mine.rules:ours"
+    assert made.training.method.spec.options["mu"] == 0.3
+
+
+@pytest.mark.parametrize(
+    ("setting", "sentence"),
+    [
+        ("model=mine.rule:Net", "no module mine.rule in "),
+        ("model=mine.rules:Nett", "There is no name 'Nett' in .*rules.py. Did you mean 'Net'?"),
+        ("method=mine.rules:NUMBER", "method mine.rules:NUMBER must be a function or a class, not 3."),
+        ("method=mine.rules:MADE", "method mine.rules:MADE is a Method itself. Name a class or a function"),
+        ("method=mine.rules:wrong", "method mine.rules:wrong must return a Method, not 3."),
+        ("method=mine.rules:broken", "mine.rules:broken failed: IndexError: list index .*rules.py, line 59"),
+        ("loss=mine.rules:wrong", r"loss is called as loss\(outputs, targets\), but the function given takes"),
+        ("method.mu=-1", "method mine.rules:ours: option mu must be a number at least 0, not -1."),
+        ("model.hidden=2.5", "model mine.rules:Net: option hidden must be a whole number, not 2.5."),
+        ("model.hiden=2", "There is no option 'hiden' of model mine.rules:Net. Did you mean 'hidden'?"),
+        ("loss.gamma='a'", "loss mine.rules:focal: option gamma must be a whole number or a number, not 'a'."),
+        ("model=../mine/rules:Net", "my_project.models:net"),
+        ("model=/mine/rules.py:Net", "my_project.models:net"),
+        ("model=mine..rules:Net", "my_project.models:net"),
+        ("model=os:getcwd", "There is no model 'os' and no module os in "),
+        ("method=fedua:fedavg", "no module fedua in .*Did you mean 'feddua'"),
+    ],
+)
+def test_a_wrong_name_is_one_sentence(
+    project: Path, setting: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    with pytest.raises(CounterpoiseError, match=sentence) as told:
+        setup(parse(override(read("a.toml", [setting])[0], [setting]), "a.toml"))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("import nowhere_at_all\n", "ModuleNotFoundError: No module named .nowhere_at_all. .*lone.py, line 1"),
+        ("x = 1\nnet = = 2\n", "SyntaxError: invalid syntax .*lone.py, line 2"),
+        ("\nraise SystemExit(3)\n", "SystemExit: 3 .*lone.py, line 2"),
+        ("import counterpoise as cp\ncp.sgd(-1)\n", "option lr must be .*lone.py, line 2"),
+    ],
+)
+def test_an_error_in_a_module_says_where(project: Path, text: str, sentence: str) -> None:
+    (project / "lone.py").write_text(text)
+    own.allow("lone:net", project)
+    with pytest.raises(CounterpoiseError, match=f"The module lone in .* cannot be imported: .*{sentence}") as told:
+        own.load("lone:net")
+    assert "\n" not in str(told.value)
+
+
+def test_a_file_that_leads_out_of_the_folder_is_refused(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text("net = 1\n")
+    (project / "lone.py").symlink_to(tmp_path / "outside.py")
+    own.allow("lone:net", project)
+    with pytest.raises(CounterpoiseError, match=r"lone\.py leads out of "):
+        own.load("lone:net")
+
+
+def test_a_module_does_not_take_the_place_of_another(project: Path) -> None:
+    (project / "json.py").write_text("net = 1\n")
+    own.allow("json:net", project)
+    with pytest.raises(CounterpoiseError, match=r"another one of that name is loaded already\. Rename it"):
+        own.load("json:net")
+
+
+def test_a_name_that_was_not_given_is_not_imported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(project))
+    with pytest.raises(CounterpoiseError, match="code that you did not name, so it was not imported"):
+        cp.models.MODELS.make("mine.rules:Net")
+    assert imported(project) == 0
+
+
+def test_resume_imports_only_what_is_trusted_and_has_not_changed(project: Path, tmp_path: Path, cli) -> None:
+    out = tmp_path / "out"
+    run(project / "a.toml", out)
+    own._folders.clear()
+    status, said = cli("resume", str(out), "--rounds", "2")
+    assert status == 2
+    assert f"{out} names code of somebody's own: mine.rules:Net, " in said
+    assert "--trust FOLDER" in said
+    status, said = cli("resume", str(out), "--rounds", "2", "--trust", str(tmp_path / "nowhere"))
+    assert "there is no folder" in said
+    (project / "mine" / "size.py").write_text("SIZE = 7  # as before\n")
+    with pytest.raises(CounterpoiseError, match=r"begun with other code: mine/size.py changed since"):
+        cp.resume(out, rounds=2, trust=project)
+    with pytest.raises(CounterpoiseError, match=r"mine/size.py is another file than when it began"):
+        run(project / "a.toml", out)
+    (project / "mine" / "size.py").write_text("SIZE = 7\n")
+    own._folders.clear()
+    assert len(cp.resume(out, rounds=2, trust=project).rounds) == 2
+
+
+def test_changed_code_is_not_imported_to_find_that_out(project: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(project / "a.toml", out)
+    for name in [name for name in sys.modules if name.startswith("mine")]:
+        del sys.modules[name]
+    with open(project / "mine" / "rules.py", "a") as file:
+        file.write("\n")
+    with pytest.raises(CounterpoiseError, match=r"mine/rules\.py changed since"):
+        cp.resume(out, rounds=2, trust=project)
+    assert imported(project) == 1
+
+
+def test_a_strangers_run_is_opened_with_every_command_and_imports_nothing(
+    project: Path, tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder holds the code as well, and so does the current folder."""
+    out = tmp_path / "out"
+    run(project / "a.toml", out)
+    own._folders.clear()
+    for name in [name for name in sys.modules if name.startswith("mine")]:
+        del sys.modules[name]
+    (project / "mine" / "imported").unlink()
+    shutil.copytree(project / "mine", out / "mine")
+    monkeypatch.chdir(out)
+    for words in (
+        ["runs", "list", "."],
+        ["runs", "show", "."],
+        ["runs", "compare", ".", "."],
+        ["report", ".", "--out", str(tmp_path / "report.html")],
+        ["resume", "."],
+        ["resume", ".", "--rounds", "3"],
+        ["run", "config.toml", "--out", str(tmp_path / "other")],
+        ["run", "./config.toml"],
+        ["partition", "config.toml"],
+        ["compare", "config.toml", "--methods", "fedavg,fedprox", "--out", str(tmp_path / "many")],
+        ["sweep", "config.toml", "--over", "rounds=1,2", "--out", str(tmp_path / "many")],
+    ):
+        status, said = cli(*words)
+        refused = words[0] not in ("runs", "report")
+        assert (status, "imported" in said) == ((2, True) if refused else (0, False)), (words, said)
+        assert imported(out) == imported(project) == 0, words
+    values = tomllib.loads((out / "config.toml").read_text())
+    values["code"] = {}
+    (out / "config.toml").write_text(tomli_w.dumps(values))
+    with pytest.raises(CounterpoiseError, match="changed since"):
+        cp.resume(out, rounds=2, trust=out)
+    assert imported(out) == imported(project) == 0
+
+
+def test_data_and_partitions_by_name(project: Path, tmp_path: Path) -> None:
+    typed = ["data.name=mine.rules:data", "data.options.rows=80", "data.partition=mine.rules:spread"]
+    (project / "b.toml").write_text(tomli_w.dumps(override(tomllib.loads(FILE), typed)))
+    done = run(project / "b.toml", tmp_path / "out")
+    kept = done.settings["data"]
+    assert kept["name"] == "mine.rules:data"
+    assert kept["options"] == {"rows": 80}
+    assert kept["partition"] == {"name": "mine.rules:spread", "clients": 4}
+    assert len(cp.resume(tmp_path / "out", rounds=2, trust=project).rounds) == 2
+    for more, sentence in (
+        ("data.options.rows=0.5", "data set mine.rules:data: option rows must be a whole number, not 0.5"),
+        ("data.heldout=0.3", "takes no data.heldout: its function has no parameter heldout"),
+    ):
+        with pytest.raises(CounterpoiseError, match=sentence):
+            run(project / "b.toml", tmp_path / "other", more)
+    with pytest.raises(CounterpoiseError, match=r"data\.options is for data of your own; digits takes none"):
+        run(project / "a.toml", tmp_path / "other", "data.options.rows=3")
+
+
+def test_a_comparison_passes_its_names_to_its_workers_and_keeps_digests(project: Path, tmp_path: Path, cli) -> None:
+    source, out = str(project / "a.toml"), tmp_path / "many"
+    plan = compared(source, ["fedavg", "mine.rules:ours(mu=0.3)"], seeds=1)
+    assert plan.arms[1].settings == {"method": {"name": "mine.rules:ours", "mu": 0.3}}
+    assert plan.values["code"].keys() == {"mine/rules.py", "mine/size.py"}
+    pieces = [next(plan.pieces(arm)) for arm in plan.arms]
+    assert own_code(pieces)["mine.rules:Net"] == str(project)
+    assert order(tmp_path, "", pieces, None)["own"] == own_code(pieces)
+    with pytest.raises(CounterpoiseError, match="option hidden must be a whole number"):
+        compared(source, ["fedavg"], ["model.hidden=a"])
+    write_plan(make_folder(out) or out, plan)
+    own._folders.clear()
+    assert "names code of somebody's own: mine.rules:Net" in cli("resume", str(out))[1]
+    with open(project / "mine" / "size.py", "a") as file:
+        file.write("\n")
+    assert "mine/size.py changed since" in cli("resume", str(out), "--trust", str(project))[1]
+    changed = compared(source, ["fedavg", "mine.rules:ours(mu=0.3)"], seeds=1)
+    with pytest.raises(CounterpoiseError, match=r"holds a comparison with other settings: code\.mine/size\.py was"):
+        plan.extended(changed)
+
+
+def test_a_worker_imports_from_the_folder_that_it_is_told(project: Path, tmp_path: Path) -> None:
+    """In a process of its own, which starts with nothing allowed."""
+    plan = compared(str(project / "a.toml"), ["mine.rules:ours"], seeds=1)
+    groups = perform(plan, tmp_path / "many", jobs=1)
+    assert [run.status for group in groups for run in group.runs] == ["finished"]
+    assert imported(project) == 2
+
+
+def test_flower_apps_take_names_and_the_folder(project: Path) -> None:
+    apps = pytest.importorskip("counterpoise.flower")
+    with pytest.raises(CounterpoiseError, match="code that you did not name"):
+        apps.client_app("mine.rules:ours", "mine.rules:Net", lambda context: None)
+    apps.client_app("mine.rules:ours", "mine.rules:Net", lambda context: None, folder=project)
+    own._folders.clear()
+    apps.server_app("mine.rules:ours", lambda context: None, model="mine.rules:Net", folder=project)
+    assert own.folder_of("mine.rules:Net") == project
+
+
+def test_names_in_a_file_that_is_only_read_are_not_allowed(project: Path) -> None:
+    """As in a study, whose cells name files."""
+    read(str(project / "a.toml"))
+    shared_config(str(project / "a.toml"), ["model=mine.rules:Net"], None)
+    assert own.folder_of("mine.rules:Net") is None
+
+
+def test_sources_are_found_by_reading_imports(tmp_path: Path) -> None:
+    files = {
+        "a/__init__.py": "from . import b\n",
+        "a/b.py": "from .c import d\nimport torch\n",
+        "a/c/__init__.py": "",
+        "a/c/d.py": "from ..e import *\nfrom a import f\n",
+        "a/e.py": "import unknown_to_all\n",
+        "a/f.py": "def late():\n    import g\n",
+        "g.py": "",
+        "h.py": "",
+        "imported_by_nobody.py": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    own.allow(["a.b:x", "h:x"], tmp_path)
+    assert [*own.digests(["a.b:x", "h:x"])] == sorted(files.keys() - {"imported_by_nobody.py"})
+    digest = own.digests(["h:x"])["h.py"]
+    assert digest == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
