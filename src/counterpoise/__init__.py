@@ -52,6 +52,7 @@ if _TYPE_CHECKING:
         weighted,
     )
     from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, listed, sgd, stairs
+    from counterpoise.measures.stopping import when
     from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
     from counterpoise.runs import Run, resume, simulate
     from counterpoise.studies.performing import study
@@ -70,6 +71,7 @@ else:
             "colour day_and_night dirichlet draws flwr from_file iid load lq mixed natural noise pachinko padded power_law "
             "quantity_dirichlet rare replay rotation shards stragglers weighted",
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential listed sgd stairs",
+            "counterpoise.measures.stopping": "when",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
             "counterpoise.runs": "Run resume simulate",
             "counterpoise.studies.performing": "study",
@@ -145,4 +147,5 @@ __all__ = [
     "stragglers",
     "study",
     "weighted",
+    "when",
 ]

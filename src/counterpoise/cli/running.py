@@ -132,6 +132,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
+        *([f"ended early: {run.why}"] if run.why else []),
         *_curve(run),
         *([] if target is None else [_reached(run, target)]),
         f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",

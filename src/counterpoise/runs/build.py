@@ -25,6 +25,7 @@ from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availabil
 from counterpoise.federation.datasets import stamp
 from counterpoise.flat import raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local, Schedule
+from counterpoise.measures.stopping import When
 from counterpoise.method import SLOTS, Method
 from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
@@ -102,6 +103,7 @@ def setup(config: Config, **own: Any) -> Setup:
         seed=config.seed,
         evaluation=Evaluation(**dict(config.evaluation)),
         limits=Limits(**dict(config.limits)),
+        stop=None if config.stop is None else When(**dict(config.stop)),
         adversary=given.get("adversary") or [make(ADVERSARIES, choice) for choice in config.adversary],
     )
 
@@ -272,6 +274,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         "engine": asdict(trainer.engine),
         "evaluation": asdict(trainer.evaluator.setting),
         "limits": asdict(made.limits),
+        "stop": None if made.stop is None else asdict(made.stop),
         "own": own | own_local,
     }
     return parse({**values, "code": digests(own_names(values))}, "the run")

@@ -7,7 +7,7 @@ a loss) cannot be written down. They appear as ``name = "own"`` with a fingerpri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
@@ -16,6 +16,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.measures.stopping import When
 from counterpoise.runs.experiments import (
     Choice,
     PaperConfig,
@@ -81,12 +82,14 @@ def _table_of(kind: type) -> type[_Table]:
     The dataclass itself is not constructed, because it may ask for a GPU that this machine does not have.
     """
     hints = get_type_hints(kind)
-    columns: dict[str, Any] = {f.name: (hints[f.name], f.default) for f in fields(kind)}
+    columns: dict[str, Any] = {
+        f.name: (hints[f.name], ... if f.default is MISSING else f.default) for f in fields(kind)
+    }
     table: type[_Table] = create_model(kind.__name__, __base__=_Table, **columns)
     return table
 
 
-EngineConfig, EvaluationConfig, LimitsConfig = map(_table_of, (Engine, Evaluation, Limits))
+EngineConfig, EvaluationConfig, LimitsConfig, StopConfig = map(_table_of, (Engine, Evaluation, Limits, When))
 
 
 class Config(_Table):
@@ -106,6 +109,7 @@ class Config(_Table):
     engine: EngineConfig = EngineConfig()  # type: ignore[valid-type]
     evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[valid-type]
     limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
+    stop: StopConfig | None = None  # type: ignore[valid-type]
     own: dict[str, str] = {}
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
     code: dict[str, str] = {}

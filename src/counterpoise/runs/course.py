@@ -160,7 +160,7 @@ def _rounds(
         if simulation.round < rounds and simulation.backend.halt.is_set():
             raise Interrupted
         if enough:
-            return "finished" if simulation.round == rounds else "stopped"
+            return "finished" if simulation.round == rounds or run.why else "stopped"
     return "finished"
 
 

@@ -39,6 +39,8 @@ class Run:
     """finished, stopped, diverged, or failed (no round trained the model)"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The complete, resolved configuration."""
+    why: str = ""
+    """Why its rule (`stop`) ended it before its last round; empty if it did not."""
     folder: Path | None = None
     client_names: tuple[str, ...] | None = None
     """What clients are called, in the order of their numbers, if the federation gives them names."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary
+from counterpoise.measures.stopping import When
 from counterpoise.registry import flatten
 from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
@@ -121,11 +122,19 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
     doubts = (*_doubts(path, len(records), status), *_too_many(path, len(written), len(records), settings))
     for doubt in doubts:
         _warn(doubt)
-    if status == "finished" and len(records) < int(settings.get("rounds", 0)):
+    short = len(records) < int(settings.get("rounds", 0))
+    if status == "finished" and short and not _ended_by_rule(settings, records):
         status = "stopped"  # its last lines are incomplete, so its last round is unknown
     if status == "finished" and untrained(records):
         status = "failed"
     return SavedRun(path, settings, records, status, _sentence(path, status, records), _changed(path), doubts)
+
+
+def _ended_by_rule(settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> bool:
+    """Whether the run's own rule ended it after its last round."""
+    with contextlib.suppress(CounterpoiseError, TypeError):
+        return "stop" in settings and bool(When(**settings["stop"]).reason(records))
+    return False
 
 
 def unreadable_run(path: Path, why: str) -> SavedRun:

@@ -22,6 +22,7 @@ from counterpoise.errors import CounterpoiseError, Diverged, brief, check_call, 
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Augment, Local, Optimizer, Schedule
 from counterpoise.logs.base import Log, Logger, resolve
+from counterpoise.measures.stopping import When
 from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.runs.course import Course, OnRound, drive, go
@@ -61,6 +62,7 @@ def simulate(
     evaluation: Evaluation | None = None,
     limits: Limits | None = None,
     adversary: Adversaries | None = None,
+    stop: When | None = None,
     on_round: OnRound | None = None,
     log: Log | None = None,
     out: str | Path | None = None,
@@ -71,7 +73,8 @@ def simulate(
 
     `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
     them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
-    value per sample. `log` is a logger of `counterpoise.logs`, or several, or their names.
+    value per sample. `stop` is a rule that ends the run early, such as
+    ``cp.when("accuracy", above=0.9)``; `run.why` then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
 
     With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with
     it if it was stopped. A folder that holds a run with another configuration is refused; `overwrite` replaces it.
@@ -99,6 +102,7 @@ def simulate(
         evaluation=evaluation,
         limits=limits,
         adversary=adversary,
+        stop=stop,
     )
     place = None if out is None else _path(out, "out")
     _check_on_round(on_round)
@@ -172,14 +176,28 @@ def setup_course(
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
-        return (yield from go(simulation, run, made.rounds, on_round, None, loggers))
+        return (yield from go(simulation, run, made.rounds, _ruled(made, run, on_round), None, loggers))
     if overwrite:
         from counterpoise.runs.removal import clear_run
 
         clear_run(out)
     with _begun(made, simulation, run, out) as folder:
         folder.save(simulation.loop, "running")
-        return (yield from go(simulation, run, made.rounds, on_round, folder, loggers))
+        return (yield from go(simulation, run, made.rounds, _ruled(made, run, on_round), folder, loggers))
+
+
+def _ruled(made: Setup, run: Run, on_round: OnRound | None) -> OnRound | None:
+    """The user's callback, and after it the rule that may end the run."""
+    rule = made.stop
+    if rule is None:
+        return on_round
+
+    def hear(record: RoundRecord) -> object:
+        enough = on_round is not None and on_round(record)
+        run.why = rule.reason(run.rounds) if len(run.rounds) < made.rounds else ""
+        return enough or run.why
+
+    return hear
 
 
 def _path(given: object, what: str) -> Path:
@@ -335,8 +353,10 @@ def _restored(
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)
         kept_in = kept if writes else None
-        loggers = loggers if simulation.round < (rounds or kept.config.rounds) else ()  # there is nothing to log
-        return (yield from go(simulation, run, rounds or kept.config.rounds, on_round, kept_in, loggers))
+        run.why = made.stop.reason(run.rounds) if made.stop is not None and rounds is None else ""
+        until = simulation.round if run.why else rounds or kept.config.rounds
+        loggers = loggers if simulation.round < until else ()  # there is nothing to log
+        return (yield from go(simulation, run, until, _ruled(made, run, on_round), kept_in, loggers))
 
 
 def _restore(folder: Folder, federation: Federation, simulation: Simulation, run: Run, writes: bool) -> None:

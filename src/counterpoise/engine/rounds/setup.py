@@ -15,6 +15,7 @@ from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.local import Local
+from counterpoise.measures.stopping import When
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.models.building import Model
@@ -35,6 +36,7 @@ class Settings(TypedDict, total=False):
     evaluation: Evaluation | None
     limits: Limits | None
     adversary: Adversaries | None
+    stop: When | None
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ class Setup:
     evaluation: Evaluation = field(default_factory=Evaluation)
     limits: Limits = field(default_factory=Limits)
     adversary: Adversaries | None = None
+    stop: When | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
@@ -98,6 +101,7 @@ class Setup:
                 "federation": (Federation, "cp.load(...)"),
                 "evaluation": (Evaluation, "cp.Evaluation(...)"),
                 "limits": (Limits, "cp.Limits(...)"),
+                "stop": (When | None, "cp.when('accuracy', above=0.9)"),
             },
         )
 
@@ -117,7 +121,7 @@ def check_rounds(rounds: object) -> None:
         raise CounterpoiseError(f"rounds must be a whole number from 1 to {MOST_ROUNDS}, not {brief(rounds)}.")
 
 
-def _check_types(made: object, kinds: Mapping[str, tuple[type, str]]) -> None:
+def _check_types(made: object, kinds: Mapping[str, tuple[Any, str]]) -> None:
     for name, (kind, how) in kinds.items():
         if not isinstance(found := getattr(made, name), kind):
             raise CounterpoiseError(f"{name} must be made by {how}; this is of type {type(found).__name__}.")

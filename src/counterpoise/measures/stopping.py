@@ -1,0 +1,97 @@
+"""When a run ends before its last round: a rule on what its rounds measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.measures.naming import PERSONAL, check_metric, curve_by, lower_is_better, metrics_of
+from counterpoise.measures.records import Record
+
+__all__ = ["When", "when"]
+
+
+@dataclass(frozen=True)
+class When:
+    """A rule that ends a run; `when` makes it."""
+
+    metric: str
+    above: float | None = None
+    below: float | None = None
+    patience: int | None = None
+    least: float = 0.0
+    worse: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.metric, str):
+            raise CounterpoiseError(f"stop: metric must be a name such as 'accuracy', not {brief(self.metric)}.")
+        given = {name: getattr(self, name) for name in ("above", "below", "patience", "worse")}
+        if all(value is None for value in given.values()):
+            raise CounterpoiseError("stop: say when, by at least one of above, below, patience and worse.")
+        for name, value in {**given, "least": self.least}.items():
+            number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+            positive = number and (value > 0 if name != "least" else value >= 0)
+            whole = name != "patience" or type(value) is int
+            if value is not None and not (number and (positive or name in ("above", "below")) and whole):
+                kind = {"patience": "a whole number at least 1", "worse": "a number above 0", "least": "at least 0"}
+                raise CounterpoiseError(f"stop: {name} must be {kind.get(name, 'a number')}, not {brief(value)}.")
+
+    def _check_measured(self, records: Sequence[Record]) -> None:
+        """Refuse a metric that the rounds so far could have measured and did not. Some rounds only train."""
+        known = metrics_of(records)
+        own = self.metric.startswith(PERSONAL)
+        if any(name.startswith(PERSONAL) == own and not name.startswith("train_") for name in known):
+            check_metric(self.metric, known, "to stop by")
+
+    def reason(self, records: Sequence[Record]) -> str:
+        """Why the run ends after the last of these rounds, in words; empty if it does not."""
+        if not records or not (curve := curve_by(records, self.metric)):
+            self._check_measured(records)
+            return ""
+        (round, value), sign = curve[-1], -1 if lower_is_better(self.metric) else 1
+        if round != records[-1].round:
+            return ""
+        best, reached, since = curve[0][1], curve[0][0], 0
+        for number, found in curve[1:]:
+            better = sign * (found - best) > self.least
+            best, reached, since = (found, number, 0) if better else (best, reached, since + 1)
+        now = f"{self.metric} is {value:.4g} in round {round}"
+        if not math.isfinite(value):
+            return now
+        if self.above is not None and value > self.above:
+            return f"{now}, above {self.above:g}"
+        if self.below is not None and value < self.below:
+            return f"{now}, below {self.below:g}"
+        if self.worse is not None and sign * (best - value) > self.worse:
+            return f"{now}, worse by more than {self.worse:g} than {best:.4g} in round {reached}"
+        if self.patience is not None and since >= self.patience:
+            return f"{self.metric} has not improved on {best:.4g} in round {reached} for {since} measurements"
+        return ""
+
+
+@takes_only_its_options()
+def when(
+    metric: str,
+    *,
+    above: float | None = None,
+    below: float | None = None,
+    patience: int | None = None,
+    least: float = 0.0,
+    worse: float | None = None,
+) -> When:
+    """A rule for `simulate(stop=...)`: the run ends after the first round in which one of its conditions holds.
+
+    The metric is `above` or `below` a number; it has not improved by more than `least` in the last `patience`
+    measurements; it is `worse` than its best value by more than this; or it is not finite. Less is better for losses
+    and errors, by their names.
+
+    >>> import counterpoise as cp
+    >>> fed = cp.load("digits", partition=cp.iid(clients=5))
+    >>> run = cp.simulate("fedavg", fed, model="linear", rounds=20, stop=cp.when("accuracy", above=0.5))
+    >>> run.status, len(run.rounds) < 20
+    ('finished', True)
+    """
+    return When(metric, above, below, patience, least, worse)
