@@ -42,6 +42,12 @@ def test_own_weighting_rule(capsys) -> None:
     assert len(rule.splitlines()) <= 20
 
 
+def test_methods_are_compared(capsys) -> None:
+    found = load("compare_methods").main(rounds=2, seeds=2)
+    assert list(found.runs) == ["plain", "weak pull", "strong pull"]
+    assert "Compare: 3 methods, 2 seeds, 2 rounds" in capsys.readouterr().out
+
+
 def test_spotting_a_liar(capsys) -> None:
     found = load("spotting_a_liar").main(rounds=12)
     assert found.caught == 1

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from counterpoise import adversary, augment, logs, measures, methods, models, parts
     from counterpoise.adversary import Adversary
+    from counterpoise.comparisons.calls import compare
+    from counterpoise.comparisons.comparison import Comparison
     from counterpoise.engine import Engine, Evaluation, Limits
     from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
     from counterpoise.federation import (
@@ -65,6 +67,8 @@ else:
             "counterpoise": "adversary augment engine errors federation flat hooks local logs measures memory method methods "
             "models parts randomness registry runs texts",
             "counterpoise.adversary": "Adversary",
+            "counterpoise.comparisons.calls": "compare",
+            "counterpoise.comparisons.comparison": "Comparison",
             "counterpoise.engine": "Engine Evaluation Limits",
             "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
             "counterpoise.federation": "Availability Federation Partition bernoulli capped_dirichlet client_dirichlet "
@@ -85,6 +89,7 @@ __all__ = [
     "Availability",
     "Client",
     "Cohort",
+    "Comparison",
     "CounterpoiseError",
     "Diverged",
     "Engine",
@@ -112,6 +117,7 @@ __all__ = [
     "capped_dirichlet",
     "client_dirichlet",
     "colour",
+    "compare",
     "constant",
     "cosine",
     "day_and_night",

@@ -14,7 +14,17 @@ from typing import Any, BinaryIO, NoReturn
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["MOST_BYTES", "MOST_LINE", "Malformed", "clean", "parse_json", "parse_toml", "read_lines", "read_text"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_LINE",
+    "Malformed",
+    "clean",
+    "elided",
+    "parse_json",
+    "parse_toml",
+    "read_lines",
+    "read_text",
+]
 
 MOST_BYTES = 8 * 2**20
 """The largest configuration, plan, index or similar file that is read whole: 8 MiB."""
@@ -28,6 +38,15 @@ _LARGEST = 2**63
 
 class Malformed(CounterpoiseError):
     """A text that does not follow its format's grammar."""
+
+
+def elided(text: str, most: int = 44) -> str:
+    """Long text without its middle, because settings differ at their ends.
+
+    >>> elided("fedprox(local.optimizer.lr=0.05, mu=0.1)", 20)
+    'fedprox(lo…, mu=0.1)'
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
 
 
 def clean(text: str) -> str:

@@ -20,8 +20,8 @@ import pytest
 from rich.console import Console
 
 from counterpoise.cli import main
-from counterpoise.cli.board import plan_board
 from counterpoise.comparisons.arms import compared
+from counterpoise.comparisons.board import plan_board
 from counterpoise.comparisons.conduct import News
 from counterpoise.measures.columns import size
 
@@ -149,7 +149,7 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
         ),
         (
             ["compare", "quickstart", "--methods", "fedavg", "--baseline", "x"],
-            "--baseline must be one of fedavg, not 'x'.",
+            "The baseline must be one of fedavg, not 'x'.",
         ),
         (["compare", "quickstart", "--methods", "fedavg", "--out", "full"], "The folder full is not empty."),
         (

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from counterpoise.colours import ACCENT, ALARM, COLOURS, NEUTRAL
-from counterpoise.texts import clean
+from counterpoise.texts import clean, elided
 
 __all__ = [
     "ACCENT",
@@ -67,15 +67,6 @@ def words(text: str) -> str:
 def escaped(text: str) -> str:
     """Text for the page, without markup or control characters."""
     return html.escape(clean(text))
-
-
-def elided(text: str, most: int = 44) -> str:
-    """Long text without its middle, because settings differ at their ends.
-
-    >>> elided("fedprox(local.optimizer.lr=0.05, mu=0.1)", 20)
-    'fedprox(lo…, mu=0.1)'
-    """
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
 
 
 def wrapped(text: str, width: int = 18) -> str:

@@ -14,20 +14,21 @@ from typing import Any, NoReturn
 
 import typer
 
-from counterpoise.cli.board import plan_board, shown
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
 from counterpoise.comparisons.arms import compared, swept
+from counterpoise.comparisons.asking import own_objects
+from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import of_plan
 from counterpoise.comparisons.conduct import News, conducting, held, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.ranking import reached, verdict
-from counterpoise.comparisons.standing import Stand, stand
+from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
-from counterpoise.measures import best_two
+from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.config import split
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.trust import check_trusted
@@ -73,6 +74,11 @@ def start_sweep(
 def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     """Continue the comparison or sweep in a folder."""
     plan = read_plan(folder)  # fails before a lock file is made in a folder without a plan
+    if own := own_objects(open_pieces(folder, plan)):
+        raise CounterpoiseError(
+            f"The {plan.kind} in {folder} uses its author's own {' and '.join(own)}, which only Python has. Go on "
+            f"there: the same cp.{plan.kind}(..., out={str(folder)!r}) does."
+        )
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
@@ -143,11 +149,7 @@ def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: di
 
 
 def _stand(folder: Path, plan: Plan) -> Stand:
-    """Compare the arms with the baseline or, if there is none, with the best arm."""
-    groups = of_plan(folder, plan)
-    found = stand(groups, plan.baseline)
-    two = best_two(found.rows, found.lower)
-    return found if plan.baseline or two is None else stand(groups, two[0].label, "best")
+    return stand_of(of_plan(folder, plan), plan.baseline)
 
 
 def _stopped(folder: Path, plan: Plan, on: str, target: float | None, as_json: bool) -> NoReturn:
@@ -177,7 +179,7 @@ def _document(folder: Path, plan: Plan, found: Stand, target: float | None, repo
 
 def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path) -> None:
     console = output()
-    console.print(stand_table(found, "setting" if plan.kind == "sweep" else "method"))
+    console.print(stand_table(found, plan.arm_word))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)
     lines += verdict(found) if len(found.rows) > 1 else []

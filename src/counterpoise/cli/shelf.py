@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.screen import echo
-from counterpoise.cli.tables import lines, number, output
+from counterpoise.cli.tables import lines, output
 from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
+from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import curve, last
 from counterpoise.runs.contents import FAILURE

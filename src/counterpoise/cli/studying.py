@@ -13,10 +13,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.board import Board, shown
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import Console, echo
 from counterpoise.cli.tables import output
+from counterpoise.comparisons.board import Board, shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
 from counterpoise.comparisons.plan import Piece

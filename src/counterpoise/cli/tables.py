@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Sequence
 
@@ -15,19 +14,12 @@ from counterpoise.comparisons.standing import Stand
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.measures import COLUMNS
 
-__all__ = ["clock", "lines", "number", "output", "stand_table"]
+__all__ = ["lines", "output", "stand_table"]
 
 _PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
 
 _SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
-
-
-def number(value: float, metric: str) -> str:
-    """A metric for a narrow column; empty if it is not known."""
-    if math.isnan(value):
-        return ""
-    return f"{value:.4g}" if metric == "loss" else f"{value:.1%}"
 
 
 def output() -> Console:
@@ -47,19 +39,6 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
             pad = " " * (size - cell.cell_len)
             line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
         yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
-
-
-def clock(seconds: float) -> str:
-    """A remaining time; empty if it is not known.
-
-    >>> clock(71), clock(3700)
-    ('1:11', '1:01:40')
-    """
-    if not math.isfinite(seconds):
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:

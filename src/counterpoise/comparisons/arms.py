@@ -16,7 +16,7 @@ from counterpoise.runs.build import check_own
 from counterpoise.runs.config import Config, override, parse, read, split, value
 from counterpoise.runs.trust import own_names
 
-__all__ = ["check_method", "compared", "first_seeds", "parse_method", "shared_config", "swept"]
+__all__ = ["check_method", "compared", "first_seeds", "method_arms", "parse_method", "shared_config", "swept", "with_code"]
 
 
 def compared(
@@ -45,19 +45,31 @@ def compared(
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
-    choices = [check_method(choice) for choice in choices]
-    names = [choice["name"] for choice in choices]
-    labels = [worded(choice) if names.count(choice["name"]) > 1 else choice["name"] for choice in choices]
+    arms, against = method_arms([check_method(choice) for choice in choices], baseline)
+    return with_code(Plan("compare", source, command, first_seeds(config, seeds), arms, against, values))
+
+
+def method_arms(
+    choices: Sequence[Mapping[str, Any]], baseline: str, labels: Sequence[str] = ()
+) -> tuple[tuple[Arm, ...], str]:
+    """The arms that compare these methods, and the label of the baseline: by default fedavg, otherwise the first.
+
+    A label is the method's name, with its options if another one has the same name, unless `labels` are given.
+    """
+    names = [str(choice.get("called") or choice["name"]) for choice in choices]
+    plain = [
+        worded(choice) if names.count(name) > 1 and choice["name"] == name else name
+        for name, choice in zip(names, choices, strict=True)
+    ]
+    labels = labels or plain
     _no_twins(labels)
     if baseline and baseline not in labels:
-        raise CounterpoiseError(f"--baseline must be one of {', '.join(labels)}, not {baseline!r}.")
-    fedavg = next(
-        (label for label, choice in zip(labels, choices, strict=True) if choice["name"] == "fedavg"), labels[0]
-    )
-    arms = tuple(
+        raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
+    fedavg = next((label for label, name in zip(labels, names, strict=True) if name == "fedavg"), labels[0])
+    arms = (
         Arm(label, slug, {"method": choice}) for label, slug, choice in zip(labels, slugs(labels), choices, strict=True)
     )
-    return _with_code(Plan("compare", source, command, first_seeds(config, seeds), arms, baseline or fedavg, values))
+    return tuple(arms), baseline or fedavg
 
 
 def swept(
@@ -88,7 +100,7 @@ def swept(
     for arm in arms:
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
-    return _with_code(plan)
+    return with_code(plan)
 
 
 def parse_method(text: str) -> dict[str, Any]:
@@ -103,7 +115,7 @@ def parse_method(text: str) -> dict[str, Any]:
     return {"name": found[1], **dict(_pair(part, "a method's option") for part in split(found[2] or ""))}
 
 
-def _with_code(plan: Plan) -> Plan:
+def with_code(plan: Plan) -> Plan:
     """The plan with digests of the user's own code that its runs name, which is imported and checked."""
     pieces = [next(plan.pieces(arm)).values for arm in plan.arms]
     for values in pieces:

@@ -74,6 +74,11 @@ class Plan:
     values: Mapping[str, Any]
     """The configuration that all arms share."""
 
+    @property
+    def arm_word(self) -> str:
+        """What an arm is."""
+        return "setting" if self.kind == "sweep" else "method"
+
     def pieces(self, arm: Arm) -> Iterator[Piece]:
         """The runs of one arm."""
         for seed in self.seeds:

@@ -77,13 +77,13 @@ def _uneven(found: Stand) -> list[str]:
 
 def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[str]:
     """The command that runs a comparison's missing seeds, unless all of them diverged and would do so again."""
-    folders = {run.path.parent.parent for group in groups for run in group.runs}
+    folders = {run.path.parent.parent for group in groups for run in group.runs if run.path}
     begun = {(group.label, run.seed): run for group in groups for run in group.runs}
     missing = [begun.get((label, seed)) for label, seeds in lacking.items() for seed in seeds]
     again = [run for run in missing if run is None or run.status != "diverged"]
     if len(folders) != 1 or not again or not ((folder := folders.pop()) / COMPARISON).exists():
         return []
-    failed = [str(run.path) for run in again if run and run.failed and (run.path / CONFIG).exists()]
+    failed = [str(run.path) for run in again if run and run.failed and run.path and (run.path / CONFIG).exists()]
     first = f" (if it fails again, first: {shlex.join(['counterpoise', 'runs', 'rm', *failed])})" if failed else ""
     return [f"to finish: {shlex.join(['counterpoise', 'resume', str(folder)])}{first}"]
 

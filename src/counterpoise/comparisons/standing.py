@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from counterpoise.comparisons.collection import Group
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Standing, has_personal, standings
+from counterpoise.measures import Standing, best_two, has_personal, standings
 
-__all__ = ["Stand", "lacking_seeds", "seeds_of", "stand"]
+__all__ = ["Stand", "lacking_seeds", "seeds_of", "stand", "stand_of"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,13 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
         for which in (False, True)
     )
     return Stand(groups, rows, baseline, metric, against, own)
+
+
+def stand_of(groups: Sequence[Group], baseline: str, best: str = "best") -> Stand:
+    """Compare groups with a plan's baseline or, if it has none, with the best group, which headings call `best`."""
+    found = stand(groups, baseline)
+    two = best_two(found.rows, found.lower)
+    return found if baseline or two is None else stand(groups, two[0].label, best)
 
 
 def seeds_of(row: Standing) -> set[int]:

@@ -124,7 +124,7 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
                 {
                     "seed": run.seed,
                     "status": run.status,
-                    "folder": str(run.path),
+                    "folder": run.path and str(run.path),
                     "measures": {k: _plain(v) for k, v in run.measures(found.metric, target, found.lower).items()},
                 }
                 for run in group.runs

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from counterpoise.measures import Paired
 
-__all__ = ["dashed", "interval_of", "signed", "unit_of"]
+__all__ = ["clock", "dashed", "interval_of", "number", "signed", "unit_of"]
 
 
 def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
@@ -29,3 +29,23 @@ def signed(value: float, show: Callable[[float], str]) -> str:
 def dashed(value: float, show: Callable[[float], str], otherwise: str = "-") -> str:
     """A value as text, or `otherwise` for NaN."""
     return otherwise if math.isnan(value) else show(value)
+
+
+def number(value: float, metric: str) -> str:
+    """A metric for a narrow column; empty if it is not known."""
+    if math.isnan(value):
+        return ""
+    return f"{value:.4g}" if metric == "loss" else f"{value:.1%}"
+
+
+def clock(seconds: float) -> str:
+    """A remaining time; empty if it is not known.
+
+    >>> clock(71), clock(3700)
+    ('1:11', '1:01:40')
+    """
+    if not math.isfinite(seconds):
+        return ""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

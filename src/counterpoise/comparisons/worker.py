@@ -56,17 +56,18 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
     return (yield from setup_course(setup(config), on_round, folder))
 
 
-def failure(folder: Path, error: Exception) -> str:
+def failure(folder: Path | None, error: Exception) -> str:
     """One sentence that says why a run failed.
 
-    It is also written into the run's folder, unless another process uses the folder or it holds links.
+    It is also written into the run's folder, if there is one, unless another process uses it or it holds links.
     """
     if isinstance(error, Unsafe | Busy):
         return str(error)
     ours = isinstance(error, CounterpoiseError)
     sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
     more = "" if ours else "".join(traceback.format_exception(error))
-    keep_failure(folder, f"{sentence}\n{more}")
+    if folder is not None:
+        keep_failure(folder, f"{sentence}\n{more}")
     return sentence
 
 

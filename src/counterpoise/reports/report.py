@@ -13,10 +13,10 @@ from counterpoise import __version__
 from counterpoise.charts.style import escaped, look
 from counterpoise.comparisons.plan import slugs
 from counterpoise.comparisons.ranking import verdict
-from counterpoise.comparisons.standing import Stand, stand
+from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import COLUMNS, best_two
+from counterpoise.measures import COLUMNS
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -78,16 +78,14 @@ def sections(found: Study) -> list[Section]:
 
 def _stand(found: Study) -> Stand:
     """Methods against the plan's baseline; the settings of a sweep against the best."""
-    standing = stand(found.groups, found.plan.baseline if found.plan else None)
-    two = best_two(standing.rows, standing.lower)
-    return standing if standing.baseline or two is None else stand(found.groups, two[0].label, "the best")
+    return stand_of(found.groups, found.plan.baseline, "the best") if found.plan else stand(found.groups)
 
 
 def _lead(found: Study, standing: Stand) -> str:
     runs = [run for group in found.groups for run in group.runs]
     told = [f"{line[0].upper()}{line[1:]}." for line in verdict(standing)] if len(found.groups) > 1 else []
     facts = [
-        _counted(len(found.groups), "setting" if found.plan and found.plan.kind == "sweep" else "method"),
+        _counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
         _counted(len({run.seed for run in runs}), "seed"),
         _counted(max(len(run.records) for run in runs), "round"),
         f"model {_named(runs, 'model')}",

@@ -38,7 +38,17 @@ from counterpoise.runs.own_data import OWN_DATA, has_named_partition, own_federa
 from counterpoise.runs.places import CHOICES
 from counterpoise.runs.trust import own_names
 
-__all__ = ["check_own", "check_same", "describe", "differences", "make", "setup", "whole"]
+__all__ = [
+    "asked_values",
+    "check_own",
+    "check_same",
+    "describe",
+    "differences",
+    "make",
+    "method_choice",
+    "setup",
+    "whole",
+]
 
 # ---------------------------------------------------------------- configuration to objects
 
@@ -238,6 +248,16 @@ def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
 
 def describe(made: Setup, trainer: Trainer) -> Config:
     """The complete configuration of a run, with the settings that its trainer resolved."""
+    values = asked_values(made)
+    values["data"]["fingerprint"] = made.federation.fingerprint
+    if values["model"]["name"] == OWN:
+        values["model"] |= _fingerprinted(trainer.module)
+    values["engine"], values["evaluation"] = asdict(trainer.engine), asdict(trainer.evaluator.setting)
+    return parse({**values, "code": digests(own_names(values))}, "the run")
+
+
+def asked_values(made: Setup) -> dict[str, Any]:
+    """The configuration of a run as it was asked for: no choice is made, and no object fingerprinted."""
     training = made.training
     loss = _describe_loss(training.loss)
     own = {} if training.loss is None or loss else {"loss": _called(training.loss)}
@@ -253,31 +273,33 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         cohort = cohort.spec.plain()
     elif callable(cohort) or isinstance(cohort, Availability):
         own["cohort"], cohort = getattr(cohort, "__qualname__", "cohort"), None
-    source, method = made.federation.source, training.method
+    source = made.federation.source
     local, own_local = _describe_local(training.local)
-    values = {
+    return {
         "rounds": made.rounds,
         "cohort": cohort,
         "seed": made.seed,
-        "data": {
-            **(source if source and has_named_partition(source) else {"name": OWN}),
-            "fingerprint": made.federation.fingerprint,
-        },
-        "model": _model_choice(training.model, trainer.module),
-        "method": method.spec.plain()
-        if method.spec.name
-        else {"name": OWN, "called": method.name, "parts": _parts(method)},
+        "data": dict(source) if source and has_named_partition(source) else {"name": OWN},
+        "model": _model_choice(training.model),
+        "method": method_choice(training.method),
         "loss": loss,
         "metrics": metrics,
         "local": local,
         "adversary": named,
-        "engine": asdict(trainer.engine),
-        "evaluation": asdict(trainer.evaluator.setting),
+        "engine": asdict(training.engine),
+        "evaluation": asdict(made.evaluation),
         "limits": asdict(made.limits),
         "stop": None if made.stop is None else asdict(made.stop),
         "own": own | own_local,
     }
-    return parse({**values, "code": digests(own_names(values))}, "the run")
+
+
+def method_choice(method: Method) -> dict[str, Any]:
+    """A method by its name and all of its options; of a user's own, what it is called and the parts in each slot."""
+    if method.spec.name:
+        return method.spec.plain()
+    parts = "; ".join(f"{slot}: {', '.join(p.name for p in getattr(method, slot))}" for slot in SLOTS)
+    return {"name": OWN, "called": method.name, "parts": parts}
 
 
 def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
@@ -325,22 +347,22 @@ def _called(value: object) -> str:
     return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
-def _parts(method: Method) -> str:
-    """The parts in each slot, which is all that can be written down of a user's own method."""
-    return "; ".join(f"{slot}: {', '.join(p.name for p in getattr(method, slot))}" for slot in SLOTS)
-
-
-def _model_choice(model: Model, module: nn.Module) -> dict[str, Any]:
+def _model_choice(model: Model) -> dict[str, Any]:
     options: dict[str, Any] = {}
     if isinstance(model, functools.partial):
         options, model = dict(model.keywords), model.func
     entry = MODELS[model] if isinstance(model, str) else MODELS.entry_of(model)
     if entry is not None:
         return {"name": entry.name, **_options(MODELS, {"name": entry.name, **options})}
+    return {"name": OWN}
+
+
+def _fingerprinted(module: nn.Module) -> dict[str, Any]:
+    """What is kept of a user's own model: its class, its choice of norms, and a digest of its tensors."""
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(raw_bytes(tensor))
     chosen = norm_of(module)
     norm = {} if chosen is None else {"norm": chosen}
-    return {"name": OWN, "class": type(module).__qualname__, **norm, "fingerprint": digest.hexdigest()[:16]}
+    return {"class": type(module).__qualname__, **norm, "fingerprint": digest.hexdigest()[:16]}

@@ -12,7 +12,7 @@ from counterpoise.runs.contents import HOLDINGS
 from counterpoise.runs.kept import Holdings, checked
 from counterpoise.texts import parse_json, read_text
 
-__all__ = ["HOLDINGS", "client_names", "holdings", "true_counts"]
+__all__ = ["HOLDINGS", "holdings", "true_counts"]
 
 
 def holdings(folder: Path) -> Mapping[str, Any] | None:
@@ -27,8 +27,3 @@ def true_counts(folder: Path | None) -> dict[int, float] | None:
     """How many samples each client truly trains on; None if that is not recorded."""
     sizes = None if folder is None else (holdings(folder) or {}).get("sizes")
     return dict(enumerate(sizes)) if isinstance(sizes, list) else None
-
-
-def client_names(folder: Path | None) -> list[str] | None:
-    """What clients are called; None if they have no names, or none are recorded."""
-    return None if folder is None else (holdings(folder) or {}).get("client_names")

@@ -15,7 +15,7 @@ from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.build import differences
 from counterpoise.runs.config import Config
 
-__all__ = ["check_repeats", "with_choices_of"]
+__all__ = ["Differs", "check_repeats", "with_choices_of"]
 
 Asked = TypeVar("Asked", Engine, Evaluation)
 
@@ -28,6 +28,10 @@ _FINGERPRINTS = {
     "model": "the model begins with other weights (if it is made anew each time, give the function that makes it, such "
     "as model=Net or model=lambda: Net(8): its weights then follow from the seed)",
 }
+
+
+class Differs(CounterpoiseError):
+    """A folder holds a run with another configuration."""
 
 
 def with_choices_of(kept: Config, made: Setup) -> Setup:
@@ -45,21 +49,21 @@ def _filled(asked: Asked, kept: Mapping[str, Any], names: Iterable[str]) -> Aske
     return replace(asked, **{name: kept[name] for name in names if getattr(asked, name) in (None, "auto")})
 
 
-def check_repeats(path: Path, kept: Config, made: Config) -> None:
+def check_repeats(path: Path, kept: Config, made: Config, warn: bool = True) -> None:
     """Refuse to go on with a kept run of another configuration, and say what differs.
 
-    The code of a user's own objects is not kept, so it cannot be compared: warn about it.
+    The code of a user's own objects is not kept, so it cannot be compared: warn about it unless the caller does.
     """
     if told := _told(kept, made):
         more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
         longer = f" For more rounds, use cp.resume({str(path)!r}, rounds={made.rounds})."
         only_longer = kept.rounds < made.rounds and len(told) == 1 and told[0].startswith("rounds ")
-        raise CounterpoiseError(
+        raise Differs(
             f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
             f"{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
             "(--overwrite on the command line)."
         )
-    if own := [name for name in kept.asked_for if name != "federation"]:
+    if warn and (own := [name for name in kept.asked_for if name != "federation"]):
         logger.warning(
             "The run in %s was begun with your own %s. Its code is not compared: if you changed it since, give "
             "overwrite=True to train again.",

@@ -24,7 +24,7 @@ from counterpoise.registry import flatten
 from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.frames import frame
-from counterpoise.runs.holdings import client_names, true_counts
+from counterpoise.runs.holdings import holdings
 from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.ledger import SCHEMA, digest_of
@@ -49,9 +49,10 @@ _NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerp
 
 @dataclass(frozen=True)
 class SavedRun:
-    """A run, loaded from its folder."""
+    """A run as tables and reports read it: loaded from its folder, or taken over from memory."""
 
-    path: Path
+    path: Path | None
+    """Its folder; None if it is in memory alone."""
     settings: Mapping[str, Any]
     """Its configuration as plain values, in the schema it was written in."""
     records: Sequence[RoundRecord]
@@ -64,6 +65,8 @@ class SavedRun:
     """When its last round was written."""
     doubts: tuple[str, ...] = ()
     """What is wrong with its files, one sentence each: altered numbers, missing files."""
+    held: Mapping[str, Any] | None = None
+    """Who holds which data, of a run in memory; `holdings` reads it from the folder of others."""
 
     @property
     def method(self) -> str:
@@ -85,9 +88,20 @@ class SavedRun:
         return int(self.settings.get("rounds", 0))
 
     @functools.cached_property
+    def holdings(self) -> Mapping[str, Any] | None:
+        """Who holds which data; None if that is not recorded."""
+        return self.held if self.path is None else holdings(self.path)
+
+    @property
     def client_names(self) -> list[str] | None:
         """What clients are called, if they have names."""
-        return client_names(self.path)
+        return (self.holdings or {}).get("client_names")
+
+    @property
+    def true_counts(self) -> dict[int, float] | None:
+        """How many samples each client truly trains on; None if that is not recorded."""
+        sizes = (self.holdings or {}).get("sizes")
+        return dict(enumerate(sizes)) if isinstance(sizes, list) else None
 
     @property
     def failed(self) -> bool:
@@ -100,7 +114,7 @@ class SavedRun:
 
     def measures(self, metric: str = "accuracy", target: float | None = None, lower: bool = False) -> dict[str, Any]:
         """Every measure of the run, as `counterpoise.measures.summary` gives them."""
-        return summary(self.records, metric, target, lower, true_counts(self.path))
+        return summary(self.records, metric, target, lower, self.true_counts)
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """As `counterpoise.Run.frame`."""

@@ -32,12 +32,12 @@ from counterpoise.screens import watching
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
 
-__all__ = ["resume", "resume_course", "run_setup", "setup_course", "simulate"]
+__all__ = ["ELSEWHERE", "resume", "resume_course", "run_setup", "setup_course", "simulate"]
 
 logger = logging.getLogger(__name__)
 
 
-_ELSEWHERE = {
+ELSEWHERE = {
     **dict.fromkeys(("lr", "learning_rate", "optimizer"), "local=cp.Local(optimizer=cp.sgd(0.1))"),
     **dict.fromkeys(("epochs", "batch", "batch_size", "steps"), "local=cp.Local(epochs=1, batch=32)"),
     **dict.fromkeys(("clients", "clients_per_round", "fraction"), "cohort"),
@@ -46,7 +46,7 @@ _ELSEWHERE = {
 """Names that users mistake for options of `simulate`, and where they belong."""
 
 
-@takes_only_its_options(_ELSEWHERE)
+@takes_only_its_options(ELSEWHERE)
 def simulate(
     method: Method | str,
     federation: Federation,
@@ -165,12 +165,16 @@ def setup_course(
     out: Path | None = None,
     log: Log | None = None,
     overwrite: bool = False,
+    warn: bool = True,
 ) -> Course:
-    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it."""
+    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it.
+
+    `warn` if code of the user's own cannot be compared with that of the kept run.
+    """
     _check_on_round(on_round)
     loggers = resolve(log)
     if out is not None and not overwrite and os.path.lexists(out / "config.toml"):
-        return (yield from _repeated(made, on_round, out, loggers))
+        return (yield from _repeated(made, on_round, out, loggers, warn))
     simulation = Simulation.of(made)
     names = made.federation.client_names
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
@@ -223,7 +227,7 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
         yield folder
 
 
-def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger]) -> Course:
+def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger], warn: bool) -> Course:
     """A run that the folder holds already: what is left of it."""
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder, busy
@@ -235,7 +239,7 @@ def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequenc
         raise Busy(busy(out))
     asked, made = made.training.engine, with_choices_of(kept.config, made)
     simulation = Simulation.of(made)
-    check_repeats(out, kept.config, describe(made, simulation.trainer))
+    check_repeats(out, kept.config, describe(made, simulation.trainer), warn)
     simulation.trainer.asked = asked
     return (yield from _restored(kept, made, simulation, None, on_round, loggers))
 

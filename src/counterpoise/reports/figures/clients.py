@@ -15,7 +15,6 @@ from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.learning import OWN, OWN_DATA, every_seed
 from counterpoise.reports.study import Study
-from counterpoise.runs.holdings import holdings
 from counterpoise.runs.plots import percent
 from counterpoise.runs.saved import SavedRun
 
@@ -147,12 +146,12 @@ def who_holds_what(study: Study) -> Chart | Missing:
     deals: dict[str, tuple[str, Mapping[str, Any]]] = {}
     for arm in study.arms:
         for run in arm.runs:
-            found = holdings(run.path)
-            fingerprint = str(flatten(run.settings).get("data.fingerprint") or run.path)
+            found = run.holdings
+            fingerprint = str(flatten(run.settings).get("data.fingerprint") or run.path or run.held)
             if found and found.get("labels") and fingerprint not in deals:
                 deals[fingerprint] = (f"seed {run.seed}", found)
     if not deals:
-        kept = any(holdings(run.path) for arm in study.arms for run in arm.runs)
+        kept = any(run.holdings for arm in study.arms for run in arm.runs)
         why = (
             "the targets are not class numbers"
             if kept

@@ -13,7 +13,6 @@ from counterpoise import measures
 from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, Look, called, sized
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.study import Arm, Study, liars, verdicts
-from counterpoise.runs.holdings import true_counts
 from counterpoise.runs.plots import band
 
 __all__ = ["claims", "detection", "judged", "judging"]
@@ -73,9 +72,7 @@ def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
     cells = [arm.label, str(sum(map(len, rows))), *map(str, counts)]
     if not truth:
         return cells
-    found = [
-        measures.detection(r, liars(run.records), true_counts(run.path)) for r, run in zip(rows, arm.runs, strict=True)
-    ]
+    found = [measures.detection(r, liars(run.records), run.true_counts) for r, run in zip(rows, arm.runs, strict=True)]
     columns = zip(*((d.recall, d.false_alarms, d.auc, d.caught, d.accused, d.count_error) for d in found), strict=True)
     means = [measures.across_seeds([v for v in column if not math.isnan(v)])[0] for column in columns]
     return cells + [

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.screen import Console
-from counterpoise.cli.tables import clock, number
 from counterpoise.comparisons.collection import Group as Runs
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece, Plan
+from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
+from counterpoise.display.live import live
 from counterpoise.measures import across_seeds
 from counterpoise.runs.saved import SavedRun
+from counterpoise.screens import watching
 
 __all__ = ["Board", "plan_board", "shown"]
 
@@ -128,7 +128,7 @@ class Board:
 def plan_board(plan: Plan, before: Sequence[Runs], at_once: int) -> Board:
     """The table of a comparison or a sweep, with a row for each arm. `before` is what its runs did earlier."""
     pieces = {arm.label: list(plan.pieces(arm)) for arm in plan.arms}
-    board = Board("method" if plan.kind == "compare" else "setting", plan.source, pieces, at_once)
+    board = Board(plan.arm_word, plan.source, pieces, at_once)
     for group in before:
         places = {piece.seed: piece.place for piece in pieces[group.label]}
         for kept in group.runs:
@@ -147,11 +147,18 @@ def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def shown(board: Board) -> Iterator[Callable[[News | None], None]]:
-    """Show the board on a terminal, and yield the function that takes news. If there is no terminal, only take news."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
+def shown(board: Board, progress: bool | None = None) -> Iterator[Callable[[News | None], None]]:
+    """Show the board while the block runs, if somebody watches, and yield the function that takes news.
+
+    `progress` switches it on or off, as in `counterpoise.simulate`.
+    """
+    if not watching(progress):
         yield board.hear
         return
-    with Live(get_renderable=board.render, console=console, transient=True, refresh_per_second=4):
-        yield board.hear
+    with live(board.render, leave=False) as changed:
+
+        def hear(news: News | None) -> None:
+            board.hear(news)
+            changed()
+
+        yield hear

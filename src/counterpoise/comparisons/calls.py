@@ -1,0 +1,173 @@
+"""`cp.compare`: methods over several seeds, from Python."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from counterpoise.comparisons.asking import Asked, Choice, Data, Seeds, asked_comparison
+from counterpoise.comparisons.board import plan_board, shown
+from counterpoise.comparisons.collection import Group, of_plan
+from counterpoise.comparisons.comparison import Comparison
+from counterpoise.comparisons.conduct import conducting, open_pieces
+from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.doing import run_here
+from counterpoise.comparisons.perform import Workers, crew, taken
+from counterpoise.comparisons.plan import read_plan
+from counterpoise.comparisons.removal import remove
+from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.adversaries import Adversaries
+from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.scores import Loss, Metrics
+from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
+from counterpoise.federation import Availability, Sampler
+from counterpoise.local import Local
+from counterpoise.models.building import Model
+from counterpoise.runs.starting import ELSEWHERE
+
+__all__ = ["compare"]
+
+log = logging.getLogger(__name__)
+
+
+class Keeping(NamedTuple):
+    """Where runs are kept, and by whom they are done."""
+
+    out: str | Path | None
+    overwrite: bool
+    jobs: int | None
+
+
+@takes_only_its_options({**ELSEWHERE, "seed": "seeds"})
+def compare(
+    methods: Sequence[Choice] | Mapping[str, Choice],
+    federation: Data,
+    *,
+    model: Model,
+    rounds: int,
+    seeds: Seeds = 3,
+    baseline: str = "",
+    cohort: int | float | Availability | Sampler | None = None,
+    local: Local | None = None,
+    loss: Loss | None = None,
+    metrics: Metrics | None = None,
+    engine: Engine | None = None,
+    evaluation: Evaluation | None = None,
+    limits: Limits | None = None,
+    adversary: Adversaries | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    jobs: int | None = None,
+    together: int | None = None,
+    progress: bool | None = None,
+) -> Comparison:
+    """Compare methods over the same seeds: each seed gives all of them the same cohorts, batches and weights.
+
+    `methods` are names such as ``"fedprox(mu=0.1)"`` or ``"feddua:fedavg"``, pairs ``("fedprox", {"mu": 0.1})``, or
+    methods such as ``cp.methods.fedprox(mu=0.1)``. Give them in a list, or in a dictionary that names them. `baseline`
+    is the label of the one that the others are compared with, by default fedavg.
+
+    `seeds` is a number of seeds, beginning with 0, or a list of them. All seeds share the federation. To deal the data
+    anew for each seed, as the command line does, give a function: ``lambda seed: cp.load(..., seed=seed)``. The other
+    settings are those of `simulate`.
+
+    With `out`, the runs are kept in that folder, as by ``counterpoise compare``, in `jobs` worker processes. The same
+    call again returns what is finished and goes on with the rest; other methods and seeds are added to the folder, and
+    other settings are refused unless `overwrite` is given. ``counterpoise resume`` goes on as well, unless a model,
+    method or other object of your own is compared: only Python has it, so its runs also stay in this process.
+
+    Runs that can train as one batch do so, at most `together` of them. A table shows the progress in a terminal and in
+    a notebook; `progress` switches it on, also in a pipe, or off.
+
+    >>> import counterpoise as cp
+    >>> fed = cp.load("digits", partition=cp.dirichlet(0.3, clients=10), samples=300)
+    >>> found = cp.compare(["fedavg", "fedprox"], fed, model=cp.models.linear, rounds=2, seeds=2)
+    >>> sorted(found.runs), found.best in found.runs
+    (['fedavg', 'fedprox'], True)
+    """
+    asked = asked_comparison(
+        methods,
+        federation,
+        seeds,
+        baseline,
+        model=model,
+        rounds=rounds,
+        cohort=cohort,
+        local=local,
+        loss=loss,
+        metrics=metrics,
+        engine=engine,
+        evaluation=evaluation,
+        limits=limits,
+        adversary=adversary,
+    )
+    return performed(asked, Keeping(out, overwrite, jobs), together, progress)
+
+
+def performed(asked: Asked, keeping: Keeping, together: int | None, progress: bool | None) -> Comparison:
+    """Run what was asked for, or what is left of it in its folder."""
+    if together is not None and (type(together) is not int or together < 1):
+        raise CounterpoiseError(f"together must be a whole number from 1 on, not {brief(together)}.")
+    out, overwrite, jobs = keeping
+    if out is None:
+        if jobs is not None:
+            raise CounterpoiseError("jobs needs out=...: worker processes keep their runs in a folder.")
+        return _in_memory(asked, together, progress)
+    if not isinstance(out, str | os.PathLike):
+        raise CounterpoiseError(f"out must be the path of a folder, not {brief(out)}.")
+    folder = Path(out)
+    if overwrite and (folder / COMPARISON).exists():
+        remove(folder)
+    try:
+        found = _kept(asked, folder, Workers(jobs, together), progress)
+    except KeyboardInterrupt:
+        raise _stopped(asked, folder) from None
+    if not any(group.done for group in found.groups):
+        raise CounterpoiseError(next((group.sentence for group in found.groups if group.sentence), "No run finished."))
+    return found
+
+
+def _in_memory(asked: Asked, together: int | None, progress: bool | None) -> Comparison:
+    plan = asked.plan
+    try:
+        with shown(plan_board(plan, [], 1), progress) as hear:
+            found = run_here(asked, plan, None, together, hear)
+    except KeyboardInterrupt:
+        raise Interrupted("Stopped. Nothing is kept of a comparison without out=...") from None
+    groups = [Group(arm.label, tuple(found[piece.place] for piece in plan.pieces(arm))) for arm in plan.arms]
+    return Comparison(plan, groups)
+
+
+def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -> Comparison:
+    """In worker processes, as the command line does; if there are objects of the user's own, in this process."""
+    with taken(folder, asked.plan) as (plan, lock), conducting(folder):
+        before = of_plan(folder, plan)
+        if asked.own:
+            if own := [name for name in asked.own if name != "federation" and any(group.runs for group in before)]:
+                log.warning(
+                    "The runs in %s were begun with your own %s. Its code is not compared: if you changed it since, "
+                    "give overwrite=True to train again.",
+                    folder,
+                    " and ".join(own),
+                )
+            with shown(plan_board(plan, before, 1), progress) as hear:
+                run_here(asked, plan, folder, workers.together, hear)
+        else:
+            with (
+                crew(folder, open_pieces(folder, plan), lock, workers) as found,
+                shown(plan_board(plan, before, found.workers), progress) as hear,
+            ):
+                found.work(hear)
+        return Comparison(plan, of_plan(folder, plan), folder)
+
+
+def _stopped(asked: Asked, folder: Path) -> Interrupted:
+    plan = read_plan(folder) if (folder / COMPARISON).exists() else asked.plan
+    left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
+    command = "" if asked.own else f", and so does: {shlex.join(['counterpoise', 'resume', str(folder)])}"
+    return Interrupted(f"Stopped with {total - left} of {total} runs done. The same call goes on{command}")

@@ -1,0 +1,121 @@
+"""Run the pieces of a comparison in this process: those that can train as one batch do so.
+
+This is how Python runs what it keeps nowhere, and what only Python has: a user's own model, method or data.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from counterpoise.comparisons.asking import Asked
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.plan import Piece, Plan
+from counterpoise.comparisons.worker import failure, told
+from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.engine.rounds.setup import Setup
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation import Federation
+from counterpoise.federation.overview import holdings
+from counterpoise.runs.contents import FAILURE
+from counterpoise.runs.course import Course, OnRound
+from counterpoise.runs.files import check_plain
+from counterpoise.runs.kept import Holdings, checked
+from counterpoise.runs.removal import is_ours
+from counterpoise.runs.repeating import Differs
+from counterpoise.runs.run import Run
+from counterpoise.runs.saved import SavedRun, status_of
+from counterpoise.runs.starting import setup_course
+from counterpoise.runs.together import drive_together
+
+__all__ = ["run_here"]
+
+Tell = Callable[[News | None], object]
+
+log = logging.getLogger(__name__)
+
+
+def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None, tell: Tell) -> dict[str, SavedRun]:
+    """Run the pieces of `plan` that were asked for, and return them by their places. With a folder, keep them in it.
+
+    An error ends only its own run, unless no run finishes: then the first one is raised.
+    """
+    pieces = list(_pieces(asked, plan, folder))
+    setups = [asked.setup(piece) for piece in pieces]
+    ends: dict[str, Run | Exception] = {}
+
+    def hearing(piece: Piece) -> OnRound:
+        def hear(record: RoundRecord) -> None:
+            tell(News(piece, record.round, told(record), record.seconds))
+
+        return hear
+
+    def ended(place: int, what: Run | BaseException) -> None:
+        piece = pieces[place]
+        if isinstance(what, Differs):
+            raise what  # before anything is trained: the folder holds something else
+        if isinstance(what, Exception):
+            tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
+        if isinstance(what, Run):
+            tell(News(piece, end="finished"))
+        if isinstance(what, Run | Exception):
+            ends[piece.place] = what
+
+    courses = [
+        _course(made, hearing(piece), folder and folder / piece.place)
+        for piece, made in zip(pieces, setups, strict=True)
+    ]
+    drive_together(courses, ended, together)
+    errors = [what for what in ends.values() if isinstance(what, Exception)]
+    if errors and len(errors) == len(ends):
+        raise errors[0]
+    held: dict[int, Any] = {}  # runs of one seed share their federation
+    for made in setups:
+        if id(made.federation) not in held:
+            held[id(made.federation)] = _held(made.federation)
+    return {
+        piece.place: _in_memory(ends[piece.place], piece, held[id(made.federation)])
+        for piece, made in zip(pieces, setups, strict=True)
+    }
+
+
+def _pieces(asked: Asked, plan: Plan, folder: Path | None) -> Iterator[Piece]:
+    """Seed by seed, as on the command line. A run that diverged is left out, because it would diverge again."""
+    given = [arm.settings for arm in asked.plan.arms]
+    by_arm = [list(plan.pieces(arm)) for arm in plan.arms if arm.settings in given]
+    for row in zip(*by_arm, strict=True):
+        for piece in row:
+            if piece.seed in asked.federations and (folder is None or status_of(folder / piece.place) != "diverged"):
+                yield piece
+
+
+def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
+    if folder is not None:
+        check_plain(folder)
+        if folder.is_dir() and is_ours(folder):
+            (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt
+    return (yield from setup_course(made, on_round, folder, warn=False))
+
+
+def _told(folder: Path | None, piece: Piece, error: Exception) -> str:
+    """One sentence that says why a run failed, also in its folder. The traceback of a user's own code is logged."""
+    if not isinstance(error, CounterpoiseError):
+        log.warning("%s with seed %d failed.", piece.label, piece.seed, exc_info=error)
+    return failure(None if folder is None else folder / piece.place, error)
+
+
+def _held(federation: Federation) -> dict[str, Any]:
+    """Who holds which data, as a run's folder would record it."""
+    return checked(Holdings, dict(holdings(federation)), "the federation").model_dump(exclude_none=True)
+
+
+def _in_memory(what: Run | Exception, piece: Piece, held: Mapping[str, Any]) -> SavedRun:
+    """A run that is on no disk, as tables and reports read it."""
+    run = what if isinstance(what, Run) else getattr(what, "run", None)
+    rounds, status = (run.rounds, run.status) if isinstance(run, Run) else ([], "failed")
+    sentence = "" if isinstance(what, Run) else failure(None, what)
+    now = datetime.datetime.now().astimezone()
+    return SavedRun(None, piece.values, tuple(rounds), status, sentence, now, held=held)

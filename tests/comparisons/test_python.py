@@ -1,0 +1,217 @@
+"""`cp.compare` from Python: the command line's plan and the single runs' numbers, with and without a folder."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import counterpoise as cp
+from counterpoise.cli.comparing import carry_on
+from counterpoise.comparisons.arms import compared
+from counterpoise.comparisons.asking import asked_comparison
+from counterpoise.comparisons.plan import read_plan
+
+SETTINGS: dict[str, Any] = {"model": cp.models.linear, "rounds": 3, "cohort": 3, "local": cp.Local(batch=8)}
+
+
+def federation(seed: int = 0) -> cp.Federation:
+    return cp.load("synthetic", partition=cp.iid(clients=5), seed=seed)
+
+
+def arrays() -> cp.Federation:
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype("f")
+    return cp.Federation.from_arrays(x, (x[:, 0] > 0).astype("i8"), partition=cp.iid(4), test=(x[:20], (x[:20, 0] > 0)))
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+
+def mine(scale: float) -> cp.Method:
+    """FedAvg that goes `scale` of the way: its numbers cannot be written into a plan."""
+    return cp.Method(
+        "mine", weigh=(cp.parts.by_data(),), combine=(cp.parts.mean(),), update=(cp.parts.server_step(lr=scale),)
+    )
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def alike(found: Any, run: cp.Run) -> None:
+    """Batches of runs agree with single runs to rounding."""
+    assert [r.cohort for r in found.records] == [r.cohort for r in run.rounds]
+    for ours, theirs in zip(found.records, run.rounds, strict=True):
+        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-4)
+
+
+# ---------------------------------------------------------------- without a folder
+
+
+def test_each_run_has_the_numbers_of_a_single_one_and_nothing_is_kept(nowhere: Path) -> None:
+    fed = federation()
+    found = cp.compare(["fedavg", ("fedprox", {"mu": 5.0}), cp.methods.fedprox(mu=0.5)], fed, seeds=[1, 4], **SETTINGS)
+    assert list(found.runs) == ["fedavg", "fedprox(mu=5.0)", "fedprox(mu=0.5)"]
+    for label, mu in (("fedprox(mu=5.0)", 5.0), ("fedprox(mu=0.5)", 0.5)):
+        for seed in (1, 4):
+            alike(found.runs[label][seed], cp.simulate(cp.methods.fedprox(mu=mu), fed, seed=seed, **SETTINGS))
+    assert not list(nowhere.iterdir())
+    ends = [found.runs["fedavg"][seed].records[-1].metrics["accuracy"] for seed in (1, 4)]
+    assert found.table()["accuracy"]["fedavg"] == pytest.approx(sum(ends) / 2)
+    pairs = [found.runs["fedprox(mu=5.0)"][seed].records[-1].metrics["accuracy"] for seed in (1, 4)]
+    assert found.table()["difference"]["fedprox(mu=5.0)"] == pytest.approx(sum(pairs) / 2 - sum(ends) / 2)
+    assert found.frame().groupby(["method", "seed"]).size().to_dict() == {
+        (label, seed): 3 for label in found.runs for seed in (1, 4)
+    }
+
+
+def test_own_methods_a_model_and_arrays_are_compared(nowhere: Path) -> None:
+    fed, model = arrays(), net()
+    settings = {**SETTINGS, "model": model, "cohort": None}
+    found = cp.compare({"half": mine(0.5), "whole": mine(1.0)}, fed, seeds=1, baseline="whole", **settings)
+    assert (found.plan.baseline, found.stand.baseline) == ("whole", "whole")
+    alike(found.runs["half"][0], cp.simulate(mine(0.5), fed, **settings))
+    alike(found.runs["whole"][0], cp.simulate(mine(1.0), fed, **settings))
+    assert not list(nowhere.iterdir())
+
+
+def test_the_plan_is_the_command_lines() -> None:
+    words = ["cohort=3", "local.batch=8", "model=linear", "data.partition={name='iid', clients=5}", "data.probe=0"]
+    theirs = compared("quickstart", ["fedavg", "fedprox(mu=0.5)"], [*words, "local.epochs=1", "local.optimizer=sgd"], 2)
+    settings = {**SETTINGS, "rounds": 40, "local": cp.Local(batch=8, optimizer=cp.sgd(0.1)), "model": "linear"}
+
+    def deal(seed: int) -> cp.Federation:
+        return cp.load("digits", partition=cp.iid(clients=5), seed=seed)
+
+    ours = asked_comparison(["fedavg", cp.methods.fedprox(mu=0.5)], deal, 2, "", **settings).plan
+    assert (ours.arms, ours.seeds, ours.baseline) == (theirs.arms, theirs.seeds, theirs.baseline)
+    values = {key: value for key, value in theirs.values.items() if key != "method"}
+    assert ours.values["data"] == values["data"]
+    for key in ("rounds", "cohort", "model", "engine", "limits"):
+        assert ours.values[key] == values[key]
+    fixed = asked_comparison(["fedavg"], deal(7), 2, "", **settings).plan
+    assert fixed.values["data"] == {**values["data"], "seed": 7}
+    shifted = asked_comparison(["fedavg"], lambda seed: deal(seed + 1), 2, "", **settings)
+    assert (shifted.plan.values["data"]["name"], shifted.own) == ("own", ["federation"])
+    assert shifted.federations[1].source["seed"] == 2
+
+
+# ---------------------------------------------------------------- with a folder
+
+
+def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed, out, model = arrays(), tmp_path / "out", net()
+    settings = {**SETTINGS, "model": model, "cohort": None}
+    whole = cp.compare(["fedavg", mine(0.5)], fed, seeds=2, **settings)
+
+    heard = 0
+
+    def stop(*_: Any) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("counterpoise.comparisons.board.Board.hear", stop)
+        with pytest.raises(cp.Interrupted, match=r"Stopped with 0 of 4 runs done\. The same call goes on$"):
+            cp.compare(["fedavg", mine(0.5)], fed, seeds=2, out=out, **settings)
+    with pytest.raises(cp.CounterpoiseError, match="uses its author's own federation and model and method, which only"):
+        carry_on(out, "", False)
+    found = cp.compare(["fedavg", mine(0.5)], fed, seeds=2, out=out, **settings)
+    assert caplog.text.count("Its code is not compared") == 1
+    for label, runs in whole.runs.items():
+        for seed, run in runs.items():
+            assert found.runs[label][seed].status == "finished"
+            for ours, theirs in zip(found.runs[label][seed].records, run.records, strict=True):
+                assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-4)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("metrics.jsonl")}
+    more = cp.compare(["fedavg", mine(0.5)], fed, seeds=3, out=out, **settings)
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert [len(group.done) for group in more.groups] == [3, 3]
+    assert read_plan(out).seeds == (0, 1, 2)
+    with pytest.raises(cp.CounterpoiseError, match="the model begins with other weights"):
+        cp.compare(["fedavg", mine(0.5)], fed, seeds=3, out=out, **{**settings, "model": net()})
+    assert not list(out.rglob("failure.txt"))
+    with pytest.raises(cp.CounterpoiseError, match="rounds was 3 and is 4"):
+        cp.compare(["fedavg"], fed, out=out, **{**settings, "rounds": 4})
+    again = cp.compare(["fedavg"], fed, seeds=1, out=out, overwrite=True, **{**settings, "rounds": 4})
+    assert [len(run.records) for group in again.groups for run in group.runs] == [4]
+
+
+@pytest.mark.slow
+def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> None:
+    found = cp.compare(["fedavg", "fedprox"], federation, seeds=2, out=tmp_path / "out", jobs=1, **SETTINGS)
+    alike(found.runs["fedprox"][1], cp.simulate("fedprox", federation(1), seed=1, **SETTINGS))
+    assert (tmp_path / "out" / "workers.log").exists()
+    assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
+
+
+# ---------------------------------------------------------------- mistakes, and how it looks
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"methods": "fedavg"}, "methods must be a list such as"),
+        ({"methods": []}, "methods must be a list such as"),
+        ({"methods": ["fedavg", 3]}, "A method is a name such as"),
+        ({"methods": ["fedpox"]}, "There is no method 'fedpox'. Did you mean 'fedprox'?"),
+        ({"methods": ["fedavg", "fedavg"]}, "fedavg is named twice."),
+        ({"methods": {"": "fedavg"}}, "A method is named by a line of text, not ''."),
+        ({"methods": ["fedavg"], "baseline": "x"}, "The baseline must be one of fedavg, not 'x'."),
+        ({"federation": "digits"}, "federation must be made by cp.load(...), or be a function"),
+        ({"federation": lambda seed: 3}, "federation(0) must return a Federation, not 3."),
+        ({"seeds": 0}, "seeds must be a number of seeds from 1 to 10000"),
+        ({"seeds": [1, 1]}, "or a list of different ones"),
+        ({"rounds": 0}, "rounds must be a whole number"),
+        ({"together": 0}, "together must be a whole number from 1 on, not 0."),
+        ({"jobs": 2}, "jobs needs out=...: worker processes keep their runs in a folder."),
+        ({"out": 3}, "out must be the path of a folder, not 3."),
+        ({"seed": 3}, "There is no option 'seed' of compare. Did you mean 'seeds'?"),
+    ],
+)
+def test_a_mistake_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+    given = {"methods": ["fedavg"], "federation": federation(), **SETTINGS, **changed}
+    with pytest.raises(cp.CounterpoiseError) as told:
+        cp.compare(given.pop("methods"), given.pop("federation"), **given)
+    assert sentence in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_one_failure_leaves_the_others_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(round: Any) -> Any:
+        raise RuntimeError("no luck")
+
+    bad = cp.Method(
+        "bad", weigh=(cp.parts.by_data(),), combine=(cp.parts.mean(),), update=(cp.Part("b", apply=broken),)
+    )
+    found = cp.compare(["fedavg", bad], federation(), seeds=1, **SETTINGS)
+    assert "bad failed: RuntimeError: no luck" in repr(found)
+    assert "Traceback" in caplog.text
+    assert found.best == "fedavg"
+    with pytest.raises(RuntimeError, match="no luck"):
+        cp.compare([bad], federation(), seeds=1, **SETTINGS)
+
+
+def test_a_comparison_is_a_short_text_a_picture_and_a_figure() -> None:
+    found = cp.compare(["fedavg", "feddua:fedavg", "avg"], federation(), seeds=2, **SETTINGS)
+    lines = repr(found).splitlines()
+    assert lines[0] == "Compare: 3 methods, 2 seeds, 3 rounds"
+    assert [line.split()[0] for line in lines[1:5]] == ["method", "fedavg", "feddua:fedavg", "avg"]
+    assert max(map(len, lines)) <= 80
+    html = found._repr_html_()
+    assert (html.count("<circle"), html.count("<table")) == (6, 2)
+    assert [trace.name for trace in found.plot().data if trace.name] == ["fedavg", "feddua:fedavg", "avg"]
+    assert "fedavg" in found.to_markdown()
+    assert "toprule" in found.to_latex()
