@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 if _TYPE_CHECKING:
     from counterpoise import adversary, augment, logs, measures, methods, models, parts
     from counterpoise.adversary import Adversary
-    from counterpoise.comparisons.calls import compare
+    from counterpoise.comparisons.calls import compare, sweep
     from counterpoise.comparisons.comparison import Comparison
     from counterpoise.engine import Engine, Evaluation, Limits
     from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
@@ -56,6 +56,7 @@ if _TYPE_CHECKING:
     from counterpoise.local import Local, Optimizer, adam, adamw, constant, cosine, exponential, listed, sgd, stairs
     from counterpoise.measures.stopping import when
     from counterpoise.method import Client, Cohort, Method, Part, Reply, Round, Step, Verdict, World
+    from counterpoise.reports.inline import Report, report
     from counterpoise.runs import Run, resume, simulate
     from counterpoise.studies.performing import study
 else:
@@ -67,7 +68,7 @@ else:
             "counterpoise": "adversary augment engine errors federation flat hooks local logs measures memory method methods "
             "models parts randomness registry runs texts",
             "counterpoise.adversary": "Adversary",
-            "counterpoise.comparisons.calls": "compare",
+            "counterpoise.comparisons.calls": "compare sweep",
             "counterpoise.comparisons.comparison": "Comparison",
             "counterpoise.engine": "Engine Evaluation Limits",
             "counterpoise.errors": "CounterpoiseError Diverged Failed Interrupted",
@@ -77,6 +78,7 @@ else:
             "counterpoise.local": "Local Optimizer adam adamw constant cosine exponential listed sgd stairs",
             "counterpoise.measures.stopping": "when",
             "counterpoise.method": "Client Cohort Method Part Reply Round Step Verdict World",
+            "counterpoise.reports.inline": "Report report",
             "counterpoise.runs": "Run resume simulate",
             "counterpoise.studies.performing": "study",
         },
@@ -104,6 +106,7 @@ __all__ = [
     "Part",
     "Partition",
     "Reply",
+    "Report",
     "Round",
     "Run",
     "Step",
@@ -144,6 +147,7 @@ __all__ = [
     "quantity_dirichlet",
     "rare",
     "replay",
+    "report",
     "resume",
     "rotation",
     "sgd",
@@ -152,6 +156,7 @@ __all__ = [
     "stairs",
     "stragglers",
     "study",
+    "sweep",
     "weighted",
     "when",
 ]

@@ -157,6 +157,55 @@ def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> 
     assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
 
 
+# ---------------------------------------------------------------- sweeps
+
+
+def test_a_sweep_runs_every_combination_and_every_point(nowhere: Path) -> None:
+    fed, model = arrays(), net()
+    settings = {**SETTINGS, "model": model, "cohort": None}
+    over = {"method.mu": np.array([0.5, 5.0]), "local.optimizer.lr": [0.05]}
+    found = cp.sweep("fedprox", fed, over=over, at=[{"rounds": 2}], seeds=[3], **settings)
+    assert list(found.runs) == ["mu=0.5, lr=0.05", "mu=5.0, lr=0.05", "rounds=2"]
+    local = cp.Local(batch=8, optimizer=cp.sgd(0.05))
+    for mu in (0.5, 5.0):
+        single = cp.simulate(cp.methods.fedprox(mu=mu), fed, seed=3, **{**settings, "local": local})
+        alike(found.runs[f"mu={mu}, lr=0.05"][3], single)
+    alike(found.runs["rounds=2"][3], cp.simulate("fedprox", fed, seed=3, **{**settings, "rounds": 2}))
+    assert found.best in found.runs
+    assert repr(found).startswith("Sweep: 3 settings, 1 seed, 3 rounds\nsetting ")
+    assert not list(nowhere.iterdir())
+
+
+def test_a_sweep_over_the_data_deals_it_anew() -> None:
+    at = [{"data.partition.clients": 3}, {"data.partition.clients": 4}]
+    found = cp.sweep("fedavg", federation(), at=at, seeds=1, **SETTINGS)
+    assert [len(run.holdings["sizes"]) for runs in found.runs.values() for run in runs.values()] == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({}, "Say what to sweep over: over="),
+        ({"over": {"method.mu": 0.1}}, "over takes a list of values for each setting"),
+        ({"over": "method.mu=1"}, "over takes a list of values for each setting"),
+        ({"at": {"method.mu": 0.1}}, "at takes a list of points"),
+        ({"over": {"method.nu": [1]}}, "There is no option 'nu' of method fedprox."),
+        ({"over": {"seed": [1, 2]}}, "The seed cannot be swept"),
+        ({"over": {"local.epoch": [1]}}, "There is no setting 'local.epoch'"),
+        ({"over": {"model.hidden": [1]}, "model": net}, "model.hidden cannot be swept, because the model is your own."),
+        ({"over": {"data.heldout": [0.1]}, "federation": arrays()}, "because the federation is your own."),
+        ({"over": {"method.mu": [1]}, "method": mine(1.0)}, "Compare methods instead: cp.compare("),
+        ({"over": {"method.mu": [1, 1]}}, "mu=1 is named twice."),
+    ],
+)
+def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+    given = {"method": "fedprox", "federation": federation(), **SETTINGS, **changed}
+    with pytest.raises(cp.CounterpoiseError) as told:
+        cp.sweep(given.pop("method"), given.pop("federation"), **given)
+    assert sentence in str(told.value)
+    assert "\n" not in str(told.value)
+
+
 # ---------------------------------------------------------------- mistakes, and how it looks
 
 

@@ -16,12 +16,11 @@ from rich.text import Text
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import Console, echo
 from counterpoise.cli.tables import output
-from counterpoise.comparisons.board import Board, shown
+from counterpoise.comparisons.board import shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
-from counterpoise.comparisons.plan import Piece
 from counterpoise.studies.finding import Finding, found_in
-from counterpoise.studies.performing import Work, begun, default_folder, results_of
+from counterpoise.studies.performing import Work, begun, default_folder, results_of, study_board
 from counterpoise.studies.reading import read_study
 from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table
 
@@ -62,13 +61,10 @@ def run_study(
 
 
 def _conduct(work: Work, workers: Workers) -> None:
-    rows: dict[str, list[Piece]] = {}
-    for piece in work.pieces:
-        rows.setdefault(work.ledger.cell_of(piece), []).append(piece)
     with crew(work.folder, work.pieces, work.lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(Board("cell", work.study.title, rows, found.workers, metric="")) as hear:
+        with shown(study_board(work, found.workers)) as hear:
 
             def listen(news: News | None) -> None:
                 work.ledger.hear(news)

@@ -16,7 +16,17 @@ from counterpoise.runs.build import check_own
 from counterpoise.runs.config import Config, override, parse, read, split, value
 from counterpoise.runs.trust import own_names
 
-__all__ = ["check_method", "compared", "first_seeds", "method_arms", "parse_method", "shared_config", "swept", "with_code"]
+__all__ = [
+    "check_method",
+    "compared",
+    "first_seeds",
+    "method_arms",
+    "parse_method",
+    "setting_arms",
+    "shared_config",
+    "swept",
+    "with_code",
+]
 
 
 def compared(
@@ -90,17 +100,21 @@ def swept(
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
-    short = _short([key for one in chosen for key in one])
-    labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in chosen]
-    _no_twins(labels)
-    if any(key == "seed" for one in chosen for key in one):
-        raise CounterpoiseError("The seed cannot be swept: every setting runs with each of --seeds.")
-    arms = tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), chosen, strict=True))
-    plan = Plan("sweep", source, command, first_seeds(config, seeds), arms, "", values)
-    for arm in arms:
+    plan = Plan("sweep", source, command, first_seeds(config, seeds), setting_arms(chosen), "", values)
+    for arm in plan.arms:
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
     return with_code(plan)
+
+
+def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
+    """The arms of a sweep: settings with dotted keys, each point labelled by its own."""
+    short = _short([key for one in points for key in one])
+    labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in points]
+    _no_twins(labels)
+    if any(key == "seed" for one in points for key in one):
+        raise CounterpoiseError("The seed cannot be swept: every setting runs with each seed.")
+    return tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), points, strict=True))
 
 
 def parse_method(text: str) -> dict[str, Any]:

@@ -6,11 +6,12 @@ as a module, cannot be written into it. `Asked` keeps them, and makes the set-up
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, method_arms, parse_method
+from counterpoise.comparisons.arms import check_method, method_arms, parse_method, setting_arms
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError, brief, check_call
@@ -21,7 +22,7 @@ from counterpoise.randomness import check_seed
 from counterpoise.runs.build import asked_values, method_choice, setup
 from counterpoise.runs.config import OWN, parse
 
-__all__ = ["Asked", "Choice", "Data", "Seeds", "asked_comparison", "own_objects"]
+__all__ = ["Asked", "Choice", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
 
 Choice = str | Method | tuple[str, Mapping[str, Any]]
 """A method: its name, with options in brackets if need be; its name and a table of options; or the method itself."""
@@ -87,6 +88,67 @@ def asked_comparison(
     own = {arm.label: method for arm, (_, method) in zip(arms, chosen, strict=True) if method is not None}
     numbers, base, federations, values = _shared(data, seeds, settings)
     return Asked(Plan("compare", "Python", "cp.compare(...)", numbers, arms, against, values), base, federations, own)
+
+
+def asked_sweep(
+    method: Choice,
+    data: Data,
+    over: Mapping[str, Sequence[Any]],
+    at: Sequence[Mapping[str, Any]],
+    seeds: Seeds,
+    **settings: Any,
+) -> Asked:
+    """Every combination of the values in `over`, and the single points `at`, each over the same seeds."""
+    points = _points(over, at)
+    choice, own = _choice(method)
+    numbers, base, federations, values = _shared(data, seeds, settings)
+    plan = Plan("sweep", "Python", "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
+    whole = parse({**plan.values, "seed": numbers[0]}, "the sweep")
+    for key in dict.fromkeys(key for point in points for key in point):
+        _check_named(key, whole.asked_for)
+    for arm in plan.arms:
+        config = parse(next(plan.pieces(arm)).values, arm.label)
+        if own is None:
+            check_method(config.method)
+    return Asked(plan, base, federations, {} if own is None else {arm.label: own for arm in plan.arms})
+
+
+def _points(over: object, at: object) -> list[dict[str, Any]]:
+    if not isinstance(over, Mapping) or not all(
+        isinstance(key, str) and isinstance(values, Iterable) and not isinstance(values, str | Mapping)
+        for key, values in over.items()
+    ):
+        raise CounterpoiseError(
+            f"over takes a list of values for each setting, such as {{'method.mu': [0, 0.01, 0.1]}}, not {brief(over)}."
+        )
+    if isinstance(at, Mapping | str) or not isinstance(at, Sequence) or not all(isinstance(one, Mapping) for one in at):
+        raise CounterpoiseError(f"at takes a list of points, such as [{{'method.mu': 0.1}}], not {brief(at)}.")
+    axes = [[(key, _plain(value)) for value in values] for key, values in over.items()]
+    found = [dict(row) for row in itertools.product(*axes)] if axes else []
+    found += [{str(key): _plain(value) for key, value in point.items()} for point in at]
+    if not found or not all(found):
+        raise CounterpoiseError(
+            "Say what to sweep over: over={'method.mu': [0, 0.01, 0.1]} or at=[{'method.mu': 0.1, 'local.epochs': 2}]."
+        )
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or torch as Python's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+_SETTING = {"federation": "data"} | {name: f"local.{name}" for name in ("optimizer", "schedule", "augment")}
+"""The settings of objects whose arguments have other names."""
+
+
+def _check_named(key: str, own: Sequence[str]) -> None:
+    """Refuse to sweep over a setting of a user's own object: it is given whole, and has no options by name."""
+    for name in own:
+        setting = _SETTING.get(name, name)
+        if key == setting or key.startswith(f"{setting}."):
+            more = " Compare methods instead: cp.compare({'a': ..., 'b': ...}, ...)." if name == "method" else ""
+            raise CounterpoiseError(f"{key} cannot be swept, because the {name} is your own.{more}")
 
 
 def _shared(

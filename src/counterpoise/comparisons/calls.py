@@ -1,4 +1,4 @@
-"""`cp.compare`: methods over several seeds, from Python."""
+"""`cp.compare` and `cp.sweep`: methods or settings over several seeds, from Python."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from counterpoise.comparisons.asking import Asked, Choice, Data, Seeds, asked_comparison
+from counterpoise.comparisons.asking import Asked, Choice, Data, Seeds, asked_comparison, asked_sweep
 from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import Group, of_plan
 from counterpoise.comparisons.comparison import Comparison
@@ -30,7 +30,7 @@ from counterpoise.local import Local
 from counterpoise.models.building import Model
 from counterpoise.runs.starting import ELSEWHERE
 
-__all__ = ["compare"]
+__all__ = ["compare", "sweep"]
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +95,62 @@ def compare(
         federation,
         seeds,
         baseline,
+        model=model,
+        rounds=rounds,
+        cohort=cohort,
+        local=local,
+        loss=loss,
+        metrics=metrics,
+        engine=engine,
+        evaluation=evaluation,
+        limits=limits,
+        adversary=adversary,
+    )
+    return performed(asked, Keeping(out, overwrite, jobs), together, progress)
+
+
+@takes_only_its_options({**ELSEWHERE, "seed": "seeds"})
+def sweep(
+    method: Choice,
+    federation: Data,
+    *,
+    model: Model,
+    rounds: int,
+    over: Mapping[str, Sequence[Any]] | None = None,
+    at: Sequence[Mapping[str, Any]] = (),
+    seeds: Seeds = 3,
+    cohort: int | float | Availability | Sampler | None = None,
+    local: Local | None = None,
+    loss: Loss | None = None,
+    metrics: Metrics | None = None,
+    engine: Engine | None = None,
+    evaluation: Evaluation | None = None,
+    limits: Limits | None = None,
+    adversary: Adversaries | None = None,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    jobs: int | None = None,
+    together: int | None = None,
+    progress: bool | None = None,
+) -> Comparison:
+    """Try settings over the same seeds; ``found.best`` names the best, and the text warns if its lead may be noise.
+
+    `over` lists values of settings, which are named as in a TOML file: every value is combined with every value. `at`
+    adds single points. All other arguments are as in `compare`.
+
+    >>> import counterpoise as cp
+    >>> fed = cp.load("digits", partition=cp.dirichlet(0.3, clients=10), samples=300)
+    >>> over = {"method.mu": [0.0, 1.0], "local.epochs": [1, 2]}
+    >>> found = cp.sweep("fedprox", fed, over=over, model=cp.models.linear, rounds=2, seeds=1)
+    >>> list(found.runs)
+    ['mu=0.0, epochs=1', 'mu=0.0, epochs=2', 'mu=1.0, epochs=1', 'mu=1.0, epochs=2']
+    """
+    asked = asked_sweep(
+        method,
+        federation,
+        {} if over is None else over,
+        at,
+        seeds,
         model=model,
         rounds=rounds,
         cohort=cohort,

@@ -30,7 +30,7 @@ from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun
 
-__all__ = ["charts", "render", "sections", "write"]
+__all__ = ["charts", "page_path", "render", "sections", "write"]
 
 
 def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
@@ -40,12 +40,17 @@ def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = N
     """
     places = [folders] if isinstance(folders, str | Path) else list(folders)
     found = study(places)
-    path = Path(out) if out is not None else Path(places[0] if len(places) == 1 else ".") / "report.html"
+    path = page_path(Path(out) if out is not None else Path(places[0] if len(places) == 1 else ".") / "report.html")
+    replace_text(path, render(found))
+    return path
+
+
+def page_path(path: Path) -> Path:
+    """A path that a page can be written to."""
     if path.is_dir():
         raise CounterpoiseError(f"{path} is a folder; name a file for the report.")
     if not path.parent.is_dir():
         raise CounterpoiseError(f"There is no folder {path.parent} for the report.")
-    replace_text(path, render(found))
     return path
 
 
@@ -53,7 +58,8 @@ def render(found: Study) -> str:
     """The page of a study."""
     standing = _stand(found)
     made = datetime.datetime.now().astimezone().strftime("%d %B %Y, %H:%M")
-    footer = f"<p>Made by Counterpoise {__version__} on {made}, from runs kept on disk. The file needs no network.</p>"
+    kept = "from runs kept on disk" if found.folders else "from runs that are kept nowhere"
+    footer = f"<p>Made by Counterpoise {__version__} on {made}, {kept}. The file needs no network.</p>"
     return page(found.title, _lead(found, standing), sections(found), footer)
 
 

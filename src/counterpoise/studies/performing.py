@@ -12,6 +12,7 @@ from typing import Any
 import tomli_w
 
 from counterpoise.comparisons.abroad import Executor
+from counterpoise.comparisons.board import Board, shown
 from counterpoise.comparisons.conduct import News, conducting, held
 from counterpoise.comparisons.perform import Workers, check_free, crew, make_folder, taken
 from counterpoise.comparisons.plan import Piece, slugs
@@ -27,7 +28,7 @@ from counterpoise.studies.results import Made, read_results
 from counterpoise.studies.study import Study
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Work", "begun", "default_folder", "results_of", "study"]
+__all__ = ["Work", "begun", "default_folder", "results_of", "study", "study_board"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ def study(
     executor: Executor | None = None,
     results: str | Path | None = None,
     tell: Callable[[News | None], object] = lambda news: None,
+    progress: bool | None = None,
 ) -> Finding:
     """Run a study, or what is left of it, and hold what it found against what was published.
 
@@ -63,7 +65,8 @@ def study(
     the study. What they found is kept in the file `results`: by default beside the study's file, with the ending
     ``.json``, or in the folder if there is no file. Pieces with a result there are not run again, even if the folder is
     lost. `cells` and `seeds` change what is run, `jobs`, `together`, `on` and `executor` where, as in a comparison. With
-    `anyway`, cells that the study says cannot be run are run too.
+    `anyway`, cells that the study says cannot be run are run too. `tell` gets the news of every run. `progress` as in
+    `compare`.
     """
     whole = made_study(source, "study", "the study") if isinstance(source, Mapping) else read_study(Path(source))
     folder = default_folder(whole) if out is None else Path(out)
@@ -73,14 +76,24 @@ def study(
     with (
         begun(whole, folder, path, cells=cells, seeds=seeds, anyway=anyway, on=on) as work,
         crew(folder, work.pieces, work.lock, workers, executor) as found,
+        shown(study_board(work, found.workers), progress) as show,
     ):
 
         def hear(news: News | None) -> None:
             work.ledger.hear(news)
+            show(news)
             tell(news)
 
         found.work(hear)
     return Finding(work.study, work.ledger.results)
+
+
+def study_board(work: Work, workers: int) -> Board:
+    """The live table of a study, with a row for each cell."""
+    rows: dict[str, list[Piece]] = {}
+    for piece in work.pieces:
+        rows.setdefault(work.ledger.cell_of(piece), []).append(piece)
+    return Board("cell", work.study.title, rows, workers, metric="")
 
 
 def default_folder(whole: Study) -> Path:

@@ -1,0 +1,72 @@
+"""`cp.report`: a report from Python, as a file or shown inline in a notebook."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from counterpoise.comparisons.comparison import Comparison
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.measures.columns import size
+from counterpoise.reports.report import page_path, render
+from counterpoise.reports.study import Study, study
+from counterpoise.runs.files import replace_text
+from counterpoise.runs.run import Run
+
+__all__ = ["Report", "report"]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One HTML page about runs. A notebook shows it inline."""
+
+    title: str
+    page: str = field(repr=False)
+    """The whole HTML file, which needs no network."""
+    path: Path | None = None
+    """Where it was written; None if it was not."""
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file."""
+        place = page_path(Path(path))
+        replace_text(place, self.page)
+        return place
+
+    def __repr__(self) -> str:
+        where = "not kept: save(path) writes it" if self.path is None else str(self.path)
+        return f"Report({self.title}, {size(len(self.page.encode()))}, {where})"
+
+    def _repr_html_(self) -> str:
+        style = "width:100%;height:720px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"
+        inner = html.escape(self.page)
+        return f'<iframe srcdoc="{inner}" style="{style}" sandbox="allow-scripts allow-downloads"></iframe>'
+
+
+@takes_only_its_options()
+def report(of: Comparison | Run | str | Path | Iterable[str | Path], out: str | Path | None = None) -> Report:
+    """A report of a comparison, or of the runs in folders, as ``counterpoise report`` writes it.
+
+    It is written to the file `out`: by default ``report.html`` in the folder, or in the current folder if several are
+    given. The report of a comparison that is kept in no folder is only written if you name a file.
+    """
+    found, place = _found(of)
+    path = place if out is None else Path(out)
+    made = Report(found.title, render(found), None if path is None else page_path(path))
+    if made.path is not None:
+        replace_text(made.path, made.page)
+    return made
+
+
+def _found(of: object) -> tuple[Study, Path | None]:
+    """What the report is about, and where it is written by default."""
+    if isinstance(of, Comparison) and of.folder is None:
+        return Study((), tuple(of.groups), of.plan), None
+    if isinstance(of, Run) and of.folder is None:
+        raise CounterpoiseError("This run is kept in no folder. Keep it first: run.save(folder).")
+    kept = of.folder if isinstance(of, Comparison | Run) else of
+    places = [kept] if isinstance(kept, str | Path) else list(kept) if isinstance(kept, Iterable) else None
+    if not places or not all(isinstance(one, str | Path) for one in places):
+        raise CounterpoiseError(f"A report is about a comparison, a run or folders of runs, not {brief(of)}.")
+    return study(places), Path(places[0] if len(places) == 1 else ".") / "report.html"
