@@ -11,7 +11,7 @@ from kept import keep
 
 from counterpoise.comparisons.collection import read_run
 from counterpoise.errors import CounterpoiseError
-from counterpoise.runs.holdings import client_names, holdings, true_counts
+from counterpoise.runs.holdings import holdings, true_counts
 from counterpoise.runs.index import read_index
 from counterpoise.runs.saved import status_of
 
@@ -134,7 +134,7 @@ def test_holdings_that_do_not_fit_are_not_used(tmp_path: Path, fields: dict[str,
     whole |= {"client_names": ["north", "south", "east"], "class_names": ["cat", "dog"]}
     (tmp_path / "federation.json").write_text(json.dumps({"schema": 1, **whole}))
     assert holdings(tmp_path) == whole
-    assert client_names(tmp_path) == ["north", "south", "east"]
+    assert holdings(tmp_path)["client_names"] == ["north", "south", "east"]
     assert true_counts(tmp_path) == {0: 5, 1: 6, 2: 7}
     (tmp_path / "federation.json").write_text(json.dumps({**whole, **fields}))
     assert holdings(tmp_path) is None

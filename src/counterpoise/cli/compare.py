@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.metric import Metric
 from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
 
@@ -63,6 +64,7 @@ def compare(
     jobs: Jobs = None,
     together: Together = None,
     on: On = "",
+    metric: Metric = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -73,10 +75,12 @@ def compare(
     Example: `counterpoise compare quickstart --methods "fedavg,fedprox(mu=0.1),feddua:fedavg" --seeds 5`
     """
     with loading():
-        from counterpoise.cli.comparing import start_comparison
+        from counterpoise.cli.comparing import Shown, start_comparison
         from counterpoise.comparisons.perform import Workers
     workers = Workers(jobs, together, on)
-    start_comparison(source, methods or [], seeds, rounds, settings or [], baseline, out, workers, target, as_json)
+    start_comparison(
+        source, methods or [], seeds, rounds, settings or [], baseline, out, workers, Shown(metric, target, as_json)
+    )
 
 
 def sweep(
@@ -95,6 +99,7 @@ def sweep(
     jobs: Jobs = None,
     together: Together = None,
     on: On = "",
+    metric: Metric = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -103,7 +108,9 @@ def sweep(
     Example: `counterpoise sweep quickstart --set method=fedprox --over method.mu=0,0.01,0.1 --over local.epochs=1,2`
     """
     with loading():
-        from counterpoise.cli.comparing import start_sweep
+        from counterpoise.cli.comparing import Shown, start_sweep
         from counterpoise.comparisons.perform import Workers
     workers = Workers(jobs, together, on)
-    start_sweep(source, over or [], at or [], seeds, rounds, settings or [], out, workers, target, as_json)
+    start_sweep(
+        source, over or [], at or [], seeds, rounds, settings or [], out, workers, Shown(metric, target, as_json)
+    )

@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 
@@ -29,11 +29,27 @@ from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import PERSONAL, check_metric
 from counterpoise.runs.config import split
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.trust import check_trusted
 
 __all__ = ["carry_on", "start_comparison", "start_sweep"]
+
+
+class Shown(NamedTuple):
+    """What a user wants to see at the end."""
+
+    metric: str = ""
+    target: float | None = None
+    as_json: bool = False
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a metric that no run of a plan will measure, before they run."""
+        if self.metric and not self.metric.startswith("train_"):
+            choices = [next(plan.pieces(arm)).values.get("metrics") or [{"name": "accuracy"}] for arm in plan.arms]
+            names = {str(choice["name"]) for some in choices for choice in some} | {"loss"}
+            check_metric(self.metric, names | {PERSONAL + name for name in names})
 
 
 def start_comparison(
@@ -45,13 +61,12 @@ def start_comparison(
     baseline: str,
     out: Path | None,
     workers: Workers,
-    target: float | None,
-    as_json: bool,
+    show: Shown,
 ) -> None:
     """Run methods over the same seeds, or what is left of that."""
     named = [name for text in methods for name in split(text)]
     plan = compared(source, named, settings, seeds, rounds, _command(), baseline)
-    _do(plan, out, workers, target, as_json)
+    _do(plan, out, workers, show)
 
 
 def start_sweep(
@@ -63,12 +78,11 @@ def start_sweep(
     settings: Sequence[str],
     out: Path | None,
     workers: Workers,
-    target: float | None,
-    as_json: bool,
+    show: Shown,
 ) -> None:
     """Run settings over the same seeds, or what is left of that."""
     plan = swept(source, over, at, settings, seeds, rounds, _command())
-    _do(plan, out, workers, target, as_json)
+    _do(plan, out, workers, show)
 
 
 def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
@@ -83,17 +97,18 @@ def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
-        _finish(folder, read_plan(folder), lock, Workers(on=on), None, as_json)
+        _finish(folder, read_plan(folder), lock, Workers(on=on), Shown(as_json=as_json))
 
 
 def _command() -> str:
     return shlex.join(["counterpoise", *sys.argv[1:]])
 
 
-def _do(plan: Plan, out: Path | None, workers: Workers, target: float | None, as_json: bool) -> None:
+def _do(plan: Plan, out: Path | None, workers: Workers, show: Shown) -> None:
+    show.check(plan)
     folder = out or _place(plan)
     with taken(folder, plan) as (whole, lock):
-        _finish(folder, whole, lock, workers, target, as_json)
+        _finish(folder, whole, lock, workers, show)
 
 
 def _place(plan: Plan) -> Path:
@@ -110,26 +125,28 @@ def _place(plan: Plan) -> Path:
     raise AssertionError
 
 
-def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, target: float | None, as_json: bool) -> None:
+def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: Shown) -> None:
     already = not open_pieces(folder, plan)
     told: dict[str, str] = {}
     try:
         with conducting(folder):
-            found, report = _done(folder, plan, lock, workers, told)
+            found, report = _done(folder, plan, lock, workers, told, show.metric)
     except KeyboardInterrupt:
-        _stopped(folder, plan, workers.on, target, as_json)
+        _stopped(folder, plan, workers.on, show)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
-        echo("All its runs had already ended, so nothing was run.", err=as_json)
-    if as_json:
-        echo(json.dumps(_document(folder, plan, found, target, report)))
+        echo("All its runs had already ended, so nothing was run.", err=show.as_json)
+    if show.as_json:
+        echo(json.dumps(_document(folder, plan, found, show.target, report)))
     else:
-        _print(folder, plan, found, target, failed, report)
+        _print(folder, plan, found, show.target, failed, report)
     if failed:
         raise typer.Exit(1)
 
 
-def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: dict[str, str]) -> tuple[Stand, Path]:
+def _done(
+    folder: Path, plan: Plan, lock: int | None, workers: Workers, told: dict[str, str], metric: str
+) -> tuple[Stand, Path]:
     """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
     pieces = open_pieces(folder, plan)
     with crew(folder, pieces, lock, workers) as found:
@@ -145,17 +162,17 @@ def _done(folder: Path, plan: Plan, lock: int | None, workers: Workers, told: di
             found.work(listen)
     from counterpoise.reports import write  # imports plotly, which is slow
 
-    return _stand(folder, plan), write(folder)
+    return _stand(folder, plan, metric), write(folder, metric=metric)
 
 
-def _stand(folder: Path, plan: Plan) -> Stand:
-    return stand_of(of_plan(folder, plan), plan.baseline)
+def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
+    return stand_of(of_plan(folder, plan), plan.baseline, metric=metric)
 
 
-def _stopped(folder: Path, plan: Plan, on: str, target: float | None, as_json: bool) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, on: str, show: Shown) -> NoReturn:
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
-    if as_json:
-        echo(json.dumps(_document(folder, plan, _stand(folder, plan), target, None)))
+    if show.as_json:
+        echo(json.dumps(_document(folder, plan, _stand(folder, plan, show.metric), show.target, None)))
     how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}" + (f" --on {shlex.quote(on)}" if on else "")
     leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.metric import Metric
 from counterpoise.cli.screen import echo, loading
 from counterpoise.errors import CounterpoiseError
 
@@ -26,6 +27,7 @@ def report(
     formats: Annotated[
         str, typer.Option("--format", metavar="PNG,SVG", help="Formats of the exported figures.")
     ] = "png,svg",
+    metric: Metric = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
 ) -> None:
     """Write a report: one HTML file with every chart and table.
@@ -41,8 +43,8 @@ def report(
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:
         raise CounterpoiseError("--format takes png, svg or both: png,svg.")
-    page = write(folders, out)
-    drawn = export(folders, figures, asked) if figures is not None else []
+    page = write(folders, out, metric)
+    drawn = export(folders, figures, asked, metric) if figures is not None else []
     if as_json:
         echo(json.dumps({"report": str(page), "figures": [str(path) for path in drawn]}))
         return

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.metric import Metric
 from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
 
@@ -45,6 +46,7 @@ def list_(
 @runs.command()
 def show(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")],
+    metric: Metric = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -54,7 +56,7 @@ def show(
     """
     from counterpoise.cli.shelf import show_one
 
-    show_one(folder, target, as_json)
+    show_one(folder, metric, target, as_json)
 
 
 @runs.command()
@@ -71,6 +73,7 @@ def compare(
     form: Annotated[
         str, typer.Option("--format", metavar="FORM", help="text, markdown, or latex (with the package booktabs).")
     ] = "text",
+    metric: Metric = "",
     target: Target = None,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +83,7 @@ def compare(
     """
     with loading():
         from counterpoise.cli.standings import compare_all
-    compare_all(folders, baseline, method, data, since, before, form, target, as_json)
+    compare_all(folders, baseline, method, data, since, before, form, metric, target, as_json)
 
 
 @runs.command()

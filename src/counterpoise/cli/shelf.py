@@ -17,7 +17,7 @@ from counterpoise.cli.tables import lines, output
 from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import curve, last
+from counterpoise.measures import PERSONAL, check_metric, curve, last, lower_is_better, metrics_of
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.saved import UNREADABLE, SavedRun
 from counterpoise.texts import clean
@@ -63,10 +63,13 @@ def _cell(value: object) -> Text:
     return Text(clean(str(value)).replace("\n", r"\n").replace("\t", r"\t"))
 
 
-def show_one(folder: Path, target: float | None, as_json: bool) -> None:
+def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> None:
     """How a run ended, every measure, and its configuration."""
     run = _one(folder)
-    measures = run.measures(target=target)
+    if metric:
+        check_metric(metric, metrics_of(run.records), "in this run")
+    name = metric.removeprefix(PERSONAL) or "accuracy"  # the measures have the personal models beside it
+    measures = run.measures(name, target, lower_is_better(name))
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
         echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}, default=str))

@@ -27,6 +27,7 @@ def compare_all(
     since: str,
     before: str,
     form: str,
+    metric: str,
     target: float | None,
     as_json: bool,
 ) -> None:
@@ -37,7 +38,9 @@ def compare_all(
         raise CounterpoiseError(f"--target works with text and --json; a table in {form} has no column for it.")
     there = places(folders)
     whole = len(there) == 1 and (there[0] / COMPARISON).exists() and not (method or data or since or before)
-    found = stand(collect(there) if whole else groups(chosen(folders, method, data, since, before)), baseline)
+    found = stand(
+        collect(there) if whole else groups(chosen(folders, method, data, since, before)), baseline, metric=metric
+    )
     if not found.rows:
         raise CounterpoiseError("There are no runs to compare.")
     if as_json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
 from counterpoise.comparisons.tables import as_latex, as_markdown, columns
-from counterpoise.measures import best_two
+from counterpoise.measures import best_two, is_share
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
 from counterpoise.sketch import card, dots, table
@@ -42,6 +42,8 @@ class Comparison:
     """Its runs, arm by arm."""
     folder: Path | None = None
     """Where the runs are kept; None if they are in memory alone."""
+    metric: str = ""
+    """What the runs are compared by; by default accuracy, or loss if there is none."""
 
     @property
     def runs(self) -> dict[str, dict[int, SavedRun]]:
@@ -51,7 +53,13 @@ class Comparison:
     @cached_property
     def stand(self) -> Stand:
         """How the arms stand to each other, as the tables show it."""
-        return stand_of(self.groups, self.plan.baseline)
+        return stand_of(self.groups, self.plan.baseline, metric=self.metric)
+
+    def by(self, metric: str) -> Comparison:
+        """The same runs compared by another metric that they measured, such as ``"loss"`` or ``"personal_accuracy"``."""
+        found = replace(self, metric=metric)
+        found.stand  # noqa: B018 - says which metrics there are if this is none of them
+        return found
 
     @property
     def best(self) -> str | None:
@@ -132,7 +140,7 @@ class Comparison:
         told = [(line,) for line in [*self._failures, *(self.verdict if len(rows) > 1 else [])]]
         told += [(f"kept in: {self.folder}",)] if self.folder else []
         tables = [table([row[:wide] for row in rows], [self.plan.arm_word, *heads[1:wide]]), table(told)]
-        return card(f"{self._title}: {self.stand.metric}", dots(ends, percent=self.stand.metric != "loss"), *tables)
+        return card(f"{self._title}: {self.stand.metric}", dots(ends, percent=is_share(self.stand.metric)), *tables)
 
     @property
     def _title(self) -> str:

@@ -12,7 +12,7 @@ from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, unit_of
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import WILCOXON_FROM, Paired, Standing, best_two, bytes_to, curve, rounds_to
+from counterpoise.measures import PERSONAL, WILCOXON_FROM, Paired, Standing, best_two, curve_by, is_share, rounds_to
 from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
 from counterpoise.runs.contents import CONFIG
@@ -30,7 +30,8 @@ def verdict(found: Stand) -> list[str]:
     if best_two(found.rows, found.lower) is None and best_two(found.own, found.lower) is None:
         return ["No run finished, so there is no best one."]
     if not found.own:
-        return [*_best("best", found.rows, found), *_uneven(found), *_unmeasured(found)]
+        doubts = [] if found.metric.startswith(PERSONAL) else _unmeasured(found)
+        return [*_best("best", found.rows, found), *_uneven(found), *doubts]
     return [
         *_best("best by the server's model", found.rows, found),
         *_best(f"best by personal {found.metric}", found.own, found),
@@ -44,7 +45,7 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
         return []
     best, second, beside = two
     unit, show = unit_of(found.metric)
-    low, high = (best.low, best.high) if found.lower else (max(best.low, 0.0), min(best.high, 1.0))
+    low, high = (max(best.low, 0.0), min(best.high, 1.0)) if is_share(found.metric) else (best.low, best.high)
     interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
     seeds = _counted(len(best.values))
     lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
@@ -138,14 +139,21 @@ def reached(found: Stand, target: float | None) -> list[str]:
     """For each group, the rounds and bytes to a target accuracy: the mean over the seeds that reached it."""
     if target is None:
         return []
-    if found.metric != "accuracy":
-        return [f"accuracy {target:g}: these runs did not measure accuracy"]
+    if not is_share(found.metric):
+        asked = "these runs did not measure accuracy" if found.metric == "loss" else f"{found.metric} is no share"
+        return [f"accuracy {target:g}: {asked}"]
     lines = []
     for group in found.groups:
         runs = list(group.done.values())
-        rounds = [r for run in runs if (r := rounds_to(curve(run.records), target)) is not None]
-        sent = [b for run in runs if (b := bytes_to(run.records, target)) is not None]
-        how = f"in round {mean(rounds):g}, after {size(mean(sent))} both ways" if rounds else "never"
-        some = f" (mean over {len(rounds)} of {len(runs)} seeds)" if rounds and len(runs) > 1 else ""
-        lines.append(f"accuracy {target:g} reached by {group.label}: {how}{some}")
+        rounds = [rounds_to(curve_by(run.records, found.metric), target) for run in runs]
+        sent = [_sent(run, last) for run, last in zip(runs, rounds, strict=True) if last is not None]
+        hit = [round for round in rounds if round is not None]
+        how = f"in round {mean(hit):g}, after {size(mean(sent))} both ways" if hit else "never"
+        some = f" (mean over {len(hit)} of {len(runs)} seeds)" if hit and len(runs) > 1 else ""
+        lines.append(f"{found.metric} {target:g} reached by {group.label}: {how}{some}")
     return lines
+
+
+def _sent(run: SavedRun, last: int) -> int:
+    """Bytes both ways up to a round."""
+    return sum(record.bytes_up + record.bytes_down for record in run.records if record.round <= last)

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 from counterpoise.comparisons.collection import Group
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import Standing, best_two, has_personal, standings
+from counterpoise.measures import (
+    PERSONAL,
+    Standing,
+    best_two,
+    check_metric,
+    has_personal,
+    lower_is_better,
+    metrics_of,
+    standings,
+)
 
 __all__ = ["Stand", "lacking_seeds", "seeds_of", "stand", "stand_of"]
 
@@ -21,7 +30,7 @@ class Stand:
     rows: Sequence[Standing]
     baseline: str
     metric: str
-    """accuracy, or loss if no accuracy was measured"""
+    """The one asked for; by default accuracy, or loss if no accuracy was measured."""
     against: str = ""
     """What a heading calls the baseline, if not by its label."""
     own: Sequence[Standing] = ()
@@ -30,11 +39,14 @@ class Stand:
     @property
     def lower(self) -> bool:
         """Whether a lower metric is better."""
-        return self.metric == "loss"
+        return lower_is_better(self.metric)
 
 
-def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "") -> Stand:
-    """Compare groups with a baseline: the one named, otherwise fedavg, otherwise the first; '' for none."""
+def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "", metric: str = "") -> Stand:
+    """Compare groups with a baseline: the one named, otherwise fedavg, otherwise the first; '' for none.
+
+    `metric` is any that the finished runs measured, ``personal_...`` included; by default accuracy, or else loss.
+    """
     labels = [group.label for group in groups]
     if baseline is None:
         fedavg = (group.label for group in groups if group.runs and group.runs[0].method == "fedavg")
@@ -42,22 +54,24 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
     elif baseline and baseline not in labels:
         raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
     done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
-    every = [record for seeds in done.values() for records in seeds.values() for record in records]
-    measured = {name.removeprefix("personal_") for r in every for name in (*r.metrics, *r.clients)}
-    metric = "accuracy" if "accuracy" in measured or "loss" not in measured else "loss"
+    measured = metrics_of(record for seeds in done.values() for records in seeds.values() for record in records)
+    if metric and measured:
+        check_metric(metric, measured)
+    else:
+        plain = {name.removeprefix(PERSONAL) for name in measured}
+        metric = "accuracy" if "accuracy" in plain or "loss" not in plain else "loss"
+    lower, name = lower_is_better(metric), metric.removeprefix(PERSONAL)
+    rows = standings(done, baseline, name, lower, personal=name != metric)
     personal = any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
-    rows, own = (
-        standings(done, baseline, metric, metric == "loss", personal=which) if which is False or personal else ()
-        for which in (False, True)
-    )
+    own = standings(done, baseline, metric, lower, personal=True) if personal else ()
     return Stand(groups, rows, baseline, metric, against, own)
 
 
-def stand_of(groups: Sequence[Group], baseline: str, best: str = "best") -> Stand:
+def stand_of(groups: Sequence[Group], baseline: str, best: str = "best", metric: str = "") -> Stand:
     """Compare groups with a plan's baseline or, if it has none, with the best group, which headings call `best`."""
-    found = stand(groups, baseline)
+    found = stand(groups, baseline, metric=metric)
     two = best_two(found.rows, found.lower)
-    return found if baseline or two is None else stand(groups, two[0].label, best)
+    return found if baseline or two is None else stand(groups, two[0].label, best, metric)
 
 
 def seeds_of(row: Standing) -> set[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, signed, unit_of
-from counterpoise.measures import COLUMNS, Column, Paired, Standing, has_personal, on_shared_seeds
+from counterpoise.measures import COLUMNS, PERSONAL, Column, Paired, Standing, has_personal, is_share, on_shared_seeds
 
 __all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "own_columns"]
 
@@ -111,7 +111,8 @@ FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_
 
 def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
     """Every group as plain values for JSON: the content of the tables, and every measure of each run."""
-    target = None if found.lower else target  # the target is an accuracy
+    target = target if is_share(found.metric) else None
+    name = found.metric.removeprefix(PERSONAL)  # a run's measures have both
     ranked, own_ranked = map(on_shared_seeds, (found.rows, found.own))
     return [
         {
@@ -125,7 +126,7 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
                     "seed": run.seed,
                     "status": run.status,
                     "folder": run.path and str(run.path),
-                    "measures": {k: _plain(v) for k, v in run.measures(found.metric, target, found.lower).items()},
+                    "measures": {k: _plain(v) for k, v in run.measures(name, target, found.lower).items()},
                 }
                 for run in group.runs
             ],

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from counterpoise.measures import Paired
+from counterpoise.measures import Paired, is_share
 
 __all__ = ["clock", "dashed", "interval_of", "number", "signed", "unit_of"]
 
 
 def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
-    """The unit of a metric and a function that formats its values: accuracies become percentages."""
-    return ("", lambda x: f"{x:.4f}") if metric == "loss" else (" %", lambda x: f"{100 * x:.2f}")
+    """The unit of a metric and a function that formats its values: shares such as accuracy become percentages."""
+    return (" %", lambda x: f"{100 * x:.2f}") if is_share(metric) else ("", lambda x: f"{x:.4f}")
 
 
 def interval_of(beside: Paired, show: Callable[[float], str]) -> str:
@@ -35,7 +35,7 @@ def number(value: float, metric: str) -> str:
     """A metric for a narrow column; empty if it is not known."""
     if math.isnan(value):
         return ""
-    return f"{value:.4g}" if metric == "loss" else f"{value:.1%}"
+    return f"{value:.1%}" if is_share(metric) else f"{value:.4g}"
 
 
 def clock(seconds: float) -> str:

@@ -34,6 +34,7 @@ from counterpoise.measures.detection import (
     roc,
 )
 from counterpoise.measures.fairness import Distribution, distribution
+from counterpoise.measures.naming import PERSONAL, check_metric, curve_by, is_share, lower_is_better, metrics_of
 from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Curve
 from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_factor, student_interval
@@ -41,6 +42,7 @@ from counterpoise.measures.summary import summary
 
 __all__ = [
     "COLUMNS",
+    "PERSONAL",
     "WILCOXON_FROM",
     "Best",
     "Caught",
@@ -58,18 +60,23 @@ __all__ = [
     "best_two",
     "bytes_to",
     "caught_by_round",
+    "check_metric",
     "cost",
     "count_error",
     "couplings",
     "curve",
+    "curve_by",
     "detection",
     "distribution",
     "effective_clients",
     "effective_number",
     "false_alarms",
     "has_personal",
+    "is_share",
     "last",
+    "lower_is_better",
     "mean_of_last",
+    "metrics_of",
     "on_shared_seeds",
     "own",
     "own_curve",

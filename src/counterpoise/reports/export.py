@@ -22,7 +22,10 @@ FORMATS = ("png", "svg")
 
 
 def export(
-    folders: str | Path | Iterable[str | Path], into: str | Path, formats: Sequence[str] = FORMATS
+    folders: str | Path | Iterable[str | Path],
+    into: str | Path,
+    formats: Sequence[str] = FORMATS,
+    metric: str = "",
 ) -> list[Path]:
     """Write the figures of these folders' report into a folder, one file for every choice of a chart's switches.
 
@@ -37,7 +40,7 @@ def export(
             "Figures are drawn by Chromium or Chrome, but neither is on the path. Install one, or open the report and "
             "save figures with the buttons beside them."
         )
-    found = study([folders] if isinstance(folders, str | Path) else folders)
+    found = study([folders] if isinstance(folders, str | Path) else folders, metric)
     place = Path(into)
     try:
         place.mkdir(parents=True, exist_ok=True)

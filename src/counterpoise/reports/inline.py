@@ -45,13 +45,16 @@ class Report:
 
 
 @takes_only_its_options()
-def report(of: Comparison | Run | str | Path | Iterable[str | Path], out: str | Path | None = None) -> Report:
+def report(
+    of: Comparison | Run | str | Path | Iterable[str | Path], out: str | Path | None = None, *, metric: str = ""
+) -> Report:
     """A report of a comparison, or of the runs in folders, as ``counterpoise report`` writes it.
 
     It is written to the file `out`: by default ``report.html`` in the folder, or in the current folder if several are
-    given. The report of a comparison that is kept in no folder is only written if you name a file.
+    given. The report of a comparison that is kept in no folder is only written if you name a file. `metric` is the one
+    by which methods are compared.
     """
-    found, place = _found(of)
+    found, place = _found(of, metric)
     path = place if out is None else Path(out)
     made = Report(found.title, render(found), None if path is None else page_path(path))
     if made.path is not None:
@@ -59,14 +62,15 @@ def report(of: Comparison | Run | str | Path | Iterable[str | Path], out: str | 
     return made
 
 
-def _found(of: object) -> tuple[Study, Path | None]:
+def _found(of: object, metric: str) -> tuple[Study, Path | None]:
     """What the report is about, and where it is written by default."""
     if isinstance(of, Comparison) and of.folder is None:
-        return Study((), tuple(of.groups), of.plan), None
+        return Study((), tuple(of.groups), of.plan, metric or of.metric), None
     if isinstance(of, Run) and of.folder is None:
         raise CounterpoiseError("This run is kept in no folder. Keep it first: run.save(folder).")
     kept = of.folder if isinstance(of, Comparison | Run) else of
     places = [kept] if isinstance(kept, str | Path) else list(kept) if isinstance(kept, Iterable) else None
     if not places or not all(isinstance(one, str | Path) for one in places):
         raise CounterpoiseError(f"A report is about a comparison, a run or folders of runs, not {brief(of)}.")
-    return study(places), Path(places[0] if len(places) == 1 else ".") / "report.html"
+    chosen = metric or (of.metric if isinstance(of, Comparison) else "")
+    return study(places, chosen), Path(places[0] if len(places) == 1 else ".") / "report.html"

@@ -16,7 +16,7 @@ from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import COLUMNS
+from counterpoise.measures import COLUMNS, is_share
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -33,13 +33,14 @@ from counterpoise.runs.saved import SavedRun
 __all__ = ["charts", "page_path", "render", "sections", "write"]
 
 
-def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = None) -> Path:
+def write(folders: str | Path | Iterable[str | Path], out: str | Path | None = None, metric: str = "") -> Path:
     """Write a report of the runs in these folders as one HTML file, and return its path.
 
-    By default it is ``report.html`` in the folder, or in the current folder if several are given.
+    By default it is ``report.html`` in the folder, or in the current folder if several are given. `metric` is the one
+    by which methods are compared.
     """
     places = [folders] if isinstance(folders, str | Path) else list(folders)
-    found = study(places)
+    found = study(places, metric)
     path = page_path(Path(out) if out is not None else Path(places[0] if len(places) == 1 else ".") / "report.html")
     replace_text(path, render(found))
     return path
@@ -84,7 +85,9 @@ def sections(found: Study) -> list[Section]:
 
 def _stand(found: Study) -> Stand:
     """Methods against the plan's baseline; the settings of a sweep against the best."""
-    return stand_of(found.groups, found.plan.baseline, "the best") if found.plan else stand(found.groups)
+    if found.plan is None:
+        return stand(found.groups, metric=found.asked)
+    return stand_of(found.groups, found.plan.baseline, "the best", found.asked)
 
 
 def _lead(found: Study, standing: Stand) -> str:
@@ -119,7 +122,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
     heads, rows = columns(standing)
     told = 2 if "seeds" in heads else 1  # in more words below
     done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
-    unit = "percentage points, " if standing.metric == "accuracy" else ""
+    unit = "percentage points, " if is_share(standing.metric) else ""
     wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
     colours = [look(place).colour for place in range(len(rows))]
     yield Table(

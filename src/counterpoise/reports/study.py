@@ -14,7 +14,7 @@ from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import has_personal
+from counterpoise.measures import PERSONAL, has_personal, lower_is_better
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["Arm", "Study", "liars", "study", "verdicts"]
@@ -50,6 +50,8 @@ class Study:
     folders: tuple[Path, ...]
     groups: tuple[Group, ...]
     plan: Plan | None
+    asked: str = ""
+    """The metric by which methods are compared, if the user names one; ``personal_...`` included."""
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -70,13 +72,15 @@ class Study:
 
     @property
     def metric(self) -> str:
-        """The metric by which methods are compared."""
+        """The metric of the charts, which show personal models beside the server's."""
+        if self.asked:
+            return self.asked.removeprefix(PERSONAL)
         return "accuracy" if "accuracy" in self.metrics or "loss" not in self.metrics else "loss"
 
     @property
     def lower(self) -> bool:
         """Whether lower is better."""
-        return self.metric == "loss"
+        return lower_is_better(self.metric)
 
     @cached_property
     def personal(self) -> bool:
@@ -96,15 +100,15 @@ def _list(names: Sequence[str], what: str, most: int = 4) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def study(folders: Iterable[str | Path]) -> Study:
-    """The runs in these folders. A folder without any is a mistake."""
+def study(folders: Iterable[str | Path], metric: str = "") -> Study:
+    """The runs in these folders, compared by a metric. A folder without any is a mistake."""
     places = tuple(map(Path, folders))
     groups = tuple(collect(places))
     if not any(group.runs for group in groups):
         named = ", ".join(map(str, places)) or "no folder"
         raise CounterpoiseError(f"There is no run in {named}. Make one with: counterpoise run quickstart")
     plan = read_plan(places[0]) if len(places) == 1 and (places[0] / COMPARISON).exists() else None
-    return Study(places, groups, plan)
+    return Study(places, groups, plan, metric)
 
 
 def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
