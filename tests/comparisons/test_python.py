@@ -127,7 +127,7 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
         with pytest.raises(cp.Interrupted, match=r"Stopped with 0 of 4 runs done\. The same call goes on$"):
             cp.compare(["fedavg", mine(0.5)], fed, seeds=2, out=out, **settings)
     with pytest.raises(cp.CounterpoiseError, match="uses its author's own federation and model and method, which only"):
-        carry_on(out, "", False)
+        carry_on(out, "", None, False)
     found = cp.compare(["fedavg", mine(0.5)], fed, seeds=2, out=out, **settings)
     assert caplog.text.count("Its code is not compared") == 1
     for label, runs in whole.runs.items():
