@@ -45,7 +45,7 @@ def test_own_weighting_rule(capsys) -> None:
 def test_methods_are_compared(capsys) -> None:
     found = load("compare_methods").main(rounds=2, seeds=2)
     assert list(found.runs) == ["plain", "weak pull", "strong pull"]
-    assert "Compare: 3 methods, 2 seeds, 2 rounds" in capsys.readouterr().out
+    assert "Comparison: 3 methods, 2 seeds, 2 rounds" in capsys.readouterr().out
 
 
 def test_spotting_a_liar(capsys) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import html.parser
 import inspect
 import math
@@ -16,9 +17,12 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.colours import COLOURS
+from counterpoise.comparisons.collection import Group
+from counterpoise.comparisons.plan import Arm, Plan
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
 from counterpoise.hooks import CLIENT_HOOKS, SERVER_HOOKS
 from counterpoise.methods import METHODS
+from counterpoise.runs.saved import SavedRun
 from counterpoise.sketch import boxes, card, dots, heat, lines, table
 
 FOREIGN = "<img src=x onerror=alert(1)>\x1b[31m\"'&"
@@ -91,6 +95,7 @@ def test_texts_say_what_there_is() -> None:
     assert repr(cp.Part("mine")) == "Part(mine: no hooks)"
     assert repr(cp.Method("mine")) == "Method(mine: no parts)"
     assert repr(cp.Part("a\x1b[31m", apply=lambda round: round)) == "Part(a\\x1b[31m: apply)"
+    assert "\x1b" not in repr(comparison(FOREIGN))
     assert repr(run(0.5, 0.75)) == "Run(fedavg, seed 0, 2 rounds, finished, accuracy 0.7500)"
 
 
@@ -104,6 +109,15 @@ def federation(**settings: Any) -> cp.Federation:
     )
 
 
+def comparison(label: str) -> cp.Comparison:
+    now, arms = datetime.datetime.now().astimezone(), (Arm(label, "one", {}), Arm("other", "two", {}))
+    groups = [
+        Group(arm.label, (SavedRun(None, {"method": arm.label}, rounds(0.5, 0.75), "finished", "", now),))
+        for arm in arms
+    ]
+    return cp.Comparison(Plan("compare", "", "", (0,), arms, label, {"rounds": 2}), groups)
+
+
 def shown() -> dict[str, Any]:
     """Things whose every text is foreign."""
     part = cp.Part(FOREIGN, numbers={FOREIGN: 1.0}, apply=lambda round: round)
@@ -113,6 +127,7 @@ def shown() -> dict[str, Any]:
         "part": part,
         "method": cp.methods.fedavg().adding(FOREIGN, trust=part),
         "federation": named,
+        "comparison": comparison(FOREIGN),
         "run": run(0.5, 0.75, method=FOREIGN, folder=Path("runs/" + FOREIGN.replace("/", ""))),
     }
 

@@ -253,10 +253,17 @@ def test_one_failure_leaves_the_others_and_is_told(caplog: pytest.LogCaptureFixt
         cp.compare([bad], federation(), seeds=1, **SETTINGS)
 
 
+def test_progress_is_shown_if_it_is_asked_for_and_a_pipe_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    cp.compare(["fedavg"], federation(), seeds=1, **SETTINGS)
+    assert capsys.readouterr() == ("", "")
+    cp.compare(["fedavg"], federation(), seeds=1, progress=True, **SETTINGS)
+    assert "Python: 1 of 1 runs done, 1 worker" in capsys.readouterr().err
+
+
 def test_a_comparison_is_a_short_text_a_picture_and_a_figure() -> None:
     found = cp.compare(["fedavg", "feddua:fedavg", "avg"], federation(), seeds=2, **SETTINGS)
     lines = repr(found).splitlines()
-    assert lines[0] == "Compare: 3 methods, 2 seeds, 3 rounds"
+    assert lines[0] == "Comparison: 3 methods, 2 seeds, 3 rounds"
     assert [line.split()[0] for line in lines[1:5]] == ["method", "fedavg", "feddua:fedavg", "avg"]
     assert max(map(len, lines)) <= 80
     html = found._repr_html_()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison"]
 
+_KINDS = {"compare": "Comparison", "sweep": "Sweep"}
 _WIDTH = 80
 _LABEL = 28
 """The most characters of a label in a text."""
@@ -146,9 +147,7 @@ class Comparison:
     def _title(self) -> str:
         arms, seeds, rounds = len(self.plan.arms), len(self.plan.seeds), self.plan.values["rounds"]
         counts = ((arms, self.plan.arm_word), (seeds, "seed"), (rounds, "round"))
-        return f"{self.plan.kind.capitalize()}: " + ", ".join(
-            f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts
-        )
+        return f"{_KINDS[self.plan.kind]}: " + ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts)
 
     @property
     def _failures(self) -> list[str]:
