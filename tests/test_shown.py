@@ -279,10 +279,11 @@ def test_a_federation_is_plotted_by_label_and_client() -> None:
 
 
 def exported(room: types.ModuleType = cp) -> Iterator[Any]:
-    """Every function and class that a person calls; clients and runs are only received."""
+    """Every function and class that a person calls; clients, runs, comparisons and reports are only received."""
+    received = ("Client", "Comparison", "Report", "Run")
     for name in room.__all__:
         found = getattr(room, name)
-        made = inspect.isclass(found) and hasattr(found, "__dataclass_fields__") and name not in ("Client", "Run")
+        made = inspect.isclass(found) and hasattr(found, "__dataclass_fields__") and name not in received
         if isinstance(found, types.ModuleType):
             yield from exported(found)
         elif inspect.isfunction(found) or made:
