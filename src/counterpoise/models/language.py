@@ -32,7 +32,7 @@ def lstm(
     """A language model of LSTM layers (McMahan et al. 2017, for Shakespeare).
 
     >>> sum(p.numel() for p in lstm().parameters())
-    832896
+    832640
     """
     return _Recurrent(vocabulary, embedding, hidden, layers)
 
