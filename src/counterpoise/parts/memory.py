@@ -60,7 +60,7 @@ def memory(
     def apply(round: Round) -> Round:
         cohort, state, records = round.cohort, round.state, round.records
         apart, reach, bar = _apart(state, records), _reach(round), _mean(state)
-        sent, steps = _doses(state, records), -cohort.updates / reach
+        sent, steps = trial.doses(state["share"], records), -cohort.updates / reach
         squares = _inner(apart, apart)
         applied, tested = sent, {name: records[name] for name in _TESTS}
         if gate and sends:
@@ -80,10 +80,9 @@ def memory(
         new = {"y": gradients, "n": torch.where(out, 0, counts), "seen": torch.ones_like(counts), **tested}
         verdicts = _verdicts(cohort, out, tested["proof"])
         sent_next = {"share": c * _share(round.world, share, power)}
-        trials = {"trials": torch.full_like(c, gate and round.world.cohort >= trial.FEWEST)}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
-            state=_remember(state, records, new, round.left_out) | sums | sent_next | trials,
+            state=_remember(state, records, new, round.left_out) | sums | sent_next,
             records=new,
             left_out={n: rows if n in _TESTS else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
@@ -112,7 +111,7 @@ def _check(world: World, share: float | None) -> None:
 
 
 def _start_state(start: Tensor) -> dict[str, Tensor]:
-    names = ("count", "explained", "spread", "share", "trials")
+    names = ("count", "explained", "spread", "share")
     return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
 
 
@@ -130,16 +129,11 @@ def _coefficient(sums: Tensors, given: float | None) -> Tensor:
 
 
 def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
-    return {"correction": _column(_doses(state, records), records["y"]) * _apart(state, records)}
+    return {"correction": _column(trial.doses(state["share"], records), records["y"]) * _apart(state, records)}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
     return g - client.letter["correction"]
-
-
-def _doses(state: Tensors, records: Tensors) -> Tensor:
-    """The share ``a_i`` of its correction that each client is sent ``[C]``."""
-    return trial.doses(state["share"], state["trials"], records)
 
 
 def _counts(cohort: Cohort, weights: Weights, most: float) -> Tensor:

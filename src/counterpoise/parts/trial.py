@@ -5,8 +5,8 @@ and ``r_i = <-d_i / k_i - y_bar, p_i> / |p_i|^2`` how much of it is in the reply
 factor ``f_i``, r_i is ``f_i - a_i`` if it applied its correction, ``f_i`` if it ignored it and ``f_i + a_i`` if it
 reversed its update.
 
-The level of r_i compares the client with others, whose factors may differ from its own. The dose does not: on trial, a
-client is sent its whole share and nothing by turns, and what changes in r_i with the dose is its answer to it.
+The level of r_i compares the client with others, whose factors may differ from its own. The dose does not: a client in
+doubt is sent its whole share and nothing by turns, and what changes in r_i with the dose is its answer to it.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch import Tensor
 
 from counterpoise.method import Tensors
 
-__all__ = ["FEWEST", "begin", "distrusted", "doses", "heard"]
+__all__ = ["begin", "distrusted", "doses", "heard"]
 
-FEWEST = 5
+_FEWEST = 5
 """Fewer clients with a memory say too little about each other."""
 _MOST = 3.0
 """One reply counts for at most this much evidence, a logarithm of likelihoods."""
@@ -40,9 +40,10 @@ def begin(start: Tensor) -> dict[str, Tensor]:
     }
 
 
-def doses(share: Tensor, trials: Tensor, records: Tensors) -> Tensor:
-    """The share that each client is sent ``[C]``: on trial, if there are trials, by turns all and nothing."""
-    return torch.where((trials > 0) & (records["proof"] > -_MOST) & (records["dose"] > 0), 0, share)
+def doses(share: Tensor, records: Tensors) -> Tensor:
+    """The share ``a_i`` of its correction that each client is sent ``[C]``; in doubt, by turns all and nothing."""
+    tried = (records["doubt"] > 0) & (records["proof"] > -_MOST)
+    return torch.where(tried & (records["dose"] > 0), 0, share)
 
 
 def distrusted(records: Tensors) -> Tensor:
@@ -63,7 +64,7 @@ def heard(r: Tensor, dose: Tensor, known: Tensor, c: Tensor, records: Tensors) -
     3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
     over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
     """
-    enough = known.sum() >= FEWEST
+    enough = known.sum() >= _FEWEST
     m, s = _centre(torch.where(known, r + dose, torch.nan))
     doubt, proof, ahead = records["doubt"], records["proof"], records["ahead"]
 
