@@ -62,7 +62,7 @@ clean: ## Remove what the other targets made, .venv included; runs/ and data/ st
 	@touch $@
 
 .venv/.dev: .venv/.made pyproject.toml constraints.txt
-	$(INSTALL) -e '.[dev,dask,datasets,flower,ray,tensorboard,mlflow]'
+	$(INSTALL) -e '.[dev,dask,datasets,flower,ray,tensorboard,mlflow,wandb]'
 	@touch .venv/.core $@
 
 .venv/.docs: .venv/.made pyproject.toml constraints.txt

@@ -73,6 +73,15 @@ def test_each_run_has_the_numbers_of_a_single_one_and_nothing_is_kept(nowhere: P
     }
 
 
+def test_a_run_that_a_rule_stops_leaves_the_others() -> None:
+    fed, rule = federation(), cp.when("accuracy", above=0.9595)
+    alone = {seed: cp.simulate("fedavg", fed, seed=seed, stop=rule, **SETTINGS) for seed in (0, 1, 2)}
+    found = cp.compare(["fedavg"], fed, seeds=3, stop=rule, **SETTINGS)
+    ended = {seed: len(run.records) for seed, run in found.runs["fedavg"].items()}
+    assert ended == {seed: len(run.rounds) for seed, run in alone.items()}
+    assert len({*ended.values()}) > 1
+
+
 def test_own_methods_a_model_and_arrays_are_compared(nowhere: Path) -> None:
     fed, model = arrays(), net()
     settings = {**SETTINGS, "model": model, "cohort": None}

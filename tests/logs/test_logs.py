@@ -1,7 +1,8 @@
-"""Loggers: what TensorBoard and MLflow were told is read back from them."""
+"""Loggers: what TensorBoard, MLflow and W&B were told is read back from them."""
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -116,3 +117,26 @@ def test_mlflow_reads_the_run_back(tmp_path: Path) -> None:
     assert found.info.status == "FINISHED"
     assert (found.data.params["method.name"], found.data.params["method.mu"]) == ("fedprox", "0.01")
     assert found.data.tags["counterpoise.folder"] == str(out)
+
+
+def test_wandb_reads_the_run_back_from_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb", reason="needs the extra wandb: pip install 'counterpoise[wandb]'")
+    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    out = tmp_path / "run"
+    run = cp.simulate("fedprox", federation(), rounds=3, out=out, log=cp.logs.wandb(folder=tmp_path), **SETTINGS)
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    store, records = DataStore(), []
+    store.open_for_scan(str(path))
+    while data := store.scan_data():
+        records.append(Record.FromString(data))
+    store.close()
+    told = [{i.key or i.nested_key[0]: json.loads(i.value_json) for i in r.history.item} for r in records]
+    assert [(line["_step"], line["server/accuracy"]) for line in told if "server/accuracy" in line] == run.curve()
+    (begun,) = (r.run for r in records if r.HasField("run"))
+    settings = {item.key: json.loads(item.value_json) for item in begun.config.update}
+    assert (begun.project, begun.display_name, settings["method"]["name"]) == ("counterpoise", "fedprox-0", "fedprox")
+    assert [r.exit.exit_code for r in records if r.HasField("exit")] == [0]
+    assert sorted(p.name for p in out.iterdir() if p.is_symlink()) == []

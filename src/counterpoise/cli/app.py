@@ -68,7 +68,8 @@ app.command()(sweep)
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds in total.")]
 Log = Annotated[
-    list[str] | None, typer.Option("--log", metavar="NAME", help="Also log to tensorboard or mlflow; may be repeated.")
+    list[str] | None,
+    typer.Option("--log", metavar="NAME", help="Also log to tensorboard, mlflow or wandb; may be repeated."),
 ]
 
 Trust = Annotated[

@@ -27,6 +27,7 @@ from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
 from counterpoise.federation import Availability, Sampler
 from counterpoise.local import Local
+from counterpoise.measures.stopping import When
 from counterpoise.models.building import Model
 from counterpoise.runs.starting import ELSEWHERE
 
@@ -60,6 +61,7 @@ def compare(
     evaluation: Evaluation | None = None,
     limits: Limits | None = None,
     adversary: Adversaries | None = None,
+    stop: When | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     jobs: int | None = None,
@@ -105,6 +107,7 @@ def compare(
         evaluation=evaluation,
         limits=limits,
         adversary=adversary,
+        stop=stop,
     )
     return performed(asked, Keeping(out, overwrite, jobs), together, progress)
 
@@ -127,6 +130,7 @@ def sweep(
     evaluation: Evaluation | None = None,
     limits: Limits | None = None,
     adversary: Adversaries | None = None,
+    stop: When | None = None,
     out: str | Path | None = None,
     overwrite: bool = False,
     jobs: int | None = None,
@@ -161,6 +165,7 @@ def sweep(
         evaluation=evaluation,
         limits=limits,
         adversary=adversary,
+        stop=stop,
     )
     return performed(asked, Keeping(out, overwrite, jobs), together, progress)
 
