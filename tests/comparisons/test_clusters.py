@@ -134,7 +134,7 @@ class EndlessWorker:
         self.over = threading.Event()
         self.made.append(self)
 
-    def give(self, folder: Path, pieces: Any, together: int | None) -> None:
+    def give(self, folder: Path, pieces: Any, together: int | None, own: Any = None) -> None:
         self.pieces = dict(enumerate(pieces))
         threading.Thread(target=self._go).start()
 

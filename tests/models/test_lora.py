@@ -9,6 +9,7 @@ from torch import nn
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
+from counterpoise.engine.rounds.lockstep import why_apart
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.methods import avg
@@ -163,6 +164,52 @@ def test_merging_gives_the_layers_that_the_model_had():
     assert torch.allclose(merged(x), made(x), rtol=1e-12, atol=1e-12)
     assert torch.equal(made[0].base.weight, before)
     assert trained(merged) == [name for name, _ in model.named_parameters()]
+
+
+def test_a_layer_used_at_two_places_has_one_adapter():
+    layer, x = nn.Linear(4, 4).double(), torch.randn(3, 4, dtype=torch.float64)
+    made = adapted(nn.Sequential(layer, nn.Tanh(), layer), rank=1, where="2")
+    whole = layer.weight + made[0].up @ made[0].down
+    assert made[0] is made[2]
+    assert torch.allclose(made(x), torch.tanh(x @ whole.T + layer.bias) @ whole.T + layer.bias, rtol=1e-12)
+    merged = merge_lora(made)
+    assert merged[0] is merged[2]
+    assert torch.allclose(merged(x), made(x), rtol=1e-12)
+
+
+def test_adapters_draw_the_same_numbers_in_the_models_order():
+    model, made = layers(), []
+    for where in ("*", ["4", "2", "0"]):
+        torch.manual_seed(0)
+        made.append(with_lora(model, 2, where))
+    torch.manual_seed(0)
+    first = torch.empty(2, 6, dtype=torch.float64)
+    nn.init.kaiming_uniform_(first, a=math.sqrt(5))
+    assert torch.equal(made[0][0].down, first)
+    for one, other in zip(*(m.parameters() for m in made), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_runs_with_other_scales_do_not_train_as_one():
+    def started(alpha):
+        torch.manual_seed(0)
+        model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=alpha)
+        return Simulation(avg(), blobs(SIZES), model, engine=double())
+
+    assert why_apart(started(1), started(1)) == ""
+    assert why_apart(started(1), started(2)) == "their models differ"
+
+
+def test_a_run_with_another_scale_is_not_gone_on_with(tmp_path):
+    def run(alpha, rounds):
+        torch.manual_seed(0)
+        model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=alpha)
+        return cp.simulate("avg", blobs(SIZES), model=model, rounds=rounds, out=tmp_path / "run", engine=double())
+
+    run(1, 1)
+    assert run(1, 1).status == "finished"
+    with pytest.raises(CounterpoiseError, match="model"):
+        run(2, 1)
 
 
 def test_a_merged_model_is_no_alias():

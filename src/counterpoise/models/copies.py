@@ -1,4 +1,4 @@
-"""Copies of a module that share what is not trained."""
+"""What modules have in common: copies that share what is not trained, and the settings of their layers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["sharing_copy"]
+__all__ = ["layer_settings", "sharing_copy"]
 
 
 def sharing_copy(
@@ -29,8 +29,28 @@ def sharing_copy(
         for p in module.parameters()
         if id(p) not in own
     }
-    return copy.deepcopy(module, shared).to(device=device, dtype=dtype)
+    made = copy.deepcopy(module, shared)
+    return made if device is None and dtype is None else made.to(device=device, dtype=dtype)
 
 
 def _requires_grad(parameter: nn.Parameter) -> bool:
     return parameter.requires_grad
+
+
+def layer_settings(module: nn.Module) -> list[tuple[str, list[tuple[str, object]]]]:
+    """The plain values that a module's layers were made with, by their names: kernel sizes, heads, scales.
+
+    >>> dict(layer_settings(nn.Dropout(0.5))[0][1])
+    {'inplace': False, 'p': 0.5}
+    """
+    return [
+        (type(layer).__qualname__, sorted((key, v) for key, v in vars(layer).items() if _is_setting(key, v)))
+        for layer in module.modules()
+    ]
+
+
+def _is_setting(name: str, value: object) -> bool:
+    plain = value if isinstance(value, tuple) else (value,)
+    return (
+        not name.startswith("_") and name != "training" and all(isinstance(v, bool | int | float | str) for v in plain)
+    )

@@ -111,6 +111,9 @@ class _Block(nn.Module):
         self.asked, self.mixed = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}"
+
     def forward(self, x: Tensor, seen: Tensor) -> Tensor:
         x = x + self.mixed(self._attend(self.asked(self.first(x)), seen))
         return x + self.dense(self.second(x))  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -31,6 +31,9 @@ class LowRank(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x) + self.scale * F.linear(F.linear(x, self.down), self.up)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return f"rank={len(self.down)}, scale={self.scale:g}"
 
     @property
     def weight(self) -> Tensor:
@@ -76,34 +79,34 @@ def with_lora(
         raise CounterpoiseError(f"with_lora: train must be 'both' or 'up', not {brief(train)}.")
     if any(isinstance(child, LowRank) for child in model.modules()):
         raise CounterpoiseError("with_lora: the model has adapters already. Use merge_lora first.")
-    linear = {name: child for name, child in model.named_modules() if _is_linear(child)}
-    full = _matching(_patterns(whole, "whole"), dict(model.named_modules()), "whole")
-    adapted = _matching(_patterns(where, "where"), linear, "where") - {
-        name for name in linear if any(name == top or name.startswith(f"{top}.") for top in full)
-    }
+    named = dict(model.named_modules(remove_duplicate=False))
+    full = _matching(whole, named, "whole")
+    linear = [name for name, layer in named.items() if _is_linear(layer)]
+    adapted = _matching(where, linear, "where")
+    adapted = [name for name in adapted if not any(f"{name}.".startswith(f"{top}.") for top in full)]
     if not adapted:
         raise CounterpoiseError("with_lora: the layers that `where` names are all in `whole`, so there is no adapter.")
-    made = sharing_copy(model, trained=[p for name in full for p in model.get_submodule(name).parameters()])
+    made = sharing_copy(model, trained=[p for name in full for p in named[name].parameters()])
     for name in full:
         made.get_submodule(name).requires_grad_(True)
-    for name in adapted:
-        layer = LowRank(made.get_submodule(name), rank, (rank if alpha is None else alpha) / rank)
+    # A layer that is used at several places has one adapter. In the model's order, so that each draws the same numbers.
+    bases = dict.fromkeys(made.get_submodule(name) for name in adapted)
+    layers = {base: LowRank(base, rank, (rank if alpha is None else alpha) / rank) for base in bases}
+    for layer in layers.values():
         layer.down.requires_grad_(train == "both")
-        made = _put(made, name, layer)
-    return made
+    return _replaced(made, layers)
 
 
 @takes_only_its_options()
 def merge_lora(model: nn.Module) -> nn.Module:
-    """A copy of the model with each adapter added to the weight beside it: the layers that the model had at first."""
+    """A copy of the model with each adapter added to the weight beside it, in the original layers; all of it can be trained."""
     if not isinstance(model, nn.Module):
         raise CounterpoiseError(f"merge_lora takes a module, not {brief(model)}.")
     made = copy.deepcopy(model)
-    for name, layer in list(made.named_modules()):
-        if isinstance(layer, LowRank):
-            layer.base.weight = nn.Parameter(layer.weight.detach())
-            made = _put(made, name, layer.base)
-    return made.requires_grad_(True)
+    bases = {layer: layer.base for layer in made.modules() if isinstance(layer, LowRank)}
+    for layer, base in bases.items():
+        base.weight = nn.Parameter(layer.weight.detach())
+    return _replaced(made, bases).requires_grad_(True)
 
 
 def _is_linear(layer: nn.Module) -> bool:
@@ -111,26 +114,23 @@ def _is_linear(layer: nn.Module) -> bool:
     return isinstance(layer, nn.Linear) or (type(layer).__name__ == "Conv1D" and hasattr(layer, "nf"))
 
 
-def _patterns(given: Any, what: str) -> list[str]:
+def _matching(given: Any, names: Collection[str], what: str) -> list[str]:
+    """The names that match a pattern or one of a list, in their order."""
     patterns = [given] if isinstance(given, str) else given
     if not isinstance(patterns, Sequence) or not all(isinstance(pattern, str) for pattern in patterns):
         raise CounterpoiseError(f"with_lora: {what} must be a pattern of layers' names or a list, not {brief(given)}.")
-    return list(patterns)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            some = ", ".join([name for name in names if name][:6]) or "none"
+            kind = "linear layer" if what == "where" else "layer"
+            raise CounterpoiseError(f"with_lora: {what}={brief(pattern)} matches no {kind}. There are: {some}.")
+    return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
 
 
-def _matching(patterns: list[str], named: dict[str, nn.Module], what: str) -> set[str]:
-    found = {pattern: {name for name in named if fnmatchcase(name, pattern)} for pattern in patterns}
-    if none := [pattern for pattern, names in found.items() if not names]:
-        some = ", ".join([name for name in named if name][:6]) or "none"
-        kind = "linear layer" if what == "where" else "layer"
-        raise CounterpoiseError(f"with_lora: {what}={brief(none[0])} matches no {kind}. There are: {some}.")
-    return set().union(*found.values())
-
-
-def _put(model: nn.Module, name: str, layer: nn.Module) -> nn.Module:
-    """The model with another layer of that name; the layer, if it is the whole model."""
-    if not name:
-        return layer
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, layer)
-    return model
+def _replaced(model: nn.Module, layers: Mapping[nn.Module, nn.Module]) -> nn.Module:
+    """The model with other layers in the place of some, wherever they are used."""
+    for name, layer in list(model.named_modules(remove_duplicate=False)):
+        if layer in layers and name:
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, layers[layer])
+    return layers.get(model, model)

@@ -31,6 +31,7 @@ from counterpoise.methods import METHODS
 from counterpoise.models import MODELS
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import Model
+from counterpoise.models.copies import layer_settings
 from counterpoise.own import digests, own_part
 from counterpoise.registry import Registry, Spec, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
@@ -358,8 +359,8 @@ def _model_choice(model: Model) -> dict[str, Any]:
 
 
 def _fingerprinted(module: nn.Module) -> dict[str, Any]:
-    """What is kept of a user's own model: its class, its choice of norms, and a digest of its tensors."""
-    digest = hashlib.sha256()
+    """What is kept of a user's own model: its class, its choice of norms, and a digest of its layers and tensors."""
+    digest = hashlib.sha256(repr(layer_settings(module)).encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
         digest.update(raw_bytes(tensor))

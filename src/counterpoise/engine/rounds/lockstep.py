@@ -25,6 +25,7 @@ from counterpoise.engine.rounds.loop import Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
+from counterpoise.models.copies import layer_settings
 from counterpoise.trees import select
 
 __all__ = ["Lockstep", "Member", "why_apart"]
@@ -51,7 +52,7 @@ def _untrained(simulation: Simulation) -> list[Any]:
     """All of a model that is not trained: its layers, buffers and frozen weights."""
     module, norm = simulation.trainer.module, simulation.trainer.norm
     frozen = {name: p.data for name, p in module.named_parameters() if not p.requires_grad}
-    return [type(module).__qualname__, repr(module), norm, dict(module.named_buffers()), frozen]
+    return [layer_settings(module), repr(module), norm, dict(module.named_buffers()), frozen]
 
 
 def _form(simulation: Simulation) -> list[Any]:
