@@ -384,7 +384,7 @@ def test_a_comparison_holds_its_plan_while_it_works(cli, tmp_path: Path, monkeyp
     monkeypatch.setattr(
         "counterpoise.comparisons.perform.conduct", lambda folder, *_: seen.append(in_use(folder, COMPARISON))
     )
-    monkeypatch.setattr("counterpoise.reports.write", lambda folder: folder / "report.html")
+    monkeypatch.setattr("counterpoise.reports.write", lambda folder, **_: folder / "report.html")
     cli("resume", "c")
     assert seen == [True]
     assert not in_use(tmp_path / "c", COMPARISON)
