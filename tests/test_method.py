@@ -27,6 +27,16 @@ def test_a_wrapped_method_keeps_the_old_one_as_it_was():
     assert wrapped.update == plain.update
 
 
+def test_a_changed_method_is_not_taken_for_the_one_it_came_from():
+    assert fedavg().spec.name == "fedavg"
+    for changed in (
+        fedavg().adding(trust=Part("a")),
+        fedavg().replacing(weigh=()),
+        dataclasses.replace(fedavg(), weigh=()),
+    ):
+        assert not changed.spec.name
+
+
 def test_a_chain_can_be_replaced_by_one_part_or_several():
     one = fedavg().replacing(weigh=parts.uniform())
     assert [part.name for part in one.weigh] == ["uniform"]

@@ -256,7 +256,7 @@ class Method:
     """One update out of many."""
     update: Chain = ()
     """The server's new model."""
-    spec: Spec = field(default_factory=Spec, compare=False)
+    spec: Spec = field(default_factory=Spec, compare=False, init=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -326,7 +326,7 @@ class Method:
         ['proximal']
         """
         longer = {slot: (*getattr(self, _slot(slot)), part) for slot, part in slots.items()}
-        return replace(self, name=name or self.name, spec=Spec(), **longer)
+        return replace(self, name=name or self.name, **longer)
 
     def replacing(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:
         """This method with whole chains replaced.
@@ -336,7 +336,7 @@ class Method:
         ['uniform']
         """
         chains = {_slot(slot): _chain(chain) for slot, chain in slots.items()}
-        return replace(self, name=name or self.name, spec=Spec(), **chains)
+        return replace(self, name=name or self.name, **chains)
 
 
 def _chain(given: Any) -> Any:

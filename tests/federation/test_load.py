@@ -59,6 +59,9 @@ def test_each_picture_may_have_a_mean_and_a_deviation_of_its_own(colours):
     assert np.allclose(fed.test.take(torch.arange(7), torch.float64)[0].numpy(), ((x - mean) / deviation)[:7])
     plain = cp.load(path, partition=cp.iid(2))
     assert len({fed.fingerprint, plain.fingerprint, plain.per_picture().fingerprint}) == 3
+    assert plain.source is not None  # a changed federation is not what its source makes
+    assert plain.per_picture().source is None
+    assert plain.cropped((4, 4)).source is None
     grid = fed.base.take(torch.arange(6).view(2, 3), torch.float64)[0]
     assert np.allclose(grid.numpy(), ((x - mean) / deviation)[:6].reshape(2, 3, 3, 4, 5))
 

@@ -125,7 +125,7 @@ class Comparison:
         from counterpoise.runs.plots import plot_curves
 
         done = [(group.label, [run.records for run in _shown(group)]) for group in self.groups]
-        return plot_curves(done, metric, against)
+        return plot_curves(done, metric or self.metric or None, against)
 
     def __repr__(self) -> str:
         heads, rows = columns(self.stand)

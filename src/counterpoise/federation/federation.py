@@ -124,11 +124,11 @@ class Federation:
 
     def cropped(self, size: tuple[int, int]) -> Federation:
         """The same federation for models that take pictures of this height and width: the centres of its own."""
-        return self._changed(lambda samples: replace(samples, crop=size))
+        return replace(self._changed(lambda samples: replace(samples, crop=size)), source=None)
 
     def per_picture(self) -> Federation:
         """The same federation for models that take each picture with mean 0 and standard deviation 1 of its own."""
-        return self._changed(lambda samples: replace(samples, per_picture=True))
+        return replace(self._changed(lambda samples: replace(samples, per_picture=True)), source=None)
 
     def _changed(self, change: Callable[[Samples], Samples]) -> Federation:
         sets = {name: getattr(self, name) for name in ("base", "test", "probe", "proxy")}
