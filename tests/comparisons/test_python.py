@@ -160,7 +160,9 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
 
 @pytest.mark.slow
 def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> None:
+    cp.compare({"mine": mine(0.5), "fedavg": "fedavg"}, federation, seeds=1, out=tmp_path / "out", **SETTINGS)
     found = cp.compare(["fedavg", "fedprox"], federation, seeds=2, out=tmp_path / "out", jobs=1, **SETTINGS)
+    assert {label: [*runs] for label, runs in found.runs.items()} == {"mine": [0], "fedavg": [0, 1], "fedprox": [0, 1]}
     alike(found.runs["fedprox"][1], cp.simulate("fedprox", federation(1), seed=1, **SETTINGS))
     assert (tmp_path / "out" / "workers.log").exists()
     assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"

@@ -15,7 +15,7 @@ from counterpoise.comparisons.collection import Group, of_plan
 from counterpoise.comparisons.comparison import Comparison
 from counterpoise.comparisons.conduct import conducting, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
-from counterpoise.comparisons.doing import run_here
+from counterpoise.comparisons.doing import asked_pieces, run_here
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import read_plan
 from counterpoise.comparisons.removal import remove
@@ -219,8 +219,10 @@ def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -
             with shown(plan_board(plan, before, 1), progress) as hear:
                 run_here(asked, plan, folder, workers.together, hear)
         else:
+            wanted = {piece.place for piece in asked_pieces(asked, plan, folder)}
+            left = [piece for piece in open_pieces(folder, plan) if piece.place in wanted]
             with (
-                crew(folder, open_pieces(folder, plan), lock, workers) as found,
+                crew(folder, left, lock, workers) as found,
                 shown(plan_board(plan, before, found.workers), progress) as hear,
             ):
                 found.work(hear)

@@ -31,7 +31,7 @@ from counterpoise.runs.saved import SavedRun, status_of
 from counterpoise.runs.starting import setup_course
 from counterpoise.runs.together import drive_together
 
-__all__ = ["run_here"]
+__all__ = ["asked_pieces", "run_here"]
 
 Tell = Callable[[News | None], object]
 
@@ -43,7 +43,7 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
 
     An error ends only its own run, unless no run finishes: then the first one is raised.
     """
-    pieces = list(_pieces(asked, plan, folder))
+    pieces = list(asked_pieces(asked, plan, folder))
     setups = [asked.setup(piece) for piece in pieces]
     ends: dict[str, Run | Exception] = {}
 
@@ -82,8 +82,11 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
     }
 
 
-def _pieces(asked: Asked, plan: Plan, folder: Path | None) -> Iterator[Piece]:
-    """Seed by seed, as on the command line. A run that diverged is left out, because it would diverge again."""
+def asked_pieces(asked: Asked, plan: Plan, folder: Path | None) -> Iterator[Piece]:
+    """Those of a plan that were asked for, seed by seed, as on the command line. The plan may hold arms of other calls.
+
+    A run that diverged is left out, because it would diverge again.
+    """
     given = [arm.settings for arm in asked.plan.arms]
     by_arm = [list(plan.pieces(arm)) for arm in plan.arms if arm.settings in given]
     for row in zip(*by_arm, strict=True):
