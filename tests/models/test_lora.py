@@ -212,6 +212,17 @@ def test_a_run_with_another_scale_is_not_gone_on_with(tmp_path):
         run(2, 1)
 
 
+def test_a_model_begun_with_has_the_same_frozen_weights():
+    simulation = Simulation(avg(), blobs(SIZES), with_lora(net(nn.Linear(6, 3)), 1), engine=double())
+    given = {name: tensor + 1 for name, tensor in simulation.trainer.module.state_dict().items()}
+    with pytest.raises(
+        CounterpoiseError, match="initial_arrays has another '0.base.*' than the model, where it is frozen"
+    ):
+        simulation.loop.begin_with(given)
+    simulation.loop.begin_with(given | {n: given[n] - 1 for n in given if "base" in n})
+    assert torch.equal(simulation.server.model, torch.cat([given["0.down"].flatten(), given["0.up"].flatten()]))
+
+
 def test_a_merged_model_is_no_alias():
     made = adapted(nn.Linear(3, 2), rank=1)
     merged = merge_lora(made)

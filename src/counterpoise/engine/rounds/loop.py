@@ -239,13 +239,18 @@ class Loop:
     def begin_with(self, given: Mapping[str, Tensor]) -> None:
         """Replace the initial model: its parameters by name, and the running statistics that the server keeps."""
         module = copy.deepcopy(self.trainer.module)
-        own = module.state_dict()
+        own, frozen = module.state_dict(), {name for name, p in module.named_parameters() if not p.requires_grad}
         for name in self.trainer.layout.names:
             if name not in given:
                 raise CounterpoiseError(f"initial_arrays lacks the parameter {name!r}.")
         for name in own.keys() & given.keys():
             if own[name].shape != given[name].shape:
                 raise CounterpoiseError("initial_arrays holds parameters of other shapes than the model's.")
+            if name in frozen and not torch.equal(own[name], given[name].to(own[name])):
+                raise CounterpoiseError(
+                    f"initial_arrays has another {name!r} than the model, where it is frozen. Load it into the model on "
+                    "the server and on all nodes."
+                )
             own[name].copy_(given[name])
         trainable = [p.detach() for p in module.parameters() if p.requires_grad]
         self.server.model = self.trainer.layout.flatten(trainable)
