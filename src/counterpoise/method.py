@@ -325,7 +325,7 @@ class Method:
         >>> [p.name for p in methods.fedavgm().adding(local=parts.proximal(0.1)).local]
         ['proximal']
         """
-        longer = {slot: (*getattr(self, _slot(slot)), part) for slot, part in slots.items()}
+        longer: dict[str, Any] = {slot: (*getattr(self, _slot(slot)), part) for slot, part in slots.items()}
         return replace(self, name=name or self.name, **longer)
 
     def replacing(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:

@@ -26,7 +26,6 @@ def wandb(project: str = "counterpoise", folder: str | Path | None = None) -> Lo
             import wandb
         except ImportError:
             raise CounterpoiseError("W&B is not installed: pip install 'counterpoise[wandb]'") from None
-        kept = {} if start.folder is None else {"id": _id(start.folder), "resume": "allow" if start.round else None}
         run = wandb.init(
             project=project,
             name=f"{start.method}-{start.seed}",
@@ -34,7 +33,8 @@ def wandb(project: str = "counterpoise", folder: str | Path | None = None) -> Lo
             config=dict(start.settings) or {"method": start.method, "seed": start.seed},
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off"),
-            **kept,
+            id=None if start.folder is None else _id(start.folder),
+            resume="allow" if start.folder is not None and start.round else None,
         )
         runs.append(run)
 

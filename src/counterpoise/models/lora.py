@@ -103,10 +103,10 @@ def merge_lora(model: nn.Module) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise CounterpoiseError(f"merge_lora takes a module, not {brief(model)}.")
     made = copy.deepcopy(model)
-    bases = {layer: layer.base for layer in made.modules() if isinstance(layer, LowRank)}
-    for layer, base in bases.items():
-        base.weight = nn.Parameter(layer.weight.detach())
-    return _replaced(made, bases).requires_grad_(True)
+    layers = [layer for layer in made.modules() if isinstance(layer, LowRank)]
+    for layer in layers:
+        layer.base.weight = nn.Parameter(layer.weight.detach())
+    return _replaced(made, {layer: layer.base for layer in layers}).requires_grad_(True)
 
 
 def _is_linear(layer: nn.Module) -> bool:
