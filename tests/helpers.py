@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 import counterpoise as cp
 from counterpoise.engine import Engine, Simulation
 from counterpoise.engine.clients.batches import client_keys, plan
+from counterpoise.engine.clients.likeness import alike, client_hooks
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -24,6 +26,16 @@ ENGINES = [{"backend": "batched", "chunk": chunk} for chunk in (1, 2, 3, 4, 5, 9
     {"backend": "per-client", "threads": threads} for threads in (1, 2)
 ]
 ALL_METHODS = [entry.name for entry in METHODS]
+
+
+def differing_on_clients(names: list[str]) -> list[str]:
+    """The first of all methods that do the same on clients: for tests of what clients compute."""
+    found: dict[str, Any] = {}
+    for name in names:
+        hooks = client_hooks(METHODS.make(name))
+        if not any(alike(hooks, other) for other in found.values()):
+            found[name] = hooks
+    return [*found]
 
 
 def double(**engine) -> Engine:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import ALL_METHODS, BACKENDS, blobs, double, fresh, net, small
+from helpers import ALL_METHODS, BACKENDS, blobs, differing_on_clients, double, fresh, net, small
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -95,7 +95,7 @@ def drawing() -> nn.Module:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold", "feddua:fedprox"])
+@pytest.mark.parametrize("name", differing_on_clients([*ALL_METHODS, "feddua:scaffold", "feddua:fedprox"]))
 def test_every_methods_steps_are_replayed_to_the_bit(name, backend, at_once, replayed):
     simulation = started(METHODS.make(name), backend=backend, server=True)
     assert simulation.engine.record
