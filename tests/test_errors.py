@@ -13,7 +13,7 @@ import pytest
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
 
-RECEIVED = {"Client", "Curve", "Run", "Step", "World"}
+RECEIVED = {"Client", "Comparison", "Report", "Curve", "Run", "Step", "World"}
 """A hook or a user receives these and never makes one."""
 
 
