@@ -22,4 +22,4 @@ def main(rounds: int = 5) -> cp.Run:
 
 
 if __name__ == "__main__":
-    print(f"letters foreseen in a new text: {main().accuracy:.1%}")
+    print(f"letters predicted in a new text: {main().accuracy:.1%}")

@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.nn import functional as F
 
 import counterpoise as cp
-from counterpoise.engine.scores import METRICS, limits_of, named_metrics
+from counterpoise.engine.scores import LOSSES, METRICS, cross_entropy, limits_of, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
@@ -44,6 +45,20 @@ def test_errors_of_regression(shape):
     assert value("absolute-error", outputs, targets) == pytest.approx(np.abs(difference).mean(1))
 
 
+def test_rows_of_fractions_are_chances_of_classes():
+    outputs, chances = torch.from_numpy(OUTPUTS), torch.from_numpy(SOFTMAX[::-1].copy())
+    found = cross_entropy(outputs, chances)
+    assert found.numpy() == pytest.approx(-(SOFTMAX[::-1] * np.log(SOFTMAX)).sum(1))
+    assert torch.equal(found, F.cross_entropy(outputs, chances, reduction="none"))
+    assert torch.equal(cross_entropy(outputs[:6], chances[:6]), found[:6])  # as many samples as classes
+
+
+def test_a_run_learns_from_soft_labels():
+    fed = cp.Federation.from_arrays(OUTPUTS, SOFTMAX, partition=[range(10), range(10, 20)], test=(OUTPUTS, SOFTMAX))
+    run = cp.simulate("fedavg", fed, model=torch.nn.Linear(6, 6), loss=cross_entropy, rounds=1, progress=False)
+    assert "accuracy" not in run.rounds[-1].metrics
+
+
 def test_one_output_with_an_axis_meets_targets_without_one():
     assert value("squared-error", OUTPUTS[:, :1], OUTPUTS[:, 1]) == pytest.approx((OUTPUTS[:, 0] - OUTPUTS[:, 1]) ** 2)
 
@@ -52,6 +67,7 @@ def test_metrics_say_their_limits():
     limits = {"accuracy": (0, 1), "top-k": (0, 1), "brier": (0, 2)}
     limits |= dict.fromkeys(("squared-error", "absolute-error"), (0, math.inf))
     assert {entry.name: limits_of(METRICS.make(entry.name)) for entry in METRICS} == limits
+    assert limits_of(LOSSES.make("cross-entropy")) == limits_of(cross_entropy) == (0, math.inf)
 
 
 @pytest.mark.parametrize(

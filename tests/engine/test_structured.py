@@ -311,6 +311,25 @@ def test_a_wrong_form_gets_a_sentence(case):
         Federation.from_clients(clients)
 
 
+@pytest.mark.parametrize(
+    ("targets", "test", "said"),
+    [
+        ({"a": Y, "b": Y}, {"a": Y}, r"targets\['a'\], but the clients have targets\['a'\], targets\['b'\]\. Give the"),
+        (Y, Y / 2, "targets of type float64, but the clients have int64"),
+        (X, X[:, :1], r"targets of shape \(1,\) for a sample, but the clients have \(2,\)"),
+    ],
+)
+def test_the_test_set_has_targets_as_the_clients_have(targets, test, said):
+    with pytest.raises(CounterpoiseError, match=f"the test set has {said}"):
+        Federation.from_clients([({"x": X}, targets)], test=({"x": X}, test))
+
+
+def test_the_test_set_has_the_types_that_the_clients_have():
+    with pytest.raises(CounterpoiseError, match="the test set has inputs of type int64, but the clients have float64"):
+        Federation.from_clients([(X, Y)], test=(X.astype("i8"), Y))
+    assert len(Federation.from_clients([(X, Y)], test=(X.astype("f"), Y)).test) == 6
+
+
 def test_what_needs_one_tensor_says_so():
     inputs = {"a": X, "b": X}
     with pytest.raises(CounterpoiseError, match="the test set has inputs, but the clients have inputs"):

@@ -60,6 +60,15 @@ def test_the_test_set_is_noised_once_for_each_client_as_its_own_samples_are():
     assert float((noise @ noise.T - torch.eye(len(noise))).abs().max()) < 0.5
 
 
+def test_targets_with_several_numbers_are_repeated_with_their_pictures():
+    y = np.arange(8.0).reshape(4, 2)
+    given = {"partition": [[0, 1], [2, 3]], "features": cp.noise(5), "skewed_test": True}
+    for targets in (y, {"a": y, "b": y[:, 0]}):
+        fed = Federation.from_arrays(TEST[0][:4], targets, test=(TEST[0][:4], targets), **given)
+        found = fed.test.targets["a"] if isinstance(targets, dict) else fed.test.targets
+        assert found.tolist() == [*y.tolist(), *y.tolist()]
+
+
 @pytest.mark.parametrize("skew", [cp.colour(0.5), cp.rotation(90)])
 def test_a_copy_of_the_test_set_is_what_its_client_would_see(skew):
     x = np.random.default_rng(0).integers(0, 256, (1, 3, 8, 8), dtype=np.uint8).repeat(CLIENTS * EACH, 0)

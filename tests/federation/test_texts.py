@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 from torch.utils.data import Dataset
 
 import counterpoise as cp
+from counterpoise.cli.datasets import draw
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 
@@ -157,6 +160,50 @@ def test_columns_of_hugging_face_hold_tokens(tmp_path):
         assert np.array_equal(fed.base.inputs["input_ids"].numpy(), IDS)
         assert np.array_equal(fed.base.inputs["attention_mask"].numpy(), MASK)
         assert fed.classes == 2
+
+
+@pytest.fixture
+def reviews():
+    """Tokenised texts with a named label and whose they are."""
+    datasets = pytest.importorskip("datasets")
+    label = datasets.ClassLabel(names=["good", "bad"])
+    numbers = datasets.Sequence(datasets.Value("int64"))
+    columns = {"input_ids": numbers, "sentiment": label, "label": datasets.Value("int64")}
+    columns["client_id"] = datasets.Value("string")
+    rows = {"input_ids": IDS.tolist(), "sentiment": [0, 1] * 3, "label": [7] * 6, "client_id": ["b", "a", "b"] * 2}
+    return datasets.Dataset.from_dict(rows, features=datasets.Features(columns))
+
+
+def test_tokens_of_hugging_face_keep_their_named_label_and_whose_they_are(reviews):
+    for given in (reviews, reviews.with_transform(lambda rows: {"x": rows["input_ids"], "y": rows["sentiment"]})):
+        fed = Federation.from_datasets(given, partition=cp.natural(minimum=1), cache=False, heldout=0)
+        assert fed.client_names == ("a", "b")
+        assert fed.class_names == ("good", "bad")
+        assert fed.base.targets.tolist() == [0, 1] * 3
+        assert fed.train.rows(torch.tensor([0]))[0].sort().values.tolist() == [1, 4]
+
+
+def test_a_folder_of_tokens_is_loaded(reviews, tmp_path, capsys):
+    path = str(tmp_path / "reviews")
+    reviews.save_to_disk(path)
+    fed = cp.load(path, partition=cp.natural(minimum=1), heldout=0, samples=4)
+    assert fed.base.inputs["input_ids"].shape == (4, 4)
+    rows = fed.base.inputs["input_ids"][:, 0] // 4
+    assert fed.base.targets.tolist() == (rows % 2).tolist()
+    with pytest.raises(CounterpoiseError, match=r"scaling is for pictures in one array, but the inputs of .* several"):
+        cp.load(path, partition=cp.iid(2), scaling="standard")
+    draw(path, None)
+    assert "6 training and 0 test samples in parts: input_ids 4" in capsys.readouterr().out
+
+
+def test_a_folder_of_tokens_in_splits_is_loaded_and_pooled(reviews, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    splits = {"train": reviews.select(range(4)), "test": reviews.select(range(4, 6))}
+    datasets.DatasetDict(splits).remove_columns("client_id").save_to_disk(str(tmp_path / "splits"))
+    load = functools.partial(cp.load, str(tmp_path / "splits"), partition=cp.iid(2))
+    assert np.array_equal(load().base.inputs["input_ids"].numpy(), IDS[:4])
+    assert np.array_equal(load().test.inputs["input_ids"].numpy(), IDS[4:])
+    assert np.array_equal(load(pool=True).base.inputs["input_ids"].numpy(), IDS)
 
 
 WRONG = {

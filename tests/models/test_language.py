@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
-from counterpoise.engine.scores import accuracy, cross_entropy
+from counterpoise.engine.scores import LOSSES, accuracy, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
@@ -92,9 +92,55 @@ def test_a_samples_loss_and_accuracy_are_means_over_its_real_tokens():
         hits = [int(outputs[sample, t].argmax()) == int(targets[sample, t]) for t in places]
         assert float(losses[sample]) == pytest.approx(-sum(chances) / len(places), rel=1e-12)
         assert float(right[sample]) == pytest.approx(sum(hits) / len(places), rel=1e-12)
-    assert (float(losses[3]), float(right[3])) == (0.0, 0.0)
+    assert (float(losses[3]), float(right[3])) == (0.0, 0.0)  # not NaN; a run refuses such a sample
     best = targets.clamp(min=0)
     assert accuracy(F.one_hot(best, 5).double(), targets).tolist() == [1.0, 1.0, 1.0, 0.0]
+
+
+IDS = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+FOLLOW = np.array([[2, 3, 4, -100], [6, 7, 8, -100]])
+
+
+def changed(row, targets):
+    made = FOLLOW.copy()
+    made[row] = targets
+    return made
+
+
+@pytest.mark.parametrize(
+    ("targets", "said"),
+    [
+        (changed(1, -100), "all targets of sample 1 are -100, so nothing in it counts; leave such samples out"),
+        (changed(1, [6, -1, 7, -100]), "sample 1 has the target -1; tokens are numbered from 0, and only -100 marks"),
+        (IDS, r"the targets are the tokens of the inputs, .* shift them: targets\[t\] = ids\[t \+ 1\]"),
+        (np.where(IDS > 6, -100, IDS), "the targets are the tokens of the inputs"),
+        (changed(0, 10), "are rows of 4 tokens below 11"),
+    ],
+)
+@pytest.mark.parametrize("place", ["the data", "the test set"])
+@pytest.mark.parametrize("named", [True, False])
+def test_targets_that_cannot_be_learned_are_told(targets, said, place, named):
+    """In the clients' data and in the test set, also if the loss is chosen by its name."""
+    ids = {"input_ids": IDS, "attention_mask": IDS // IDS} if named else IDS
+    base, test = (targets, FOLLOW) if place == "the data" else (FOLLOW, targets)
+    federation = Federation.from_clients([(ids, base)], test=(ids, test), heldout=0)
+    loss = LOSSES.make("cross-entropy") if named else None
+    with pytest.raises(CounterpoiseError, match=said if "below" in said else f"{place}: {said}"):
+        Simulation(fedavg(), federation, small("lstm"), loss=loss, engine=double())
+
+
+def test_a_text_of_one_token_may_follow_itself():
+    federation = Federation.from_clients([(np.full((2, 4), 3), np.array([[3, 3, 3, -100]] * 2))], heldout=0)
+    assert Simulation(fedavg(), federation, small("lstm"), engine=double())
+
+
+def test_a_loss_chosen_by_its_name_is_the_usual_one():
+    named, usual = (
+        Simulation(fedavg(), spoken(), small("lstm"), loss=loss, engine=double(), evaluation=Evaluation(1)).advance()
+        for loss in (LOSSES.make("cross-entropy"), None)
+    )
+    assert named.metrics == usual.metrics
+    assert "accuracy" in named.metrics
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -94,6 +94,7 @@ def draw(name: str, out: Path | None) -> None:
     """What a data set holds, with a few samples."""
     from counterpoise.federation.datasets import read  # which loads torch
     from counterpoise.federation.naming import number_texts, texts
+    from counterpoise.federation.structure import by_part, is_structured, shape_in_words
 
     raw = read(name)
     if (found := texts(raw.y_train)) is not None:
@@ -101,7 +102,9 @@ def draw(name: str, out: Path | None) -> None:
         raw = raw._replace(y_train=numbers, class_names=kinds)
     x, y = raw.x_train, raw.y_train.reshape(len(raw.y_train), -1)
     tests = 0 if raw.y_test is None else len(raw.y_test)
-    echo(f"{name}: {len(x)} training and {tests} test samples of shape {tuple(x.shape[1:])}, {x.dtype}")
+    has_parts, shape = is_structured(x), by_part(lambda array: tuple(array.shape[1:]), x)
+    shown = f"in parts: {shape_in_words(shape)}" if has_parts else f"of shape {shape}, {x.dtype}"
+    echo(f"{name}: {len(y)} training and {tests} test samples {shown}")
     if name in DATASETS and (said := DATASETS[name].provenance()):
         echo(f"files: {said}")
     if out is not None and out.suffix != ".png":
@@ -113,7 +116,7 @@ def draw(name: str, out: Path | None) -> None:
     echo(f"{len(labels)} labels, {counts.min()} to {counts.max()} training samples each")
     if raw.class_names is not None:
         echo(f"named {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}")
-    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
+    if has_parts or x.dtype != np.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3):
         return _no_picture(out, "its samples are not pictures, which are bytes of shape (1 or 3, height, width)")
     some = [np.flatnonzero(y[:, 0] == label)[:10] for label in labels[:10]]
     bright = (x[np.concatenate(some)].astype(np.uint16) * 255 // raw.peak).astype(np.uint8)

@@ -13,7 +13,19 @@ from torch.nn import functional as F
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.registry import Option, Registry
 
-__all__ = ["LOSSES", "METRICS", "Loss", "Metric", "Metrics", "accuracy", "cross_entropy", "limits_of", "named_metrics"]
+__all__ = [
+    "IGNORED",
+    "LOSSES",
+    "METRICS",
+    "Loss",
+    "Metric",
+    "Metrics",
+    "accuracy",
+    "cross_entropy",
+    "is_cross_entropy",
+    "limits_of",
+    "named_metrics",
+]
 
 Metric = Callable[[Tensor, Tensor], Tensor]
 """``(outputs, targets) -> one number per sample``, for a batch."""
@@ -32,21 +44,29 @@ IGNORED = -100
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 if the largest output is the target's, else 0; for a row of targets, the mean over those that count."""
-    if targets.ndim == 2:
+    if _are_rows(targets):
         return _mean_of_real((outputs.argmax(2) == targets).to(outputs.dtype), targets)
     return (outputs.argmax(1) == targets).to(outputs.dtype)
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The usual loss of a classifier; for a row of targets, the mean over those that count."""
-    if targets.ndim == 2:
+    """The usual loss of a classifier; for a row of targets, the mean over those that count.
+
+    A row of fractions holds the chances of one sample's classes.
+    """
+    if _are_rows(targets):
         each = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORED)
         return _mean_of_real(each.view(targets.shape), targets)
     return F.cross_entropy(outputs, targets, reduction="none")
 
 
+def _are_rows(targets: Tensor) -> bool:
+    """Whether each target is a row of class numbers; rows of fractions are chances of classes."""
+    return targets.ndim == 2 and not targets.is_floating_point()
+
+
 def _mean_of_real(values: Tensor, targets: Tensor) -> Tensor:
-    """The mean of ``[B, T]`` over the places of each sample whose target counts; 0 if none does."""
+    """The mean of ``[B, T]`` over the places of each sample whose target counts; 0, not NaN, if none does."""
     real = targets != IGNORED
     return torch.where(real, values, 0).sum(1) / real.sum(1).clamp(min=1)
 
@@ -130,7 +150,17 @@ def _absolute_error() -> Metric:
 @LOSSES.register("cross-entropy")
 def _cross_entropy() -> Loss:
     """The usual loss of a classifier."""
-    return lambda outputs, targets: cross_entropy(outputs, targets)
+
+    def chosen(outputs: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(outputs, targets)
+
+    chosen.is_cross_entropy = True  # type: ignore[attr-defined]
+    return _bounded(chosen, inf)
+
+
+def is_cross_entropy(loss: Loss) -> bool:
+    """Whether a loss is the built-in cross-entropy: the function itself, or what its name makes."""
+    return loss is cross_entropy or getattr(loss, "is_cross_entropy", False)
 
 
 @LOSSES.register("squared-error")

@@ -23,6 +23,7 @@ from counterpoise.federation.flower import load_splits
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.readers import Raw, read_arrays
 from counterpoise.federation.sources import data_folder
+from counterpoise.federation.structure import by_part, is_structured
 from counterpoise.randomness import check_seed, purpose, sample
 
 __all__ = ["load", "read", "stamp"]
@@ -147,8 +148,15 @@ def _brought(data: Any, test: Any, columns: Any, resize: Any) -> Raw:
     """The arrays of a data set in any of the forms that `Federation.from_datasets` takes."""
     found = bring(data, True, test, columns, resize)
     (inputs, targets, names, _, _, who), count = found.kept, found.dealt
-    raw = Raw(inputs[:count], targets[:count], identity_train=who, class_names=names)
-    return raw if count == len(targets) else raw._replace(x_test=inputs[count:], y_test=targets[count:])
+    raw = Raw(_rows(inputs, slice(count)), targets[:count], identity_train=who, class_names=names)
+    if count == len(targets):
+        return raw
+    return raw._replace(x_test=_rows(inputs, slice(count, None)), y_test=targets[count:])
+
+
+def _rows(inputs: Any, rows: slice | np.ndarray) -> Any:
+    """Some samples of inputs, which may have parts."""
+    return by_part(lambda array: array[rows], inputs)
 
 
 def stamp(name: str) -> tuple[object, ...]:
@@ -179,8 +187,12 @@ def _pooled(raw: Raw, name: str, partition: Partition) -> Raw:
         raise CounterpoiseError(
             f"pool cannot be used with the identities of {name}: its test samples do not say whose they are."
         )
-    x, y = (np.concatenate(pair) for pair in ((raw.x_train, raw.x_test), (raw.y_train, raw.y_test)))
+    x, y = (by_part(_joined, *pair) for pair in ((raw.x_train, raw.x_test), (raw.y_train, raw.y_test)))
     return raw._replace(x_train=x, y_train=y, x_test=None, y_test=None)
+
+
+def _joined(*arrays: np.ndarray) -> np.ndarray:
+    return np.concatenate(arrays)
 
 
 def _some(raw: Raw, samples: int, seed: int) -> Raw:
@@ -190,7 +202,7 @@ def _some(raw: Raw, samples: int, seed: int) -> Raw:
     rows = sample(there, samples, seed, purpose("samples")).sort().values.numpy()
     who = raw.identity_train
     return raw._replace(
-        x_train=raw.x_train[rows], y_train=raw.y_train[rows], identity_train=None if who is None else who[rows]
+        x_train=_rows(raw.x_train, rows), y_train=raw.y_train[rows], identity_train=None if who is None else who[rows]
     )
 
 
@@ -198,6 +210,8 @@ def _choose_scaling(raw: Raw, scaling: Scaling | None, name: str) -> tuple[Tenso
     """The factor and shift that turn bytes into the numbers a model sees."""
     if isinstance(scaling, str) and scaling not in SCALINGS:
         raise unknown("scaling", scaling, SCALINGS)
+    if scaling is not None and is_structured(raw.x_train):
+        raise CounterpoiseError(f"scaling is for pictures in one array, but the inputs of {name} have several parts.")
     if scaling is not None and raw.x_train.dtype != np.uint8:
         raise CounterpoiseError(f"scaling is for bytes, but the inputs of {name} are {raw.x_train.dtype}.")
     scaling = scaling or raw.scaling

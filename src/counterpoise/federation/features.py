@@ -21,6 +21,7 @@ from counterpoise.federation.samples import Samples
 from counterpoise.memory import bytes_in_words, machine_memory
 from counterpoise.randomness import counter, normal, purpose, uniform
 from counterpoise.registry import Option, Registry
+from counterpoise.trees import mapped
 
 __all__ = ["SKEWS", "Skew", "colour", "noise", "rotation", "skew_inputs", "skew_test", "within"]
 
@@ -122,7 +123,8 @@ def skew_test(test: Samples | None, clients: int, skew: Skew | None, seed: int, 
     seen = torch.empty((clients * count, *test.inputs.shape[1:]), dtype=torch.uint8)
     for rows in torch.split(torch.arange(len(seen)), _BLOCK):
         seen[rows] = skew(test.inputs[rows % count], first + rows, rows // count, clients, seed)
-    return replace(test, inputs=seen, targets=test.targets.repeat(clients))
+    targets = mapped(lambda t: t.repeat(clients, *(1,) * (t.ndim - 1)), test.targets)
+    return replace(test, inputs=seen, targets=targets)
 
 
 def within(skew: Skew, peak: int) -> Skew:

@@ -220,7 +220,8 @@ class Federation:
         labels, names = unify([Column(where, y) for _, y, where in pairs], class_names)
         base, *tests = (Samples.of(x, y, scale, shift, where) for (x, _, where), y in zip(pairs, labels, strict=True))
         for one in tests:
-            check_alike(one.inputs, "the test set", base.inputs, "the clients", "inputs")
+            check_alike(one.inputs, "the test set", base.inputs, "the clients", "inputs", types=True)
+            check_alike(one.targets, "the test set", base.targets, "the clients", "targets", types=True)
         dealt = deal(
             base,
             tests[0] if tests else None,

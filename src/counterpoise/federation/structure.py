@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["check_alike", "check_counts", "is_structured", "parts", "pieces", "shape_in_words", "tree_of"]
+__all__ = ["by_part", "check_alike", "check_counts", "is_structured", "parts", "pieces", "shape_in_words", "tree_of"]
 
 _PIECE = 1 << 24
 """Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
@@ -49,6 +49,16 @@ def _part(given: Any, what: str, where: str) -> Any:
             "int64 or bool: x.astype('int64')."
         )
     return made
+
+
+def by_part(function: Callable[..., Any], *given: Any) -> Any:
+    """Apply a function to arrays, or to those at the same place in several dictionaries or tuples of arrays."""
+    first = given[0]
+    if isinstance(first, Mapping):
+        return {name: by_part(function, *(one[name] for one in given)) for name in first}
+    if isinstance(first, tuple):
+        return tuple(by_part(function, *column) for column in zip(*given, strict=True))
+    return function(*given)
 
 
 def parts(tree: Any, what: str) -> dict[str, Tensor]:
@@ -100,7 +110,8 @@ def check_alike(tree: Any, where: str, first: Any, whose: str, what: str, types:
                 f"{where} has {name} of shape {tuple(tensor.shape[1:])} for a sample, but {whose} {_has(whose)} "
                 f"{tuple(other.shape[1:])}. Bring samples to one shape; texts with cp.padded(texts, token=0, length=...)."
             )
-        if types and tensor.dtype != other.dtype:
+        alike = tensor.dtype == other.dtype or (tensor.is_floating_point() and other.is_floating_point())
+        if types and not alike:  # fractions of any width become those of the model
             mine_is, other_is = (str(kind).removeprefix("torch.") for kind in (tensor.dtype, other.dtype))
             raise CounterpoiseError(
                 f"{where} has {name} of type {mine_is}, but {whose} {_has(whose)} {other_is}. Give all the same type."

@@ -16,7 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
-from counterpoise.engine.scores import Metric, cross_entropy
+from counterpoise.engine.clients.tokens import check_tokens
+from counterpoise.engine.scores import Metric, is_cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.models.batch_norm import NORMS, batch_norms, norm_of
@@ -70,13 +71,14 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                 "evaluation would change. Replace the layer that mixes samples; for a batch norm of your own, use nn's "
                 "and cp.models.with_norm(model, ...)."
             )
-        if metrics["loss"] is cross_entropy and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
+        usual = is_cross_entropy(metrics["loss"])
+        if usual and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
                 f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has "
                 f"{federation.classes} classes: it needs one number for each."
             )
-        if metrics["loss"] is cross_entropy and federation.base.sequences:
-            _check_tokens(outputs, federation.base.targets)
+        if usual and federation.base.sequences:
+            check_tokens(outputs, federation)
         for name, metric in metrics.items():
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
             values = _call_or_explain(metric, shown, outputs, targets)
@@ -93,17 +95,6 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"of shape {tuple(outputs.shape)} broadcast against targets of shape {_shapes(targets)}."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs))
-
-
-def _check_tokens(outputs: Tensor, targets: Tensor) -> None:
-    """Refuse outputs that are not one number for each token at each place of a text."""
-    tokens = int(targets.max()) + 1
-    if outputs.ndim != 3 or outputs.shape[1] != targets.shape[1] or outputs.shape[2] < tokens:
-        raise CounterpoiseError(
-            f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and its targets are rows of "
-            f"{targets.shape[1]} tokens below {tokens}: for the usual loss, it needs shape ({targets.shape[1]}, "
-            f"vocabulary), with a vocabulary of at least {tokens}. For other targets, give a loss of your own."
-        )
 
 
 def _draws(trial: nn.Module, inputs: Any) -> tuple[bool, bool]:

@@ -32,7 +32,7 @@ from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.store import Store
-from counterpoise.engine.scores import Loss, Metric, Metrics, accuracy, cross_entropy, named_metrics
+from counterpoise.engine.scores import Loss, Metric, Metrics, accuracy, cross_entropy, is_cross_entropy, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
@@ -209,7 +209,7 @@ def _scores(
     federation: Federation, loss: Loss | None, given: Metrics | None, evaluation: Evaluation
 ) -> dict[str, Metric]:
     """The loss and the metrics that models are measured by; by default those of a classifier."""
-    sequences = loss is None and federation.base.sequences
+    sequences = federation.base.sequences and (loss is None or is_cross_entropy(loss))
     if loss is None and federation.classes is None and not sequences:
         raise CounterpoiseError(
             "These targets are not class numbers; give simulate a loss that returns one value per sample."

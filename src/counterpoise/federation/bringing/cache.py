@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 LARGE = 1 << 28
 """Arrays from this many bytes on are kept on disk, unless a user says otherwise."""
-_VERSION = 1
+_VERSION = 2
 """Changes if samples become other arrays than before."""
 _ABANDONED = 86_400
 """After so many seconds, a part that nobody writes is removed."""

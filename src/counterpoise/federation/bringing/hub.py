@@ -105,9 +105,11 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
     chosen = _choose(kinds, columns, where)
     names = _names(split, chosen.get("targets"))
     if split.format["type"] == "custom":
-        return replace(from_mapped(split, where, columns), class_names=names)
+        return replace(from_mapped(split, where, columns), class_names=names, identities=_who(split, chosen, where))
     if _has_tokens(kinds, chosen):
-        return replace(from_mapped(split, where, columns), class_names=names, steady=True)
+        found: Columns = {what: chosen[what] for what in ("inputs", "targets") if what in chosen}
+        who = _who(split, chosen, where)
+        return replace(from_mapped(split, where, found), class_names=names, identities=who, steady=True)
     if "targets" not in chosen:
         raise CounterpoiseError(
             f"{where}: which column holds the targets? There are {', '.join(kinds)}. Say columns={{'targets': ...}}."
@@ -117,8 +119,13 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
         table = {column: _whole(split, column) for column, kind in kinds.items() if kind in _PLAIN}
         return replace(from_columns(table, where, chosen, "the data set"), class_names=names)
     targets = _whole(split, chosen["targets"])
-    who = check_names(_whole(split, chosen["identity"]), chosen["identity"], where) if "identity" in chosen else None
-    return Source(where, len(split), _reader(split, inputs, targets), names, who)
+    return Source(where, len(split), _reader(split, inputs, targets), names, _who(split, chosen, where))
+
+
+def _who(split: Any, chosen: Mapping[str, Any], where: str) -> np.ndarray | None:
+    """Whose each sample is, if a column says so."""
+    column = chosen.get("identity")
+    return None if column is None else check_names(_whole(split, column), column, where)
 
 
 def _has_tokens(kinds: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import math
 import zipfile
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -30,9 +30,10 @@ _NAMES = {
 class Raw(NamedTuple):
     """A data set's arrays."""
 
-    x_train: np.ndarray
+    x_train: Any
+    """One array, or a dictionary or tuple of arrays for samples in parts."""
     y_train: np.ndarray
-    x_test: np.ndarray | None = None
+    x_test: Any = None
     y_test: np.ndarray | None = None
     identity_train: np.ndarray | None = None
     """Who each training sample comes from, if known."""
