@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -155,7 +154,7 @@ def test_every_example_is_tested() -> None:
 
 def test_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("counterpoise.own._folders", {})
-    monkeypatch.setattr("sys.path", list(sys.path))
+    monkeypatch.setattr("counterpoise.own._tops", {})
     settings = ["rounds=2", "data.options.brightness=1"]
     values = override(read(str(EXAMPLES / "own_by_name" / "mine.toml"), settings)[0], settings)
     run = run_setup(setup(parse(values, "mine.toml")), out=tmp_path / "run")

@@ -13,9 +13,11 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
 from itertools import accumulate, pairwise
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
@@ -24,13 +26,15 @@ from counterpoise.texts import read_text
 __all__ = ["TAKEN", "allow", "digests", "folder_of", "folders", "is_there", "load", "own_part", "told"]
 
 TAKEN = {"flwr"}
-"""Names that are ours. What stands behind one of them and a colon is no attribute: ``feddua:fedavg``, ``flwr:mnist``."""
+"""Our own names. After one of these and a colon comes another name of ours, not an attribute."""
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 _MOST_FILES = 500
 """A name whose module imports more files than this from its folder is taken for a mistake."""
 
 _folders: dict[str, Path] = {}
 """Every name that the user gave, and the folder it is imported from."""
+_tops: dict[str, Path] = {}
+"""Every top-level module that was imported from a user's folder, and that folder."""
 
 
 def own_part(name: str) -> str:
@@ -45,7 +49,7 @@ def own_part(name: str) -> str:
 
 
 def allow(values: Any, folder: str | Path | None) -> None:
-    """Let the names that occur in these values be imported from a folder, when they are first used; if there is one."""
+    """Allow the names in these values to be imported from `folder`; do nothing if it is None."""
     if folder is not None:
         _folders.update(dict.fromkeys(_mentioned(values), Path(folder).resolve()))
 
@@ -79,37 +83,87 @@ def _mentioned(values: Any) -> Iterator[str]:
 def load(name: str) -> Any:
     """Import what the user named. Each way to fail is one sentence."""
     folder, (module, _, attribute) = _folders[name], name.partition(":")
-    file = _files([name], folder)[module]
-    found = _imported(module, folder)
+    files = _files([name], folder)
+    found = _imported(module, folder, files)
     if not hasattr(found, attribute):
         near = [one for one in vars(found) if not one.startswith("_")]
-        raise unknown("name", attribute, near, f"in {file}")
-    return getattr(found, attribute)
-
-
-def _imported(module: str, folder: Path) -> ModuleType:
-    """Import a module from a folder. As in a script there, its modules hide installed ones of the same names."""
-    top = module.partition(".")[0]
-    if (there := sys.modules.get(top)) is not None and not _lies_in(there, folder):
+        raise unknown("name", attribute, near, f"in {files[module]}")
+    value = getattr(found, attribute)
+    if callable(value) and (home := getattr(value, "__module__", None)) not in files:
         raise CounterpoiseError(
-            f"The module {top} in {folder} cannot be imported: another one of that name is loaded already. Rename it."
+            f"{name} is defined in {home}, not in {folder}, so it is not used. Name a function or a class that is "
+            f"written there; it may call {attribute}."
         )
-    if module in sys.modules:
-        return sys.modules[module]
-    sys.path.insert(0, str(folder))
+    return value
+
+
+def _imported(module: str, folder: Path, files: Mapping[str, Path]) -> ModuleType:
+    """Import a module from a folder. None of the modules that it needs may stand for another one."""
+    tops = {name.partition(".")[0]: folder for name in files}
+    for name in tops.keys() | files.keys():
+        there = sys.modules.get(name)
+        if there is not None and not _lies_in(there, files.get(name, folder)):
+            raise CounterpoiseError(
+                f"The module {name} in {folder} cannot be imported: another one of that name is loaded already. "
+                "Rename it."
+            )
+        if name in tops and (place := _elsewhere(name, folder)):
+            raise CounterpoiseError(
+                f"The module {name} in {folder} cannot be imported: another one of that name is in {place}. Rename it."
+            )
+    if _Sources not in sys.meta_path:
+        sys.meta_path.insert(0, _Sources)
+    before = dict(_tops)
+    _tops.update(tops)
     try:
-        importlib.invalidate_caches()
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
+        _tops.clear()
+        _tops.update(before)
         raise CounterpoiseError(f"The module {module} in {folder} cannot be imported: {told(error, folder)}") from error
-    finally:
-        sys.path.remove(str(folder))
-        sys.path.append(str(folder))  # for what it imports later
 
 
 def _lies_in(module: ModuleType, folder: Path) -> bool:
     places = [module.__file__] if getattr(module, "__file__", None) else list(getattr(module, "__path__", ()))
-    return bool(places) and all(Path(str(place)).resolve().is_relative_to(folder) for place in places)
+    return bool(places) and all(Path(str(place)).resolve().is_relative_to(folder.resolve()) for place in places)
+
+
+def _elsewhere(top: str, folder: Path) -> str:
+    """Where else than in a folder Python would find a module; empty if nowhere."""
+    if _tops.get(top, folder) != folder:
+        return str(_tops[top])
+    for finder in sys.meta_path:
+        found = None if finder is _Sources else finder.find_spec(top, None)
+        if found is not None and found.loader is not None:  # not only a folder of that name
+            place = str(found.origin)
+            return "" if Path(place).resolve().is_relative_to(folder) else place
+    return ""
+
+
+class _Sources:
+    """Python asks this first for the modules of a user's folder. They are compiled from the source that is hashed.
+
+    Compiled files beside it are not looked at: a folder from somebody else may hold any.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        folder = _tops.get(name.partition(".")[0])
+        if folder is None:
+            return None
+        if (file := _file(name, folder)) is not None:
+            return spec_from_file_location(name, file, loader=_Source(name, str(file)))
+        place = folder.joinpath(*name.split("."))
+        if not place.is_dir():
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = [str(place)]
+        return spec
+
+
+class _Source(SourceFileLoader):
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def told(error: BaseException, folder: Path | None) -> str:

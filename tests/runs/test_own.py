@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import importlib.util
+import py_compile
+import queue
 import shutil
 import sys
 import tomllib
@@ -18,8 +22,9 @@ from counterpoise.cli import main
 from counterpoise.comparisons.arms import compared, shared_config
 from counterpoise.comparisons.far import order
 from counterpoise.comparisons.perform import make_folder, perform
+from counterpoise.comparisons.placement import Place
 from counterpoise.comparisons.plan import write_plan
-from counterpoise.comparisons.process import own_code
+from counterpoise.comparisons.process import Worker, own_code
 from counterpoise.engine.scores import LOSSES, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.build import make, setup
@@ -108,11 +113,11 @@ augment = { name = "mine.rules:bright", by = 0.2 }
 def nothing_named(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No name is allowed and no module loaded that an earlier test brought."""
     monkeypatch.setattr(own, "_folders", {})
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(own, "_tops", {})
     before = set(sys.modules)
     yield
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mine", "lone", "dangling", "json5"):
+        if name.partition(".")[0] in ("mine", "lone", "late"):
             del sys.modules[name]
 
 
@@ -254,6 +259,62 @@ def test_a_module_does_not_take_the_place_of_another(project: Path) -> None:
         own.load("json:net")
 
 
+def test_a_module_that_python_finds_elsewhere_is_refused(project: Path, tmp_path: Path, monkeypatch) -> None:
+    """One of the same name in two places is refused even if none is loaded, also one that only the code imports."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "late.py").write_text("")
+    (project / "late.py").write_text("SIZE = 3\n")
+    (project / "lone.py").write_text("def net():\n    import late\n    return late\n")
+    own.allow(["lone:net", "late:net"], project)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path / "other")])
+    importlib.invalidate_caches()
+    for name in ("late:net", "lone:net"):
+        with pytest.raises(CounterpoiseError, match=r"another one of that name is in .*other/late\.py\. Rename it"):
+            own.load(name)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(tmp_path / "other")])
+    importlib.invalidate_caches()
+    assert own.load("lone:net")().SIZE == 3
+    own.allow("late:net", tmp_path / "other")
+    with pytest.raises(CounterpoiseError, match=r"another one of that name is loaded already"):
+        own.load("late:net")
+    assert str(project) not in sys.path
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_only_source_is_imported(project: Path, late: bool) -> None:
+    """Not bytecode, even if it says that it belongs to this source, nor an extension module."""
+    source, other = project / "late.py", project / "other.py"
+    source.write_text("SIZE = 3\n")
+    other.write_text("SIZE = 4\n")
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(other), importlib.util.cache_from_source(str(source)), invalidation_mode=unchecked)
+    other.unlink()
+    (project / f"late{importlib.machinery.EXTENSION_SUFFIXES[0]}").write_bytes(b"not a library")
+    (project / "fast.pyc").write_bytes(Path(importlib.util.cache_from_source(str(source))).read_bytes())
+    inside = "def net():\n    import late\n    return late.SIZE\n"
+    (project / "lone.py").write_text(inside if late else "import late\ndef net():\n    return late.SIZE\n")
+    own.allow("lone:net", project)
+    assert own.load("lone:net")() == 3
+    (project / "mine" / "fast.pyc").write_bytes((project / "fast.pyc").read_bytes())
+    (project / "mine" / "quick.py").write_text("import mine.fast\n")
+    own.allow("mine.quick:net", project)
+    with pytest.raises(CounterpoiseError, match=r"No module named .mine\.fast"):
+        own.load("mine.quick:net")
+
+
+def test_a_name_stands_for_what_the_folder_defines(project: Path) -> None:
+    (project / "lone.py").write_text(
+        "from os import system\nfrom subprocess import Popen as model\nfrom functools import partial\n"
+        "from mine.rules import Net\nhidden = partial(system)\n"
+    )
+    for name in ("system", "model", "hidden"):
+        own.allow(f"lone:{name}", project)
+        with pytest.raises(CounterpoiseError, match=rf"lone:{name} is defined in .*, not in .*, so it is not used"):
+            own.load(f"lone:{name}")
+    own.allow("lone:Net", project)
+    assert own.load("lone:Net").__module__ == "mine.rules"
+
+
 def test_a_name_that_was_not_given_is_not_imported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(project))
     with pytest.raises(CounterpoiseError, match="code that you did not name, so it was not imported"):
@@ -376,6 +437,24 @@ def test_a_worker_imports_from_the_folder_that_it_is_told(project: Path, tmp_pat
     groups = perform(plan, tmp_path / "many", jobs=1)
     assert [run.status for group in groups for run in group.runs] == ["finished"]
     assert imported(project) == 2
+
+
+def test_a_worker_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:
+    """But it does find counterpoise on PYTHONPATH; here a small one stands there, which ends at once."""
+    worker = tmp_path / "path" / "counterpoise" / "comparisons" / "worker.py"
+    worker.parent.mkdir(parents=True)
+    for package in (worker.parent, worker.parent.parent):
+        (package / "__init__.py").touch()
+    worker.write_text(f"import json\nopen({str(tmp_path / 'began')!r}, 'w').close()\n")
+    (tmp_path / "strange").mkdir()
+    (tmp_path / "strange" / "json.py").write_text(f"open({str(tmp_path / 'imported')!r}, 'w').close()\n")
+    with open(tmp_path / "log", "wb") as log:
+        place = str(tmp_path / "strange")
+        begun = Worker(queue.Queue(), log, None, Place(), {"PYTHONPATH": str(tmp_path / "path")}, place)
+        begun.dismiss()
+        assert begun.wait() == 0
+    assert (tmp_path / "began").exists()
+    assert not (tmp_path / "imported").exists()
 
 
 def test_flower_apps_take_names_and_the_folder(project: Path) -> None:

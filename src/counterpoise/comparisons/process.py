@@ -47,7 +47,7 @@ class Worker:
         self.young = True
         """It has not finished a round, so it will need memory that is still free."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "counterpoise.comparisons.worker"],
+            [sys.executable, "-P", "-m", "counterpoise.comparisons.worker"],  # -P: not from the cwd
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -1,6 +1,6 @@
 """A process that does runs for `counterpoise.comparisons.conduct`; those that can train as one batch do so.
 
-It is started with ``python -m counterpoise.comparisons.worker``. It reads lists of pieces from standard input and
+It is started with ``python -P -m counterpoise.comparisons.worker``. It reads lists of pieces from standard input and
 writes news of them to standard output, each as one line of JSON. It ends when its input ends, that is, when its parent
 has ended in whatever way. If it is in the middle of runs then, it first writes their checkpoints.
 """

@@ -232,7 +232,7 @@ class Deployment:
             if not key.with_name(f"{key.name}.pub").exists():  # written last
                 make_key(key)
         commands = [["supernode", "register", f"{key}.pub", "dep", "--name", key.name] for key in keys]
-        self._answer([sys.executable, "-c", _SEVERAL, json.dumps(commands)], "flwr supernode register")
+        self._answer([sys.executable, "-P", "-c", _SEVERAL, json.dumps(commands)], "flwr supernode register")
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
