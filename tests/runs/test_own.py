@@ -25,6 +25,7 @@ from counterpoise.comparisons.perform import make_folder, perform
 from counterpoise.comparisons.placement import Place
 from counterpoise.comparisons.plan import write_plan
 from counterpoise.comparisons.process import Worker, own_code
+from counterpoise.comparisons.worker import begin
 from counterpoise.engine.scores import LOSSES, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.build import make, setup
@@ -333,7 +334,7 @@ def test_resume_imports_only_what_is_trusted_and_has_not_changed(project: Path, 
     status, said = cli("resume", str(out), "--rounds", "2", "--trust", str(tmp_path / "nowhere"))
     assert "there is no folder" in said
     (project / "mine" / "size.py").write_text("SIZE = 7  # as before\n")
-    with pytest.raises(CounterpoiseError, match=r"begun with other code: mine/size.py changed since"):
+    with pytest.raises(CounterpoiseError, match=r"mine/size.py differs from the code that this run began with"):
         cp.resume(out, rounds=2, trust=project)
     with pytest.raises(CounterpoiseError, match=r"mine/size.py is another file than when it began"):
         run(project / "a.toml", out)
@@ -349,7 +350,7 @@ def test_changed_code_is_not_imported_to_find_that_out(project: Path, tmp_path: 
         del sys.modules[name]
     with open(project / "mine" / "rules.py", "a") as file:
         file.write("\n")
-    with pytest.raises(CounterpoiseError, match=r"mine/rules\.py changed since"):
+    with pytest.raises(CounterpoiseError, match=r"mine/rules\.py differs from"):
         cp.resume(out, rounds=2, trust=project)
     assert imported(project) == 1
 
@@ -386,7 +387,7 @@ def test_a_strangers_run_is_opened_with_every_command_and_imports_nothing(
     values = tomllib.loads((out / "config.toml").read_text())
     values["code"] = {}
     (out / "config.toml").write_text(tomli_w.dumps(values))
-    with pytest.raises(CounterpoiseError, match="changed since"):
+    with pytest.raises(CounterpoiseError, match="differ from the code"):
         cp.resume(out, rounds=2, trust=out)
     assert imported(out) == imported(project) == 0
 
@@ -425,7 +426,7 @@ def test_a_comparison_passes_its_names_to_its_workers_and_keeps_digests(project:
     assert "names code of somebody's own: mine.rules:Net" in cli("resume", str(out))[1]
     with open(project / "mine" / "size.py", "a") as file:
         file.write("\n")
-    assert "mine/size.py changed since" in cli("resume", str(out), "--trust", str(project))[1]
+    assert "mine/size.py differs from" in cli("resume", str(out), "--trust", str(project))[1]
     changed = compared(source, ["fedavg", "mine.rules:ours(mu=0.3)"], seeds=1)
     with pytest.raises(CounterpoiseError, match=r"holds a comparison with other settings: code\.mine/size\.py was"):
         plan.extended(changed)
@@ -437,6 +438,18 @@ def test_a_worker_imports_from_the_folder_that_it_is_told(project: Path, tmp_pat
     groups = perform(plan, tmp_path / "many", jobs=1)
     assert [run.status for group in groups for run in group.runs] == ["finished"]
     assert imported(project) == 2
+
+
+def test_a_worker_begins_no_run_with_other_code_than_the_plan(project: Path, tmp_path: Path) -> None:
+    plan = compared(str(project / "a.toml"), ["fedavg", "mine.rules:ours"], ["rounds=1"], seeds=1)
+    (project / "late.py").write_text("")
+    values = {**next(plan.pieces(plan.arms[0])).values, "code": {**plan.values["code"], "late.py": "of another arm"}}
+    assert next(begin(tmp_path / "one", values)) is not None
+    with open(project / "mine" / "size.py", "a") as file:
+        file.write("\n")
+    with pytest.raises(CounterpoiseError, match=r"mine/size\.py differs from the code that this run began with"):
+        next(begin(tmp_path / "two", values))
+    assert not (tmp_path / "two").exists()
 
 
 def test_a_worker_imports_nothing_from_the_current_folder(tmp_path: Path) -> None:

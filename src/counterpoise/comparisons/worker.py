@@ -39,6 +39,7 @@ from counterpoise.runs.removal import is_ours
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume_course, setup_course
 from counterpoise.runs.together import drive_together
+from counterpoise.runs.trust import check_unchanged, own_names
 
 __all__ = ["begin", "failure", "main", "told", "work"]
 
@@ -53,6 +54,7 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
         (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
     if (folder / CONFIG).exists():
         return (yield from resume_course(folder, on_round=on_round, asked=Engine(**dict(config.engine))))
+    check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan's code is that of all its runs
     return (yield from setup_course(setup(config), on_round, folder))
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.own import allow, digests, folder_of, own_part
 
-__all__ = ["check_trusted", "own_names"]
+__all__ = ["check_trusted", "check_unchanged", "own_names"]
 
 
 def own_names(values: Any) -> list[str]:
@@ -46,10 +46,16 @@ def check_trusted(values: Any, code: Mapping[str, str], where: str, trust: Path 
             f"{where} names code of somebody's own: {', '.join(unnamed)}. It was not imported. If you trust it, give "
             "the folder that it is in: --trust FOLDER (in Python, trust=...), or repeat the command that began it."
         )
+    check_unchanged(names, code, where)
+
+
+def check_unchanged(names: Iterable[str], code: Mapping[str, str], where: str, part: bool = False) -> None:
+    """Refuse code that is not what it was, by its digests. With `part`, other names may have files in `code` too."""
     now = digests(names)
-    changed = [file for file in sorted(now.keys() | code.keys()) if now.get(file) != code.get(file)]
+    changed = [file for file in sorted(now if part else now.keys() | code.keys()) if now.get(file) != code.get(file)]
     if changed:
+        differ, them = ("differs", "it") if len(changed) == 1 else ("differ", "them")
         raise CounterpoiseError(
-            f"{where} was begun with other code: {', '.join(changed)} changed since. Put back what it was, or start "
-            "again in another folder."
+            f"{where}: {', '.join(changed)} {differ} from the code that this run began with. Restore {them}, or start "
+            "a new run in another folder."
         )
