@@ -487,6 +487,34 @@ def test_names_in_a_file_that_is_only_read_are_not_allowed(project: Path) -> Non
     assert own.folder_of("mine.rules:Net") is None
 
 
+def test_like_leads_to_the_file_beside_and_not_to_one_in_the_current_folder(project: Path, monkeypatch) -> None:
+    strange = project.parent / "strange"
+    strange.mkdir()
+    (strange / "a.toml").write_text('model = "strange.rules:Net"\n')
+    (strange / "quickstart").write_text('like = "a.toml"\n')
+    (project / "b.toml").write_text('like = "a.toml"\nrounds = 3\n')
+    (project / "c.toml").write_text('like = "quickstart"\nrounds = 3\n')
+    monkeypatch.chdir(strange)
+    assert read("../project/b.toml", [])[0]["model"] == {"name": "mine.rules:Net", "hidden": 5}
+    assert "mine" not in str(read("../project/c.toml", [])[0]["model"])
+    assert (own.folder_of("mine.rules:Net"), own.folder_of("strange.rules:Net")) == (project, None)
+    assert read("a.toml", [])[0]["model"] == "strange.rules:Net"
+    (project / "a.toml").write_text('like = "../project/b.toml"\n')
+    with pytest.raises(CounterpoiseError, match="like must name another preset or file"):
+        read("../project/b.toml", [])
+
+
+@pytest.mark.parametrize("more", ["", "code = { 'mine/rules.py' = '00' }", "data.fingerprint = '00'"])
+def test_names_in_a_runs_folder_or_a_copy_of_its_configuration_are_not_allowed(project: Path, more: str) -> None:
+    if not more:
+        (project / "metrics.jsonl").touch()
+    (project / "b.toml").write_text(f'rounds = 1\nmodel = "mine.rules:Net"\n{more}\n')
+    (project / "c.toml").write_text('like = "b.toml"\n')
+    for name in ("b.toml", "c.toml"):
+        read(str(project / name), [])
+        assert own.folder_of("mine.rules:Net") is None
+
+
 def test_sources_are_found_by_reading_imports(tmp_path: Path) -> None:
     files = {
         "a/__init__.py": "from . import b\n",

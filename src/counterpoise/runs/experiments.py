@@ -72,29 +72,46 @@ def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any
     With `typed`, what the user typed beside it, code of the user's own may then be imported: that named in the file from
     the file's folder, unless it is a run's; that named in what was typed from the current folder.
 
-    ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself.
+    ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself;
+    ``like = "base.toml"`` those from the file beside it.
     """
     values, name = _read(source)
     if typed is not None:
         allow(list(typed), Path())
         _allow_file(source, values)
-    seen = [source]
+    here, seen = source, {Path(source).resolve()}
     while "like" in values:
         like = values.pop("like")
-        if not isinstance(like, str) or like in seen:
-            raise CounterpoiseError(f"{source}: like must name another preset or file, not {brief(like)}.")
-        seen.append(like)
-        below = _read(like)[0]
+        base = _base(here, like) if isinstance(like, str) else ""
+        if not base or Path(base).resolve() in seen:
+            raise CounterpoiseError(f"{here}: like must name another preset or file, not {brief(like)}.")
+        here = base
+        seen.add(Path(here).resolve())
+        below = _read(here)[0]
         if typed is not None:
-            _allow_file(like, below)
+            _allow_file(here, below)
         values = _over(below, values)
     return values, name
 
 
+def _base(source: str, like: str) -> str:
+    """The preset that a file says it is like, or the file, which lies beside it wherever the user is."""
+    if like in preset_names():
+        return like
+    beside = Path(source).parent / like
+    if like.endswith(".toml") or beside.is_file():
+        return str(beside)
+    raise unknown("preset", like, preset_names(), "(a file's name ends in .toml)")
+
+
 def _allow_file(source: str, values: Mapping[str, Any]) -> None:
-    """Let the names in a user's file be imported from its folder; a run's folder may come from anybody."""
-    folder = Path(source).parent
-    if source not in preset_names() and not (folder / METRICS).exists():
+    """Let the names in a user's file be imported from its folder; a run's folder may come from anybody.
+
+    Users do not write digests and fingerprints, so a file that holds them was copied from a run's folder.
+    """
+    folder, data = Path(source).parent, values.get("data")
+    of_a_run = "code" in values or (isinstance(data, Mapping) and "fingerprint" in data) or (folder / METRICS).exists()
+    if source not in preset_names() and not of_a_run:
         allow(values, folder)
 
 
@@ -111,6 +128,9 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read(source: str) -> tuple[dict[str, Any], str]:
+    if source in preset_names():
+        text = resources.files("counterpoise.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
+        return parse_toml(text, source), source
     path = Path(source)
     if source.endswith(".toml") or path.is_file():
         try:
@@ -118,9 +138,6 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"There is no file {source}.") from None
         return parse_toml(text, source), path.stem
-    if source in preset_names():
-        text = resources.files("counterpoise.presets").joinpath(f"{source}.toml").read_text(encoding="utf-8")
-        return parse_toml(text, source), source
     raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
 
 
