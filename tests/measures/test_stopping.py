@@ -53,13 +53,19 @@ def test_a_rule_ends_a_run_after_the_round_that_meets_it(rule: When, values: lis
     assert rule.metric in why or not why
 
 
+def test_patience_says_since_when() -> None:
+    said = "accuracy has not improved in {} since 0.3 in round 2"
+    assert first(when("accuracy", patience=2), [0.1, 0.3, 0.3, 0.2]) == (4, said.format("2 measurements"))
+    assert first(when("accuracy", patience=1), [0.1, 0.3, 0.3]) == (3, said.format("1 measurement"))
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({}, "at least one of above, below, patience and worse"),
         ({"patience": 0}, "patience must be a whole number at least 1, not 0"),
         ({"patience": 2.0}, "patience must be a whole number at least 1, not 2.0"),
-        ({"above": math.inf}, "above must be a number, not inf"),
+        ({"above": math.inf}, "above must be a finite number, not inf"),
         ({"worse": -1}, "worse must be a number above 0, not -1"),
         ({"above": 1, "least": -1}, "least must be at least 0, not -1"),
         ({"abov": 1}, "There is no option 'abov' of when. Did you mean 'above'?"),
@@ -94,6 +100,17 @@ def test_a_run_that_its_rule_ended_is_finished_and_stays_so(tmp_path: Path) -> N
     assert (len(again.rounds), again.why) == (1, run.why)
     assert len(run_setup(made, out=tmp_path / "run").rounds) == 1
     assert len(cp.resume(tmp_path / "run", rounds=4).rounds) == 2  # the rule holds again after the next round
+
+
+def test_a_rule_counts_from_the_rounds_that_a_run_was_extended_to(tmp_path: Path) -> None:
+    rule = ["stop.metric=accuracy", "stop.above=0.01"]
+    run = run_setup(small("rounds=1", *rule), out=tmp_path / "run")
+    assert (len(run.rounds), run.why) == (1, "")
+    for again in (cp.resume(tmp_path / "run"), run_setup(small("rounds=1", *rule), out=tmp_path / "run")):
+        assert (len(again.rounds), again.why, again.status) == (1, "", "finished")  # it did all of its rounds
+    longer = cp.resume(tmp_path / "run", rounds=4)
+    assert len(longer.rounds) == 2
+    assert longer.why.endswith("in round 2, above 0.01")
 
 
 def test_a_run_in_a_batch_that_stops_leaves_the_others() -> None:

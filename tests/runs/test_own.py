@@ -19,6 +19,7 @@ import torch
 import counterpoise as cp
 from counterpoise import own
 from counterpoise.cli import main
+from counterpoise.cli.comparing import Shown
 from counterpoise.comparisons.arms import compared, shared_config
 from counterpoise.comparisons.far import order
 from counterpoise.comparisons.perform import make_folder, perform
@@ -438,6 +439,14 @@ def test_a_worker_imports_from_the_folder_that_it_is_told(project: Path, tmp_pat
     groups = perform(plan, tmp_path / "many", jobs=1)
     assert [run.status for group in groups for run in group.runs] == ["finished"]
     assert imported(project) == 2
+
+
+def test_a_metric_is_shown_by_the_name_that_records_have(project: Path) -> None:
+    plan = compared(str(project / "a.toml"), ["fedavg"], seeds=1)
+    for name in ("sure", "personal_sure", "accuracy"):
+        Shown(name).check(plan)
+    with pytest.raises(CounterpoiseError, match=r"There is no metric 'mine\.rules:sure'"):
+        Shown("mine.rules:sure").check(plan)
 
 
 def test_a_worker_begins_no_run_with_other_code_than_the_plan(project: Path, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Shown(NamedTuple):
         """Refuse a metric that no run of a plan will measure, before they run."""
         if self.metric and not self.metric.startswith("train_"):
             choices = [next(plan.pieces(arm)).values.get("metrics") or [{"name": "accuracy"}] for arm in plan.arms]
-            names = {str(choice["name"]) for some in choices for choice in some} | {"loss"}
+            names = {str(choice["name"]).rpartition(":")[2] for some in choices for choice in some} | {"loss"}
             check_metric(self.metric, names | {PERSONAL + name for name in names})
 
 
@@ -90,8 +90,8 @@ def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     plan = read_plan(folder)  # fails before a lock file is made in a folder without a plan
     if own := own_objects(open_pieces(folder, plan)):
         raise CounterpoiseError(
-            f"The {plan.kind} in {folder} uses its author's own {' and '.join(own)}, which only Python has. Go on "
-            f"there: the same cp.{plan.kind}(..., out={str(folder)!r}) does."
+            f"The {plan.kind} in {folder} uses its author's own {' and '.join(own)}, which only Python has. "
+            f"Continue it in Python with the same call: cp.{plan.kind}(..., out={str(folder)!r})."
         )
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)

@@ -37,7 +37,9 @@ class When:
             whole = name != "patience" or type(value) is int
             if value is not None and not (number and (positive or name in ("above", "below")) and whole):
                 kind = {"patience": "a whole number at least 1", "worse": "a number above 0", "least": "at least 0"}
-                raise CounterpoiseError(f"stop: {name} must be {kind.get(name, 'a number')}, not {brief(value)}.")
+                raise CounterpoiseError(
+                    f"stop: {name} must be {kind.get(name, 'a finite number')}, not {brief(value)}."
+                )
 
     def _check_measured(self, records: Sequence[Record]) -> None:
         """Refuse a metric that the rounds so far could have measured and did not. Some rounds only train."""
@@ -68,7 +70,8 @@ class When:
         if self.worse is not None and sign * (best - value) > self.worse:
             return f"{now}, worse by more than {self.worse:g} than {best:.4g} in round {reached}"
         if self.patience is not None and since >= self.patience:
-            return f"{self.metric} has not improved on {best:.4g} in round {reached} for {since} measurements"
+            times = f"{since} measurement" + ("s" if since > 1 else "")
+            return f"{self.metric} has not improved in {times} since {best:.4g} in round {reached}"
         return ""
 
 
