@@ -133,10 +133,11 @@ def _elsewhere(top: str, folder: Path) -> str:
     if _tops.get(top, folder) != folder:
         return str(_tops[top])
     for finder in sys.meta_path:
-        found = None if finder is _Sources else finder.find_spec(top, None)
+        look = None if finder is _Sources else getattr(finder, "find_spec", None)
+        found = None if look is None else look(top, None)
         if found is not None and found.loader is not None:  # not only a folder of that name
-            place = str(found.origin)
-            return "" if Path(place).resolve().is_relative_to(folder) else place
+            inside = found.has_location and Path(found.origin).resolve().is_relative_to(folder)
+            return "" if inside else str(found.origin)
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
+import inspect
 import py_compile
 import queue
 import shutil
@@ -259,6 +260,30 @@ def test_a_module_does_not_take_the_place_of_another(project: Path) -> None:
     own.allow("json:net", project)
     with pytest.raises(CounterpoiseError, match=r"another one of that name is loaded already\. Rename it"):
         own.load("json:net")
+
+
+def test_a_module_that_is_built_into_python_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = next(name for name in sys.builtin_module_names if name not in sys.modules)
+    (project / f"{name}.py").write_text("def net(): ...\n")
+    monkeypatch.chdir(project)
+    own.allow(f"{name}:net", project)
+    with pytest.raises(CounterpoiseError, match=r"another one of that name is in built-in\. Rename it"):
+        own.load(f"{name}:net")
+
+
+def test_packages_are_imported_with_what_they_import_from_one_another(tmp_path: Path) -> None:
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    (tmp_path / "mine" / "__init__.py").write_text("from .deep import net\n")
+    (tmp_path / "mine" / "deep" / "__init__.py").write_text("from ..other import net\n")
+    (tmp_path / "mine" / "other.py").write_text(
+        "import importlib\ndef net():\n    return importlib.import_module('mine.by')\n"
+    )
+    (tmp_path / "mine" / "by.py").write_text("")
+    own.allow("mine:net", tmp_path)
+    net = own.load("mine:net")
+    assert (net.__module__, net().__name__) == ("mine.other", "mine.by")
+    assert inspect.getsource(net).startswith("def net")
+    assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_a_module_that_python_finds_elsewhere_is_refused(project: Path, tmp_path: Path, monkeypatch) -> None:
