@@ -388,6 +388,7 @@ def test_a_strangers_run_is_opened_with_every_command_and_imports_nothing(
     out = tmp_path / "out"
     run(project / "a.toml", out)
     own._folders.clear()
+    own._tops.clear()
     for name in [name for name in sys.modules if name.startswith("mine")]:
         del sys.modules[name]
     (project / "mine" / "imported").unlink()
