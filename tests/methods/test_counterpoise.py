@@ -405,8 +405,8 @@ def reverses(habit, letter):
 class Replies:
     """Clients repeat themselves exactly, all in every round. The first correction is sent in round 3."""
 
-    def __init__(self, clients=8, size=50, judge=None):
-        method = counterpoise(**OFF | {"gate": True, "clip": 2})
+    def __init__(self, clients=8, size=50, judge=None, gate=True):
+        method = counterpoise(**OFF | {"gate": gate, "clip": 2})
         self.server, self.round = server(method.adding(trust=judge) if judge else method, size), 0
         self.habits, self.ids = np.random.default_rng(0).normal(size=(clients, size)), list(range(clients))
 
@@ -450,6 +450,13 @@ def test_a_client_that_does_not_is_tried_and_left_out_and_its_memory_does_not_co
     assert not world.letters()[-1].any()  # it is still on trial
     assert not world.take(10, applies)
     assert world.kept("doubt")[7] <= 0  # it has shown that it applies them
+
+
+def test_without_the_gate_nobody_is_tried_or_left_out():
+    world = Replies(gate=False)
+    for _ in range(8):
+        assert not world.take(1, reverses)
+    assert not world.kept("doubt").any()
 
 
 def test_a_client_that_turns_is_found_out():

@@ -50,9 +50,9 @@ def why_apart(a: Simulation, b: Simulation) -> str:
 
 def _untrained(simulation: Simulation) -> list[Any]:
     """All of a model that is not trained: its layers, buffers and frozen weights."""
-    module, norm = simulation.trainer.module, simulation.trainer.norm
+    module = simulation.trainer.module
     frozen = {name: p.data for name, p in module.named_parameters() if not p.requires_grad}
-    return [layer_settings(module), repr(module), norm, dict(module.named_buffers()), frozen]
+    return [layer_settings(module), repr(module), dict(module.named_buffers()), frozen]
 
 
 def _form(simulation: Simulation) -> list[Any]:
