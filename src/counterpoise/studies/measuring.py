@@ -29,6 +29,7 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
     - ``effective clients``: how many equal weights would average out as much
     - ``detection recall``, ``detection false alarms``: shares of lies and of honest claims that were rejected
     - ``count error``: of the counts estimated for honest clients, the median relative error
+    - ``honest replies left out``, ``hostile replies left out``: shares of a round's honest and hostile replies
 
     Everything else is measured on the test set.
     """
@@ -61,7 +62,7 @@ def scale_of(measure: str) -> float:
 
 def lower_is_better(measure: str) -> bool:
     """Whether less of it is better, as of a loss."""
-    return _is_loss(measure) or measure in ("detection false alarms", "count error")
+    return _is_loss(measure) or measure in ("detection false alarms", "count error", "honest replies left out")
 
 
 def _is_loss(measure: str) -> bool:
@@ -112,8 +113,23 @@ def _count_error(record: RoundRecord) -> float:
     return count_error([guess for guess, _ in known], [claimed for _, claimed in known])
 
 
+def _honest_left_out(record: RoundRecord) -> float:
+    return _left_out(record, set(record.cohort) - set(record.liars))
+
+
+def _hostile_left_out(record: RoundRecord) -> float:
+    return _left_out(record, set(record.cohort) & set(record.liars))
+
+
+def _left_out(record: RoundRecord, clients: set[int]) -> float:
+    """The share of these clients' replies that the method left out."""
+    return len(clients & set(record.outcome.excluded)) / len(clients) if clients else math.nan
+
+
 _BY_ROUND: Mapping[str, Callable[[RoundRecord], float]] = {
     "detection recall": _recall,
     "detection false alarms": _false_alarms,
     "count error": _count_error,
+    "honest replies left out": _honest_left_out,
+    "hostile replies left out": _hostile_left_out,
 }
