@@ -8,7 +8,8 @@ from counterpoise.trees import fill, own
 class Played:
     """A `CapturedGraph` without a GPU: what it gives lies in the same buffers after every call."""
 
-    def __init__(self, function, *arguments, into=None, fused=False):
+    def __init__(self, function, *arguments, into=None, fused=False, pool=None):
+        assert pool is None or into is not None, "a result in a shared pool is overwritten"
         self.function, self.arguments, self.into = function, arguments, into
         before = own(arguments)
         given = function(*arguments)

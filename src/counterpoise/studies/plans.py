@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, first_seeds, parse_method, shared_config
+from counterpoise.comparisons.arms import check_method, first_seeds, parse_method, shared_config, with_code
 from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
@@ -42,7 +42,7 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
             raise CounterpoiseError(f"{where}: a method cannot set the seed.")
         if arm_of(plan, arm.settings) is not arms[number]:
             raise CounterpoiseError(f"{where}: another method of the cell has the same settings.")
-    return plan
+    return with_code(plan)
 
 
 def arm_of(plan: Plan, settings: Mapping[str, Any]) -> Arm | None:

@@ -12,6 +12,7 @@ import tomli_w
 
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.own import allow
 from counterpoise.studies.contents import of_study
 from counterpoise.studies.form import (
     AverageForm,
@@ -34,12 +35,14 @@ _WITHIN = 1.0
 
 
 def read_study(path: Path) -> Study:
-    """Read a study from its file."""
+    """Read a study from its file. Code that the file names is imported from its folder, when it is needed."""
     try:
         text = read_text(path)
     except (FileNotFoundError, NotADirectoryError):
         raise CounterpoiseError(f"There is no file {path}.") from None
-    return made_study(parse_toml(text, str(path)), path.stem, str(path), path.parent)
+    values = parse_toml(text, str(path))
+    allow(values, path.parent)
+    return made_study(values, path.stem, str(path), path.parent)
 
 
 def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | None = None) -> Study:

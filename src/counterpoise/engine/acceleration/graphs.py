@@ -26,9 +26,14 @@ class CapturedGraph:
     wherever the function put it. The function must be a pure function of tensors that never waits for the GPU
     (`.item()`, a branch on a tensor). With `fused`, the function is compiled first, and `into` must be the last
     argument: elementwise operations become a few kernels, which write `into` as they compute.
+
+    Graphs with the same `pool` (`torch.cuda.graph_pool_handle`) share the memory for what they compute in between. They
+    must have an `into`, and never run at the same time.
     """
 
-    def __init__(self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False, pool: Any = None
+    ) -> None:
         self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
@@ -45,13 +50,14 @@ class CapturedGraph:
                 self._run()
         torch.cuda.synchronize()
         torch.cuda.set_rng_state(drawn)
+        torch.cuda.empty_cache()  # a capture cannot use what these calls left reserved
         self._graph = torch.cuda.CUDAGraph()
         # If the garbage collector frees a graph during a capture, the capture ends; so the collector waits.
         collecting = gc.isenabled()
         gc.disable()
         try:
             with torch.cuda.stream(stream):
-                self._graph.capture_begin()
+                self._graph.capture_begin(pool)
                 try:
                     self.result = self._run()
                 finally:

@@ -75,6 +75,7 @@ class Batched:
         self._forward = Forward(self._evaluate)
         self.captures = graphs and use_cuda_graphs(next(module.parameters()).device)
         self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
+        self.pool = torch.cuda.graph_pool_handle() if self.captures else None
         self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
 
     @property

@@ -37,6 +37,8 @@ class ChunkBackend(Protocol):
     dtype: torch.dtype
     fused: bool
     """Whether steps are compiled."""
+    pool: Any
+    """The memory that captured steps share."""
     scripted_steps: ScriptedSteps
 
 
@@ -205,11 +207,11 @@ class CapturedChunk(Chunk):
         some = BatchSequence(*(t if t is None else t[:, :width] for t in sequence))  # type: ignore[arg-type]
         cursor = Cursor(self._cursor.step, select(self._cursor.progress, slice(width)))
         arguments = (shared, select(self.participant, slice(width)), some, cursor)
-        return CapturedGraph(partial(self.advance, phase), *arguments, into=cursor, fused=fused)
+        return CapturedGraph(partial(self.advance, phase), *arguments, into=cursor, fused=fused, pool=self.backend.pool)
 
     @cached_property
     def _end_epoch(self) -> CapturedGraph:
-        return CapturedGraph(super().end_epoch, self._cursor, into=self._cursor)
+        return CapturedGraph(super().end_epoch, self._cursor, into=self._cursor, pool=self.backend.pool)
 
     @cached_property
     def _finish(self) -> CapturedGraph:
