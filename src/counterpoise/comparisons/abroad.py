@@ -110,13 +110,17 @@ def _tell_all(tell: Callable[[News | None], object], news: Sequence[News] | Iter
 def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[News]:
     """News from the pieces' folders: their rounds, and which have finished."""
     for number, (piece, watch) in list(pieces.items()):
-        last = 0
-        for record in watch.rounds():
-            last = record.round
-            yield News(piece, last, told(record), record.seconds)
-        if last == piece.values["rounds"] and status_of(folder / piece.place) == "finished":
+        yield from _written(piece, watch)
+        all_done = watch.last == piece.values["rounds"] or (watch.last and piece.values.get("stop"))
+        if all_done and status_of(folder / piece.place) == "finished":
+            yield from _written(piece, watch)  # a rule may have ended the run since its rounds were read
             del pieces[number]
             yield News(piece, end="finished")
+
+
+def _written(piece: Piece, watch: Watch) -> Iterator[News]:
+    for record in watch.rounds():
+        yield News(piece, record.round, told(record), record.seconds)
 
 
 def _ends(folder: Path, sent: _Sent) -> Iterator[News]:

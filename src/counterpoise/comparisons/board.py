@@ -57,7 +57,7 @@ class Board:
         for record in kept.records:
             run.metrics |= told(record)
         run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
-        run.end = kept.status if kept.status in ("finished", "diverged") else ""
+        self._end(run, kept.status if kept.status in ("finished", "diverged") else "")
 
     def hear(self, news: News | None) -> None:
         """Take in a worker's news."""
@@ -65,10 +65,15 @@ class Board:
             return
         run = self.runs[news.piece.place]
         if news.end:
-            run.end = news.end
+            self._end(run, news.end)
             return
         run.done, run.seconds, run.seen = news.round, run.seconds + news.seconds, run.seen + 1
         run.metrics |= news.metrics or {}
+
+    @staticmethod
+    def _end(run: _Run, end: str) -> None:
+        """Note how a run ended. One that finished before its last round, by its rule, has no rounds left."""
+        run.end, run.rounds = end, run.done if end == "finished" else run.rounds
 
     def left(self, label: str | None = None) -> float:
         """Estimated seconds until a row, or everything, is done; NaN while there is nothing to estimate from."""

@@ -120,5 +120,5 @@ def _in_memory(what: Run | Exception, piece: Piece, held: Mapping[str, Any]) -> 
     run = what if isinstance(what, Run) else getattr(what, "run", None)
     rounds, status = (run.rounds, run.status) if isinstance(run, Run) else ([], "failed")
     sentence = "" if isinstance(what, Run) else failure(None, what)
-    now = datetime.datetime.now().astimezone()
-    return SavedRun(None, piece.values, tuple(rounds), status, sentence, now, held=held)
+    now, why = datetime.datetime.now().astimezone(), run.why if isinstance(run, Run) else ""
+    return SavedRun(None, piece.values, tuple(rounds), status, sentence, now, held=held, why=why)
