@@ -44,6 +44,7 @@ def test_from_data_to_a_report(executed) -> None:
     assert shown["table"]["text/html"].count("<tr") == 1 + 1 + 3  # the heads, the index's name, three methods
     assert names(shown["curves"][FIGURE]) >= {"fedavg", "fedprox", "scaffold"}
     assert shown["report"]["text/html"].startswith("<iframe srcdoc=")
+    assert "fedavg, fedprox and scaffold on own data" in shown["report"]["text/html"]
 
 
 @pytest.mark.slow
