@@ -122,9 +122,24 @@ class Evaluator:
         known = {name: limits_of(metric) for name, metric in self.metrics.items()}
         return known | {f"personal_{name}": range for name, range in known.items()}
 
+    @property
+    def names(self) -> set[str]:
+        """Every metric that rounds can measure, by the names that `counterpoise.measures.metrics_of` gives them."""
+        due, found = self.due(1, last=True), {"train_loss"}
+        found |= {*self.metrics} if "test" in due else set()
+        found |= {f"train_{name}" for name in self.metrics} if "train" in due else set()
+        return found | ({f"personal_{name}" for name in self.metrics} if self.clients_due(1, last=True) else set())
+
     def evaluate(self, model: Tensor, round: int, last: bool) -> Measured:
         """Metrics on the test set and of each client, if they are due in this round."""
-        due = self.due(round, last)
+        return self._evaluate(model, self.due(round, last))
+
+    def evaluate_late(self, model: Tensor, round: int) -> Measured:
+        """What a run's last round measures and this round, which was not known to be the last one, did not."""
+        done = self.due(round, last=False)
+        return self._evaluate(model, {what: on for what, on in self.due(round, last=True).items() if what not in done})
+
+    def _evaluate(self, model: Tensor, due: Mapping[str, Measuring]) -> Measured:
         found = {what: self.measure(model[None], one, self._backend) for what, one in due.items()}
         return self.summarise({what: select(values, 0) for what, values in found.items()})
 

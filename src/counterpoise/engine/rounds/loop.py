@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, nan
 from typing import NamedTuple
 
@@ -166,9 +167,10 @@ class Loop:
         world = ServerWorld(self.trainer, opened.round, opened.shared, self.server.letters)
         return self.server.decide(replies.cohort, world, replies.absent)
 
-    def scored(self, decision: Decision) -> Tensor:
-        """What is measured after a round, with the statistics that belong to it."""
-        return self.trainer.measured(self.server.scored(decision), decision.state)
+    def scored(self, decision: Decision | None = None) -> Tensor:
+        """What is measured after a round, with the statistics that belong to it; by default after the last round."""
+        now = decision or self.server
+        return self.trainer.measured(self.server.scored(now), now.state)
 
     def conclude(
         self, opened: Opened, replies: Replies, decision: Decision, measured: Measured, last: bool = False
@@ -214,6 +216,19 @@ class Loop:
             self._peak_memory(last),
             tuple(sorted(replies.liars)),
             *self._state_bytes(),
+        )
+
+    def complete(self, record: RoundRecord) -> RoundRecord:
+        """The record of the round that was committed last, with what only a run's last round measures."""
+        begun = time.perf_counter()
+        whole, each = self.evaluator.evaluate_late(self.scored(), record.round)
+        if self.evaluator.clients_due(record.round, True) and not self.evaluator.clients_due(record.round, False):
+            each |= self.trainer.personal(self.server.model, self.server.state)
+        return replace(
+            record,
+            metrics={**record.metrics, **whole},
+            clients={**record.clients, **each},
+            seconds=record.seconds + time.perf_counter() - begun,
         )
 
     def bytes_to_each(self, opened: Opened) -> int:
