@@ -61,6 +61,20 @@ class Cut(InProcess):
         return super().send_and_receive(messages, timeout=timeout)
 
 
+def test_records_of_the_model_share_the_bytes_of_its_frozen_base():
+    model = cp.models.with_lora(small(), 1, whole="2")
+    made = strategy("fedavg", 1, model=model)
+    before = made.arrays()
+    node = client_app("fedavg", model, lambda c: FEDERATION.only(c.node_config["partition-id"]), local=LOCAL)
+    made.start(InProcess(node, 4))
+    after, own = made.arrays(), made.trainer.module.state_dict()
+    assert [*after] == [*before] == [*own]
+    assert {name for name in own if after[name].data is before[name].data} == {"0.base.weight", "0.base.bias"}
+    for name in ("0.base.weight", "0.base.bias"):
+        assert np.array_equal(after[name].numpy(), own[name].numpy())
+        assert made.run.model.get_parameter(name).data_ptr() == own[name].data_ptr()
+
+
 # ---------------------------------------------------------------- kept and gone on with
 
 

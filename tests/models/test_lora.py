@@ -130,28 +130,58 @@ def test_a_cohorts_adapters_train_as_in_a_plain_loop(backend):
     assert len(simulation.server.model) == 2 * (6 + 5) + 2 * (5 + 3)
 
 
+class Masked(nn.Module):
+    """A frozen layer, and a mask that is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 5).requires_grad_(False), nn.Linear(5, 3)
+        self.register_buffer("mask", torch.ones(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x).tanh() * self.mask)
+
+
+def networks(simulation: Simulation) -> list[nn.Module]:
+    """The copies of the model that a run computes with."""
+    backend = simulation.backend
+    if hasattr(backend, "network"):
+        return [backend._evaluate.module, backend.network.module]
+    return [backend._evaluate.module, backend._pool.submit(lambda: backend._own.network.module).result()]
+
+
+def places(modules: list[nn.Module], dtype: torch.dtype | None = None) -> dict[str, int]:
+    """In how many places each frozen parameter and each buffer lies."""
+    found: dict[str, set[int]] = {}
+    for made in modules:
+        frozen = [(name, p) for name, p in made.named_parameters() if not p.requires_grad]
+        for name, held in (*frozen, *made.named_buffers()):
+            assert dtype is None or held.dtype == dtype
+            found.setdefault(name, set()).add(held.data_ptr())
+    return {name: len(each) for name, each in found.items()}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_frozen_base_is_held_once(backend):
-    model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1)
+    model = fresh(Masked())
     simulation = Simulation(avg(), blobs(SIZES), model, engine=double(backend=backend))
     simulation.advance()
-    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-    assert [*frozen] == ["0.base.weight", "0.base.bias", "2.base.weight", "2.base.bias"]
-    copies = [simulation.trainer.module, simulation.backend._evaluate.module]
-    if backend == "batched":
-        copies.append(simulation.backend.network.module)
-    for made in copies:
-        assert made is not model
-        assert all(made.get_parameter(name).data_ptr() == p.data_ptr() for name, p in frozen.items())
+    held = [model, simulation.trainer.module, *networks(simulation)]
+    assert len({id(made) for made in held}) == 4
+    assert places(held) == {"layer.weight": 1, "layer.bias": 1, "mask": 1}
+    assert places([model, simulation.trained()]) == {"layer.weight": 1, "layer.bias": 1, "mask": 2}
 
 
-def test_another_precision_has_a_base_of_its_own():
-    model = with_lora(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)), 1)
-    half = sharing_copy(model, dtype=torch.bfloat16)
-    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    simulation = Simulation(avg(), blobs(SIZES), model, engine=double())
-    assert {p.dtype for p in simulation.trainer.module.parameters()} == {torch.float64}
+@pytest.mark.parametrize("bf16", [False, True])
+def test_another_precision_has_one_base_for_all_networks_of_all_runs(bf16):
+    model = Masked()  # float32
+    engine = cp.Engine(device="cpu", bf16=True) if bf16 else double(backend="batched")
+    runs = [Simulation(avg(), blobs(SIZES), model, engine=engine, seed=seed) for seed in (0, 1)]
+    made = [network for run in runs for network in networks(run)]
+    once = {"layer.weight": 1, "layer.bias": 1, "mask": 1}
+    assert len(made) == 4
+    assert places(made, torch.bfloat16 if bf16 else torch.float64) == once
+    assert places([run.trainer.module for run in runs]) == once
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
@@ -215,11 +245,13 @@ def test_a_run_with_another_scale_is_not_gone_on_with(tmp_path):
 def test_a_model_begun_with_has_the_same_frozen_weights():
     simulation = Simulation(avg(), blobs(SIZES), with_lora(net(nn.Linear(6, 3)), 1), engine=double())
     known = simulation.trainer.module.state_dict()
+    writes = {name: tensor._version for name, tensor in known.items()}
     given = {name: tensor + 1 for name, tensor in known.items()}
     with pytest.raises(CounterpoiseError, match=r"initial_arrays has another '0.base.[a-z]+' than the model"):
         simulation.loop.begin_with(given)
     simulation.loop.begin_with(given | {name: tensor for name, tensor in known.items() if "base" in name})
     assert torch.equal(simulation.server.model, torch.cat([given["0.down"].flatten(), given["0.up"].flatten()]))
+    assert {name: tensor._version for name, tensor in known.items()} == writes
 
 
 def test_a_merged_model_is_no_alias():

@@ -75,7 +75,7 @@ class Trainer:
         self.layout = self.layout.ending(self.traits.output)
         self.asked = asked = training.engine
         device = torch.device(asked.place)
-        self.module = sharing_copy(model, device, asked.torch_dtype)
+        self.module = sharing_copy(model, device, asked.torch_dtype, buffers=True)
         method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
         program = Program(method, local, scores["loss"], by_autograd)
         self.group = group = Group.join(device)
