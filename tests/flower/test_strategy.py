@@ -75,6 +75,27 @@ def test_records_of_the_model_share_the_bytes_of_its_frozen_base():
         assert made.run.model.get_parameter(name).data_ptr() == own[name].data_ptr()
 
 
+def test_a_node_with_another_frozen_base_is_refused_with_a_sentence(caplog):
+    def model(change):
+        base = small()
+        with torch.no_grad():
+            base[0].weight[0, 0] += change
+        torch.manual_seed(0)
+        return cp.models.with_lora(base, 1)
+
+    def data(context):
+        return FEDERATION.only(context.node_config["partition-id"])
+
+    same, other = (client_app("fedavg", model(change), data, local=LOCAL) for change in (0.0, 0.1))
+    made = strategy("fedavg", 1, model=model(0.0))
+    made.start(InProcess(lambda m, c: (other if c.node_config["partition-id"] == 2 else same)(m, c), 4))
+    assert [*made.run.rounds[0].outcome.excluded] == [2]
+    assert (
+        "client 2 failed: The frozen weights of the model on this node are not the server's. Load the same file of "
+        "weights on the server and on all nodes." in caplog.messages
+    )
+
+
 # ---------------------------------------------------------------- kept and gone on with
 
 

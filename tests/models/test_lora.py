@@ -1,6 +1,8 @@
 """Low-rank adapters: what a layer computes, what is trained, and that the frozen base is held once."""
 
 import math
+import tomllib
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from helpers import BACKENDS, blobs, by_torch, double, flat, fresh, net
 from torch import nn
 
 import counterpoise as cp
+from counterpoise.comparisons.collection import groups, read_run, run_folders
 from counterpoise.engine import Simulation
 from counterpoise.engine.rounds.lockstep import why_apart
 from counterpoise.errors import CounterpoiseError
@@ -15,6 +18,9 @@ from counterpoise.local import Local, sgd
 from counterpoise.methods import avg
 from counterpoise.models import merge_lora, with_lora
 from counterpoise.models.copies import sharing_copy
+from counterpoise.models.digests import form_digest, frozen_digest
+from counterpoise.runs.build import _fingerprinted, differences
+from counterpoise.runs.config import parse
 
 SIZES = [9, 4, 13]
 
@@ -236,10 +242,72 @@ def test_a_run_with_another_scale_is_not_gone_on_with(tmp_path):
         model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=alpha)
         return cp.simulate("avg", blobs(SIZES), model=model, rounds=rounds, out=tmp_path / "run", engine=double())
 
-    run(1, 1)
+    first = run(1, 1)
     assert run(1, 1).status == "finished"
-    with pytest.raises(CounterpoiseError, match="model"):
+    with pytest.raises(CounterpoiseError, match="the model has other layers, or layers of other sizes or settings"):
         run(2, 1)
+    torch.manual_seed(0)
+    other = _fingerprinted(with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=2))
+    for key in ("form", "fingerprint"):
+        assert first.settings["model"][key] != other[key]
+
+
+def based(change=0.0, rank=1, seed=0, **options) -> nn.Module:
+    """Adapters drawn from a seed on a base in which one number is changed."""
+    base = layers()
+    with torch.no_grad():
+        base[2].weight[1, 1] += change
+    torch.manual_seed(seed)
+    return with_lora(base, rank, **options)
+
+
+def test_a_digest_of_frozen_weights_sees_every_number_and_name(monkeypatch):
+    digest = frozen_digest(based())
+    assert digest == frozen_digest(based(seed=1)) == frozen_digest(based(rank=2))
+    assert digest != frozen_digest(based(1e-12))
+    assert len({digest, frozen_digest(nn.Sequential(based())), frozen_digest(based().float()), ""}) == 4
+    assert frozen_digest(layers()) == ""
+    monkeypatch.setattr("counterpoise.flat._PIECE", 24)
+    assert frozen_digest(based()) == digest
+    up = {"train": "up"}  # the random factor is frozen, too
+    assert frozen_digest(based(**up)) != frozen_digest(based(seed=1, **up))
+    assert frozen_digest(based(**up), drawn=False) == frozen_digest(based(seed=1, **up), drawn=False) == digest
+
+
+def test_a_digest_of_the_form_sees_sizes_settings_and_what_is_trained():
+    forms = [based(), based(rank=2), based(alpha=2), based(train="up"), based(where="0"), layers()]
+    assert len({*map(form_digest, forms)}) == len(forms)
+    assert form_digest(based()) == form_digest(based(1.0, seed=1))
+
+
+def test_runs_with_other_ranks_or_another_base_are_not_pooled(tmp_path):
+    def run(name, seed, model):
+        cp.simulate(
+            "avg", blobs(SIZES), model=model, seed=seed, rounds=1, out=tmp_path / f"{name}{seed}", engine=double()
+        )
+
+    for seed in (0, 1):
+        run("given", seed, based(seed=seed, train="up"))
+        run("made", seed, lambda: with_lora(layers(), 1))
+        run("wide", seed, based(rank=2, seed=seed))
+        run("other", seed, based(0.5, seed=seed))
+    found = groups(map(read_run, run_folders([tmp_path])))
+    assert sorted([run.path.name for run in group.runs] for group in found) == [
+        [f"{name}{seed}" for seed in (0, 1)] for name in ("given", "made", "other", "wide")
+    ]
+
+
+def test_a_run_of_an_older_version_is_gone_on_with(tmp_path):
+    run = partial(cp.simulate, "avg", blobs(SIZES), model=based(), rounds=1, out=tmp_path / "run", engine=double())
+    run()
+    with pytest.raises(CounterpoiseError, match=r"configuration: the model's frozen weights are others\. Choose"):
+        run(model=based(1.0))
+    config = tmp_path / "run" / "config.toml"
+    kept = parse(tomllib.loads(config.read_text()), "it")
+    plain = {key: value for key, value in kept.plain().items() if key != "frozen"}
+    del plain["model"]["form"]
+    assert differences(parse(plain, "it"), kept) == []
+    assert [key for key, _, _ in differences(kept, parse(plain | {"frozen": "x"}, "it"))] == ["frozen", "model.form"]
 
 
 def test_a_model_begun_with_has_the_same_frozen_weights():

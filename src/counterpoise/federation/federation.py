@@ -21,8 +21,8 @@ from counterpoise.federation.features import Skew
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
-from counterpoise.federation.structure import check_alike, is_structured, pieces
-from counterpoise.flat import raw_bytes
+from counterpoise.federation.structure import check_alike, is_structured
+from counterpoise.flat import pieces, raw_bytes
 from counterpoise.randomness import check_seed
 from counterpoise.trees import cat, leaves, mapped
 

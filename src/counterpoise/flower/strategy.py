@@ -337,6 +337,8 @@ class Strategy(strategy.Strategy):
         With `decision`, the accepted rounds are those after its commit.
         """
         told = {**given, "round": round, "seed": self.trainer.seed}
+        if self.trainer.frozen:
+            told["frozen"] = self.trainer.frozen
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:

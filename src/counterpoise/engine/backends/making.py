@@ -27,6 +27,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.memory import bytes_in_words, machine_memory
+from counterpoise.models.digests import frozen_digest
 
 __all__ = ["Work", "choose_setting", "compiling_pays", "count_work", "join_work", "make_backend"]
 
@@ -139,7 +140,7 @@ def make_backend(
         )
     else:
         backend = PerClient(program, module, layout, keyed, threads, dtype, script_steps=script_steps)
-    return program, backend if group is None else Distributed(backend, program, group)
+    return program, backend if group is None else Distributed(backend, program, group, frozen_digest(module))
 
 
 def _as_one_batch(asked: Engine, reason: str) -> Engine:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ from counterpoise.method import Cohort, Part
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import build_model
 from counterpoise.models.copies import sharing_copy
+from counterpoise.models.digests import frozen_digest
 from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.randomness import integer, purpose
 
@@ -109,6 +110,11 @@ class Trainer:
             whole=self.norm == "batch",
             shared=self.norm != "local",
         )
+
+    @cached_property
+    def frozen(self) -> str:
+        """A digest of the model's frozen weights, which are never sent; empty if there are none."""
+        return frozen_digest(self.module)
 
     @property
     def memory(self) -> float:
