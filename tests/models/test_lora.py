@@ -191,6 +191,30 @@ def test_another_precision_has_one_base_for_all_networks_of_all_runs(bf16):
     assert {p.dtype for p in model.parameters()} == {torch.float32}
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_base_in_half_precision_is_trained_in_the_engines(dtype):
+    base = layers().to(dtype)
+    mixed = with_lora(base, 2, whole="4")
+    for p in mixed.parameters():
+        p.data = p.data.double() if p.requires_grad else p.data  # adapters and head are wider than the base
+    runs = [Simulation(avg(), blobs(SIZES), model, engine=double()) for model in (mixed, sharing_copy(mixed).double())]
+    for run in runs:
+        run.advance()
+    assert torch.equal(runs[0].server.model, runs[1].server.model)
+    assert runs[0].server.model.dtype == torch.float64
+
+
+def test_a_model_whose_halves_round_differently_alone_and_in_a_batch_is_taken():
+    class Rounding(nn.Linear):
+        """As kernels for half precision may, it sums one sample otherwise than two."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * (1 + torch.finfo(x.dtype).eps * len(x))
+
+    model = nn.Sequential(nn.Linear(6, 5), Rounding(5, 3)).bfloat16()
+    assert Simulation(avg(), blobs(SIZES), model, engine=double()).trainer.layout.size == 35 + 18
+
+
 def test_merging_gives_the_layers_that_the_model_had():
     model, x = layers(), torch.randn(7, 6, dtype=torch.float64)
     made = adapted(model, rank=2, alpha=3)

@@ -71,10 +71,10 @@ class Trainer:
         self.layout = Layout.of(model)
         evaluation = evaluation or Evaluation()
         scores = _scores(federation, training.loss, training.metrics, evaluation)
-        self.traits = inspect_model(model, federation, scores)
-        self.norm = norm_of(model)
-        self.layout = self.layout.ending(self.traits.output)
         self.asked = asked = training.engine
+        # In the precision of training: weights may be given in half precision, or in several.
+        self.traits = inspect_model(sharing_copy(model, dtype=asked.torch_dtype), federation, scores)
+        self.norm, self.layout = norm_of(model), self.layout.ending(self.traits.output)
         device = torch.device(asked.place)
         self.module = sharing_copy(model, device, asked.torch_dtype, buffers=True)
         method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
