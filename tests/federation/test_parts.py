@@ -175,6 +175,11 @@ def test_parts_are_kept_and_found_again_and_mapped(table, tmp_path, monkeypatch,
         made(tmp_path / "kept")
 
 
+def test_load_says_where_targets_in_parts_are_taken(table):
+    with pytest.raises(cp.CounterpoiseError, match="load takes targets in one piece"):
+        cp.load(str(table), partition=cp.iid(2), columns={"targets": ["label", "length"]})
+
+
 def test_parts_that_are_large_together_lie_in_files_without_names(tmp_path, monkeypatch):
     monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path / "data"))
     data = [({"a": X, "b": SEEN}, KIND)]
