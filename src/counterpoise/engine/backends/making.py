@@ -58,7 +58,7 @@ class Work(NamedTuple):
     batch: int
     """The widest batch."""
     numbers: int
-    """How many a client's model or its batch holds, whichever is more."""
+    """How many a client's model, its batch or the largest tensor of a forward pass holds, whichever is most."""
     cohort: int
     share: int
     """The clients of a cohort that this process trains."""
@@ -67,7 +67,7 @@ class Work(NamedTuple):
 
 
 def count_work(
-    federation: Federation, local: Local, parameters: int, cohort: int, group: Group | None, rounds: int
+    federation: Federation, local: Local, parameters: int, traits: Traits, cohort: int, group: Group | None, rounds: int
 ) -> Work:
     """Count the work of a federation's clients. The server of a deployment trains none."""
     clients = torch.arange(federation.clients)
@@ -75,7 +75,7 @@ def count_work(
     if not isinstance(federation.train, Elsewhere):
         sizes = federation.train.sizes(clients)
     batch = max(1, min(local.batch, int(sizes.max())))
-    numbers = max(parameters, batch * federation.base.numbers)
+    numbers = max(parameters, batch * federation.base.numbers, traits.widest(batch))
     share = cohort if group is None else -(-max(cohort, 1) // group.size)
     return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share, rounds)
 

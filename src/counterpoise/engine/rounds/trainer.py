@@ -28,7 +28,7 @@ from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.clients.statistics import keeping_statistics, with_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
-from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
+from counterpoise.engine.rounds.evaluation import WIDEST, Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.store import Store
@@ -80,7 +80,7 @@ class Trainer:
         method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
         program = Program(method, local, scores["loss"], by_autograd)
         self.group = group = Group.join(device)
-        self.work = work = count_work(federation, local, self.layout.size, cohort, group, rounds)
+        self.work = work = count_work(federation, local, self.layout.size, self.traits, cohort, group, rounds)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
         self._switches = _switches(self.engine, device)
         self.federation = federation.to(device)
@@ -109,6 +109,7 @@ class Trainer:
             seed=self.seed,
             whole=self.norm == "batch",
             shared=self.norm != "local",
+            most=self.traits.most_samples(WIDEST),
         )
 
     @cached_property
