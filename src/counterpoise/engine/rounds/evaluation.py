@@ -19,7 +19,11 @@ from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
 from counterpoise.trees import expand, mapped, select
 
-__all__ = ["Evaluation", "Evaluator", "Measured", "Measuring"]
+__all__ = ["WIDEST", "Evaluation", "Evaluator", "Measured", "Measuring"]
+
+WIDEST = 2**28
+"""Fewer samples are measured at once if a tensor of the forward pass would have more numbers than this. Language models
+have outputs for each place and token."""
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -104,12 +108,14 @@ class Evaluator:
         seed: int = 0,
         whole: bool = False,
         shared: bool = True,
+        most: int = _MOST,
     ) -> None:
         """With `whole`, every set of samples is one batch: the test set, and each client's held-out part.
 
+        Otherwise at most `most` samples are measured at once, even if more were asked for.
         Without `shared`, the server's model is not one that can be measured, and only personal models are.
         """
-        self._whole, self._shared = whole, shared
+        self._whole, self._shared, self._at_once = whole, shared, min(asked.batch, most)
         self._backend, self._federation, self.metrics, self._dtype = backend, federation, metrics, dtype
         self._rows, self._owners = _heldout(federation, _draw_evaluated(federation.clients, seed))
         tested = 0 if federation.test is None or not shared else len(federation.test)
@@ -160,7 +166,7 @@ class Evaluator:
         return due
 
     def _set(self, samples: Samples, rows: Tensor) -> Measuring:
-        return Measuring(samples, rows, max(1, len(rows)) if self._whole else self.setting.batch)
+        return Measuring(samples, rows, max(1, len(rows)) if self._whole else self._at_once)
 
     def summarise(self, found: Mapping[str, Mapping[str, Tensor]]) -> Measured:
         """Means of what was measured on the samples that were due, and each client's own means."""
@@ -182,7 +188,7 @@ class Evaluator:
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # similar sizes together, so that there is little padding
         each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self.metrics}
-        at_once = 1 if self._whole else max(1, self.setting.batch // int(sizes.max()))  # alone, a set has no padding
+        at_once = 1 if self._whole else max(1, self._at_once // int(sizes.max()))  # alone, a set has no padding
         for places in torch.split(order, at_once):
             clients = there[places]
             for name, values in self._measure_own(models(clients.tolist()), clients).items():

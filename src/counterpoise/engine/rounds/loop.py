@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import sys
 import time
@@ -29,6 +28,7 @@ from counterpoise.engine.rounds.world import ServerWorld
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.availability import Availability, availability
 from counterpoise.method import Cohort
+from counterpoise.models.copies import sharing_copy
 from counterpoise.parts.statistics import BATCH_NORM
 
 try:
@@ -241,9 +241,9 @@ class Loop:
         self.server.recall(record.outcome for record in records)
 
     def trained(self, decision: Decision | None = None) -> nn.Module:
-        """The server's model, or that of a decision, as a module of its own in evaluation mode."""
+        """The server's model, or that of a decision, in evaluation mode. Only its frozen weights are not its own."""
         now = decision or self.server
-        module = copy.deepcopy(self.trainer.module)
+        module = sharing_copy(self.trainer.module)
         with torch.no_grad():
             trainable = [p for p in module.parameters() if p.requires_grad]
             for parameter, value in zip(trainable, self.trainer.layout.unflatten(now.model), strict=True):
@@ -253,7 +253,7 @@ class Loop:
 
     def begin_with(self, given: Mapping[str, Tensor]) -> None:
         """Replace the initial model: its parameters by name, and the running statistics that the server keeps."""
-        module = copy.deepcopy(self.trainer.module)
+        module = sharing_copy(self.trainer.module)
         own, frozen = module.state_dict(), {name for name, p in module.named_parameters() if not p.requires_grad}
         for name in self.trainer.layout.names:
             if name not in given:
@@ -266,7 +266,8 @@ class Loop:
                     f"initial_arrays has another {name!r} than the model, where it is frozen. Load it into the model on "
                     "the server and on all nodes."
                 )
-            own[name].copy_(given[name])
+            if name not in frozen:
+                own[name].copy_(given[name])
         trainable = [p.detach() for p in module.parameters() if p.requires_grad]
         self.server.model = self.trainer.layout.flatten(trainable)
         if BATCH_NORM in self.server.state:
