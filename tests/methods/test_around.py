@@ -14,7 +14,7 @@ from counterpoise.engine.rounds.lockstep import Lockstep, why_apart
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Verdict
-from counterpoise.methods import METHODS, avg, bounded, capped, fedavg, median, steady
+from counterpoise.methods import METHODS, avg, bounded, capped, fedavg, median, pace, steady
 from counterpoise.parts.bounded import clip_rows
 
 SIZE = 5
@@ -32,7 +32,7 @@ def test_the_name_says_in_which_order_parts_act():
     )
     assert names("feddua:counterpoise")[:3] == ["consensus-trust", "counts", "memory"]
     assert names("counterpoise") == (
-        ["consensus-trust", "memory", "bounded", "by-data", "capped", "mean", "steady", "server-step"]
+        ["consensus-trust", "memory", "bounded", "by-data", "capped", "mean", "pace", "server-step"]
     )
 
 
@@ -128,6 +128,77 @@ def test_updates_that_keep_turning_get_no_momentum():
 def test_steady_needs_one_update():
     early = fedavg().replacing(combine=(parts.steady(), parts.mean()))
     with pytest.raises(CounterpoiseError, match="steady needs one update"):
+        server(early, SIZE).receive(cohort([0], np.ones((1, SIZE))), FixedWorld(SIZE))
+
+
+# ---------------------------------------------------------------- pace
+
+
+def three_of_eight(round):
+    world = FixedWorld(SIZE, round, 8)
+    world.cohort = 3
+    return world
+
+
+def test_the_pace_follows_whether_clients_agree_with_the_step_before():
+    """Of four clients, one always opposes the others and one sends zeros; they have no say."""
+    rng, made = np.random.default_rng(2), server(pace(avg()), SIZE)
+    w, m, v, step, alpha, paces = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), 1.0, []
+    scales = 10.0 ** rng.uniform(-3, 1, size=SIZE)
+    for round in range(1, 61):
+        turn = 1.0 if round < 25 else (-1.0) ** round
+        d = [scales * (0.5 * rng.normal(size=SIZE) + turn * side) for side in (1.0, 2.0, -0.5)]
+        u = (d[0] + d[1] + d[2]) / 4
+        cosines = [x @ step / np.sqrt(x @ x * (step @ step)) if step.any() else 0.0 for x in d]
+        alpha = min(12.0, max(0.5, alpha * np.exp(sorted(cosines)[1])))
+        m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
+        r = np.sqrt(v.sum() / SIZE)
+        step = u + (1 - 3 / 8) * (alpha * 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r) - u)
+        w = w + step
+        paces.append(alpha)
+        outcome = made.receive(cohort([0, 1, 2, 3], [*d, np.zeros(SIZE)]), three_of_eight(round))
+        assert outcome.facts["pace"] == pytest.approx(alpha, rel=1e-10)
+        assert made.model.numpy() == pytest.approx(w, rel=1e-9, abs=1e-12)
+    assert max(paces) == 12.0
+    assert min(paces) == 0.5, "it should fall to its least where updates turn"
+
+
+def test_steps_scale_with_the_updates():
+    updates = np.random.default_rng(3).normal(size=(8, SIZE))
+
+    def walked(scale):
+        made = server(pace(avg()), SIZE)
+        for round, u in enumerate(updates, 1):
+            made.receive(cohort([0], [scale * u]), three_of_eight(round))
+        return made.model.numpy()
+
+    assert walked(1e-4) == pytest.approx(1e-4 * walked(1.0), rel=1e-9)
+
+
+def test_coordinates_that_move_alike_take_the_mean_update_and_no_update_takes_no_step():
+    made = server(pace(avg()), SIZE)
+    signs = np.where(np.arange(SIZE) % 2, 1.0, -1.0)
+    made.receive(cohort([0], [np.zeros(SIZE)]), three_of_eight(1))
+    assert not made.model.numpy().any()
+    made = server(pace(avg()), SIZE)
+    outcome = made.receive(cohort([0], [0.3 * signs]), three_of_eight(1))
+    assert outcome.facts["pace"] == 1
+    assert made.model.numpy() == pytest.approx(0.3 * signs, rel=1e-12)
+
+
+def test_if_everyone_is_asked_the_step_is_the_update():
+    models = []
+    for method in (pace(avg()), avg()):
+        made = server(method, SIZE)
+        for round, u in enumerate(np.random.default_rng(4).normal(size=(6, SIZE)), 1):
+            made.receive(cohort([0], [u]), FixedWorld(SIZE, round))
+        models.append(made.model)
+    assert torch.equal(*models)
+
+
+def test_pace_needs_one_update():
+    early = fedavg().replacing(combine=(parts.pace(), parts.mean()))
+    with pytest.raises(CounterpoiseError, match="pace needs one update"):
         server(early, SIZE).receive(cohort([0], np.ones((1, SIZE))), FixedWorld(SIZE))
 
 

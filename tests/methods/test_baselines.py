@@ -545,8 +545,9 @@ COSTS = {
     "qffl": (1, 1, 0, 0, 0),
     "feddc": (2, 2, 2, 0, 2),
     "adabest": (1, 1, 1, 0, 1),
-    "counterpoise": (1, 2, 3, 1, 0),
+    "counterpoise": (1, 2, 4, 1, 0),
     "memory": (1, 2, 1, 1, 0),
+    "pace": (1, 1, 3, 0, 0),
     "steady": (1, 1, 2, 0, 0),
     **dict.fromkeys(("bounded", "capped", "consensus-trust"), (1, 1, 0, 0, 0)),
 }

@@ -90,13 +90,14 @@ def test_another_word_is_refused(text: str) -> None:
 
 def record(round: int, weights: dict[int, float], clients: dict[str, dict[int, float]], **more: Any) -> Any:
     outcome = {"weights": weights, "notes": {"reliability": {0: 2.0, 1: 1.0, 2: 0.0}}, "verdicts": {}}
-    liars = more.pop("liars", ())
+    liars, cohort = more.pop("liars", ()), more.pop("cohort", ())
     return Namespace(
         round=round,
         metrics={"accuracy": round / 10, "brier": 0.3},
         clients=clients,
         outcome=Namespace(**outcome | more),
         liars=liars,
+        cohort=cohort,
     )
 
 
@@ -175,3 +176,14 @@ def test_verdicts_are_held_against_the_lies_of_their_round() -> None:
         name: parse_metric("mean", name).lower for name in ("detection recall", "detection false alarms", "count error")
     }
     assert lower == {"detection recall": False, "detection false alarms": True, "count error": True}
+
+
+def test_shares_of_honest_and_of_hostile_replies_that_are_left_out() -> None:
+    records = [
+        record(1, {}, {}, cohort=(0, 1, 2, 3, 4, 5), liars=(0, 1), excluded={0: "why", 5: "why"}),
+        record(2, {}, {}, cohort=(2, 3), excluded={}),
+    ]
+    assert curve_of(records, "honest replies left out") == [(1, 0.25), (2, 0.0)]
+    assert curve_of(records, "hostile replies left out") == [(1, 0.5)]
+    assert parse_metric("mean", "honest replies left out").lower
+    assert not parse_metric("mean", "hostile replies left out").lower

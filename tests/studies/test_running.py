@@ -24,6 +24,7 @@ from counterpoise.reports import write
 from counterpoise.runs.locks import Busy
 from counterpoise.studies.contents import STUDY
 from counterpoise.studies.performing import begun
+from counterpoise.studies.plans import plan_of
 from counterpoise.studies.reading import read_study
 from counterpoise.studies.results import read_results
 
@@ -339,3 +340,15 @@ def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, num
     assert done.returncode == 0, done.stderr
     assert len(uninterrupted) == 8
     assert curves(tmp_path / "tiny.json") == uninterrupted
+
+
+def test_a_study_names_code_beside_its_file(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(
+        "import counterpoise as cp\ndef ours(mu: float = 0.1) -> cp.Method:\n    return cp.methods.fedprox(mu=mu)\n"
+    )
+    path = put(tmp_path, methods=["fedavg", "beside:ours(mu=0.3)"], cell=VALUES["cell"][:1], seeds=1)
+    plan = plan_of(read_study(path).cells[0])
+    assert plan.arms[1].settings["method"] == {"name": "beside:ours", "mu": 0.3}
+    assert list(plan.values["code"]) == ["beside.py"]
+    found = cp.study(path, tmp_path / "out", jobs=1)
+    assert [len(row.values) for row in found.rows] == [1, 1]

@@ -14,7 +14,7 @@ from counterpoise.methods.registry import METHODS
 from counterpoise.parts.memory import Weights
 from counterpoise.registry import Option, Paper
 
-__all__ = ["bounded", "capped", "consensus_trust", "memory", "steady"]
+__all__ = ["bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
 
 PAPER = Paper("Counterpoise, a federated-learning library", "its authors")
 
@@ -71,6 +71,20 @@ def capped(
     """
     assert isinstance(method, Method)
     return method.adding(f"capped:{method.name}", weigh=parts.capped(heaviest))
+
+
+@METHODS.register("pace", group="parts", paper=PAPER, wraps="method")
+def pace(
+    method: Method | str = "fedavg",
+    fastest: Annotated[float, Option("the longest step, in mean updates", low=1)] = 12.0,
+    pace_momentum: Annotated[float, Option("decay of the mean update", low=0, below=1)] = 0.8,
+) -> Method:
+    """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
+
+    ``u + q (alpha n - u)``, ``alpha <- alpha exp(median_i cos(d_i, last step))``, ``n = 1.3 r m / (sqrt(v) + 0.3 r)``.
+    """
+    assert isinstance(method, Method)
+    return method.adding(f"pace:{method.name}", combine=parts.pace(fastest, pace_momentum))
 
 
 @METHODS.register("steady", group="parts", paper=PAPER, wraps="method")

@@ -8,6 +8,7 @@ from counterpoise.parts.consensus import consensus_trust
 from counterpoise.parts.geometry import by_columns, cosines, square_distances
 from counterpoise.parts.local_terms import mean_gradient, proximal
 from counterpoise.parts.memory import memory
+from counterpoise.parts.pace import pace
 from counterpoise.parts.steady import steady
 from counterpoise.parts.updating import adaptive, server_momentum, server_step
 from counterpoise.parts.weighing import by_data, shares, uniform
@@ -23,6 +24,7 @@ __all__ = [
     "mean",
     "mean_gradient",
     "memory",
+    "pace",
     "proximal",
     "server_momentum",
     "server_step",

@@ -1,0 +1,65 @@
+"""A server step whose length follows the updates: longer as long as the last step was right, shorter when it was not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.method import Part, Round
+from counterpoise.parts.geometry import cosines
+
+__all__ = ["pace"]
+
+
+def pace(
+    most: float = 12.0,
+    momentum: float = 0.8,
+    *,
+    least: float = 0.5,
+    gain: float = 1.0,
+    square: float = 0.99,
+    floor: float = 0.3,
+) -> Part:
+    """The step ``u + q (alpha n - u)``, q the share of clients not asked; ``alpha <- alpha exp(gain s)``.
+
+    alpha, the pace, begins at 1 and stays between `least` and `most`. s is the median over the clients that moved of the
+    cosine of their updates with the step before. An update is about the direction in which the loss falls. So its
+    cosine with that step says whether it was too short (above 0) or too long (below 0). The median leaves the decision
+    to the majority.
+
+    ``n = (1 + floor) r m / (sqrt(v) + floor r)``, where m and v are exponential means of the combined update u and of
+    its square, with the factors `momentum` and `square`, m divided by the sum of its weights, and r is the root of the
+    mean of v over the coordinates. So coordinates that move little are moved more, and if all move alike, n is m. If
+    all updates are scaled, so are the steps.
+
+    Means and long steps make up for the clients that a round does not hear. If all are asked, the step is u.
+    """
+
+    def server_state(start: Tensor) -> dict[str, Tensor]:
+        empty = {name: torch.zeros_like(start) for name in ("mean", "square", "step")}
+        return {**empty, "pace": start.new_ones(()), "rounds": start.new_zeros(())}
+
+    def apply(round: Round) -> Round:
+        u, state, world = round.combined, round.state, round.world
+        if u is None:
+            raise CounterpoiseError("pace needs one update: put it behind a part that combines, such as parts.mean().")
+        rounds = state["rounds"] + 1
+        m = momentum * state["mean"] + (1 - momentum) * u
+        v = square * state["square"] + (1 - square) * u.square()
+        size = v.sqrt()
+        r = v.mean().sqrt()
+        n = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
+        s = _agreement(round.cohort.updates, state["step"])
+        alpha = (state["pace"] * torch.exp(gain * s)).clamp(least, most)
+        step = u + (1 - min(1.0, world.cohort / world.population)) * (alpha * n - u)
+        new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
+        return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
+
+    return Part("pace", server_state=server_state, apply=apply)
+
+
+def _agreement(updates: Tensor, step: Tensor) -> Tensor:
+    """The median cosine of updates with a step. Updates of zeros do not count; if there are no others, it is 0."""
+    each = cosines(updates, step)
+    return torch.where(each == 0, torch.nan, each).nanquantile(0.5).nan_to_num(0)
