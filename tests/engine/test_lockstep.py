@@ -1,6 +1,7 @@
 """Runs whose clients train as one batch compute what they compute alone, and do not disturb each other."""
 
 import time
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
+from counterpoise.engine.backends.joining import join_jobs
 from counterpoise.engine.rounds.lockstep import Lockstep, why_apart
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.method import Part
@@ -190,6 +192,77 @@ def test_runs_train_apart_in_a_round_in_which_the_batch_fails(monkeypatch, caplo
     assert f"{runs} train one by one, because together they failed: too large" in caplog.text
 
 
+def bursting(lockstep, monkeypatch, kind=MemoryError, words="out of memory"):
+    """Let the joint training fail, with a tensor in its frame. Returns weak references to the tensors."""
+    tried = []
+
+    def burst(job, planned=None):
+        held = torch.zeros(3)
+        tried.append(weakref.ref(held))
+        raise kind(words)
+
+    monkeypatch.setattr(lockstep.backend, "train", burst)
+    return tried
+
+
+@pytest.mark.parametrize("backend", ["per-client", "batched"])
+def test_runs_that_ran_out_of_memory_together_stay_apart(backend, monkeypatch, caplog):
+    own, joint = ([simulation("scaffold", s, backend) for s in (0, 1)] for _ in range(2))
+    lockstep = Lockstep(joint)
+    assert all(made.batch.runs == 2 for made in joint)
+    lockstep.advance([(made, False) for made in joint])
+    tried = bursting(lockstep, monkeypatch, RuntimeError, "DefaultCPUAllocator: can't allocate memory: you tried")
+    for round in (2, 3):
+        found = lockstep.advance([(made, round == 3) for made in joint])
+    for made, record in zip(own, found, strict=True):
+        assert plain(record).metrics == pytest.approx(alone(made, 3)[-1].metrics, rel=1e-12)
+    assert len(tried) == 1
+    said = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
+    assert len(said) == 1
+    assert "from now on: together they need more memory than there is (DefaultCPUAllocator: can't" in said[0]
+    assert "--together N" in said[0]
+    assert all(made.batch is None for made in joint)
+
+
+def test_runs_that_train_apart_hold_neither_the_batch_nor_each_others_updates(monkeypatch):
+    joint = [simulation(seed=s) for s in (0, 1)]
+    lockstep = Lockstep(joint)
+    held = bursting(lockstep, monkeypatch)
+    alive = []
+    for made in joint:
+
+        def train(*given, train=made.backend.train):
+            alive.append([ref() is not None for ref in held])
+            results = train(*given)
+            held.append(weakref.ref(results.update))
+            return results
+
+        monkeypatch.setattr(made.backend, "train", train)
+    assert all(isinstance(found, RoundRecord) for found in lockstep.advance([(made, False) for made in joint]))
+    assert alive == [[False], [False, False]]
+
+
+def test_a_run_that_runs_out_of_memory_alone_leaves_it_to_the_others(monkeypatch):
+    joint = [simulation(seed=s) for s in (0, 1)]
+    lockstep = Lockstep(joint)
+    held = bursting(lockstep, monkeypatch)
+    monkeypatch.setattr(joint[0].backend, "train", lockstep.backend.train)
+    failed, fine = lockstep.advance([(made, False) for made in joint])
+    assert isinstance(failed, MemoryError)
+    assert isinstance(fine, RoundRecord)
+    assert [ref() for ref in held] == [None, None]
+
+
+def test_a_batch_holds_what_a_run_sends_once():
+    lockstep = Lockstep(joint := [simulation(seed=s) for s in (0, 1)])
+    members = lockstep.begin([(made, False) for made in joint])
+    jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
+    job = join_jobs(jobs, lockstep.samples, [0, 0], [])
+    assert job.shared.start.shape == (2, len(joint[0].server.model))
+    assert job.of.tolist() == [0] * len(jobs[0].sizes) + [1] * len(jobs[1].sizes)
+    assert torch.equal(job.sent.start[-1], joint[1].server.model)
+
+
 def test_the_run_at_fault_is_the_one_that_fails(monkeypatch):
     joint = [simulation(seed=s) for s in (0, 1)]
     lockstep = Lockstep(joint)
@@ -210,7 +283,7 @@ def test_seconds_add_up_to_the_time_that_the_batch_took():
     begun = time.perf_counter()
     records = lockstep.advance([(made, True) for made in joint])
     took = time.perf_counter() - begun
-    assert 0.2 * took < sum(record.seconds for record in records) <= took
+    assert 0.8 * took < sum(record.seconds for record in records) <= took
     assert all(record.seconds > 0 for record in records)
 
 

@@ -67,17 +67,21 @@ def test_at_most_so_many_train_together(tmp_path):
 
 @pytest.mark.parametrize(
     ("sharing", "most", "could", "there"),
-    [(1, 5, "5.09 kB", "10 kB of memory there"), (2, 2, "2.54 kB", "5 kB of memory that each of 2 workers has")],
+    [(1, 5, "35.6 kB", "60 kB of memory there"), (2, 2, "17.8 kB", "30 kB of memory that each of 2 workers has")],
 )
-def test_what_runs_keep_for_clients_must_fit_into_memory(sharing, most, could, there, monkeypatch, caplog):
-    monkeypatch.setattr(together, "machine_memory", lambda: 10_000)  # a row of a small model has 59 numbers of 4 bytes
+def test_what_runs_keep_for_clients_and_their_updates_must_fit_into_memory(
+    sharing, most, could, there, monkeypatch, caplog
+):
+    # A row of a small model has 53 numbers of 4 bytes. Scaffold keeps one for each of 4 clients, and 3 clients of a
+    # round return two each, of which there are four copies: 5,936 bytes for each run.
+    monkeypatch.setattr(together, "machine_memory", lambda: 60_000)
     found = {}
     courses = [setup_course(setup("scaffold", seed)) for seed in range(7)]
     together.drive_together(courses, found.__setitem__, sharing=sharing)
     assert all(run.status == "finished" for run in found.values())
     assert [r.getMessage() for r in caplog.records if "train together" in r.getMessage()] == [
-        f"At most {most} of these runs train together: with one more, what they keep for their clients could take "
-        f"{could}, which is more than half of the {there}."
+        f"At most {most} of these runs train together: with one more, what they keep for their clients and the updates of "
+        f"a round could take {could}, which is more than half of the {there}."
     ]
 
 

@@ -146,6 +146,9 @@ class PerClient:
         if self.halt.is_set() or failed.is_set():
             raise Interrupted("Stopped.")
 
+    def forget(self) -> None:
+        """Nothing: scripted steps hold no buffers."""
+
     def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])
 
@@ -159,7 +162,7 @@ class PerClient:
 
 def _shared(job: Job, row: int) -> Shared:
     """What the client in a row of a job is sent."""
-    return select(job.shared, row) if job.apart else job.shared
+    return job.shared if job.of is None else select(job.shared, int(job.of[row]))
 
 
 def _take_step(

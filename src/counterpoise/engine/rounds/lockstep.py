@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +26,7 @@ from counterpoise.engine.rounds.loop import Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
+from counterpoise.memory import out_of_memory
 from counterpoise.models.copies import layer_settings
 from counterpoise.trees import select
 
@@ -86,7 +88,14 @@ class Member:
             work(self)
         except Exception as error:  # raised again in the run that it belongs to
             self.error = error
+            if out_of_memory(error):  # the others need what its frames still hold
+                traceback.clear_frames(error.__traceback__)
         self.seconds += time.perf_counter() - begun
+
+    @property
+    def trained(self) -> bool:
+        """Whether its clients have trained, or there are none in this round."""
+        return self.ready.job is None or self.results is not None
 
     @property
     def steps(self) -> int:
@@ -103,6 +112,8 @@ class Member:
         self.ready = self.simulation.prepare(self.opened)
 
     def train_alone(self) -> None:
+        if self.ready.job is None:
+            return
         self.results = self.simulation.backend.train(self.simulation.make_job(self.opened, self.ready))
 
     def decide(self) -> None:
@@ -117,6 +128,14 @@ class Member:
         loop = self.simulation.loop
         closed = loop.conclude(self.opened, self.replies, self.decision, self.measured, self.last)
         self.record = loop.commit(closed._replace(seconds=self.seconds))
+
+    def go_alone(self) -> None:
+        """The rest of the round without the other runs. Only its record is kept: they need the memory."""
+        for work in (Member.train_alone, Member.decide, Member.evaluate_alone, Member.commit):
+            self.attempt(work)
+        for name in ("opened", "ready", "replies", "decision"):
+            vars(self).pop(name, None)
+        self.results = None
 
 
 class Lockstep:
@@ -135,12 +154,15 @@ class Lockstep:
         work = join_work([trainer.work for trainer in trainers])
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
+        self._apart = False
+        """Whether the runs train one by one for good, because together they ran out of memory."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for simulation in simulations:
+            chunk = self.engine.chunk if self.engine.backend == "batched" else None
             simulation.batch = Batch(
-                len(simulations), work.cohort, self.engine.backend, self.engine.chunk, bool(self.engine.compile)
+                len(simulations), work.cohort, self.engine.backend, chunk, bool(self.engine.compile)
             )
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
@@ -159,12 +181,11 @@ class Lockstep:
     def finish(self, members: Sequence[Member]) -> list[RoundRecord | Exception]:
         """The servers' half of a round that was begun."""
         with self._setting(members[0]):
-            self._wait([m for m in members if m.results is not None])
-            for member in members:
-                member.attempt(Member.decide)
-            self._evaluate([m for m in members if m.error is None])
-            for member in members:
-                member.attempt(Member.commit)
+            if all(m.trained for m in members if m.error is None):
+                self._close(members)
+            else:
+                for member in members:
+                    member.go_alone()
         if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
@@ -181,22 +202,52 @@ class Lockstep:
                 yield
 
     def _train(self, members: Sequence[Member]) -> None:
-        if not members:
+        """Train the clients of these runs together. If that fails, `finish` trains them run by run.
+
+        Not here in the `except`: the error holds the joint tensors until it ends.
+        """
+        if self._apart or not members:
             return
         begun = time.perf_counter()
         try:
-            jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
-            begins = [self._begins[id(m.simulation)] for m in members]
-            numbers = [_numbers(m.simulation) for m in members] if self._numbers_differ else []
-            results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
+            self._train_together(members)
         except Exception as error:
-            log.warning("%s train one by one, because together they failed: %s", _named(members), error)
-            for member in members:
-                member.attempt(Member.train_alone)
-            return
+            self._failed(members, "train", error)
+        _share(members, [m.steps for m in members], time.perf_counter() - begun)
+
+    def _train_together(self, members: Sequence[Member]) -> None:
+        jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
+        begins = [self._begins[id(m.simulation)] for m in members]
+        numbers = [_numbers(m.simulation) for m in members] if self._numbers_differ else []
+        results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
         for member, own in zip(members, split_results(results, [len(job.sizes) for job in jobs]), strict=True):
             member.results = own
-        _share(members, [m.steps for m in members], time.perf_counter() - begun)
+
+    def _failed(self, members: Sequence[Member], what: str, error: Exception) -> None:
+        """Say why these runs do something one by one in this round. If memory ran out, they do so for good."""
+        if not out_of_memory(error):
+            log.warning("%s %s one by one, because together they failed: %s", _named(members), what, str(error))
+            return
+        log.warning(
+            "%s %s one by one from now on: together they need more memory than there is (%s). To train fewer runs as "
+            "one batch from the start, use --together N, or together=N in Python.",
+            _named(members),
+            what,
+            str(error).partition("\n")[0],
+        )
+        self._apart = True
+        self.backend.forget()
+        for member in members:
+            member.simulation.batch = None
+
+    def _close(self, members: Sequence[Member]) -> None:
+        """The servers' half of a round whose clients trained together."""
+        self._wait([m for m in members if m.results is not None])
+        for member in members:
+            member.attempt(Member.decide)
+        self._evaluate([m for m in members if m.error is None])
+        for member in members:
+            member.attempt(Member.commit)
 
     def _wait(self, members: Sequence[Member]) -> None:
         """Wait until a GPU has trained the clients, so that this time is not taken for a server's."""
@@ -206,17 +257,17 @@ class Lockstep:
             _share(members, [m.steps for m in members], time.perf_counter() - begun)
 
     def _evaluate(self, members: Sequence[Member]) -> None:
-        begun = time.perf_counter()
+        begun, measured, work = time.perf_counter(), None, [1 for _ in members]
         try:
             measured, work = self._measure(members)
         except Exception as error:
-            log.warning("%s are evaluated one by one, because together they failed: %s", _named(members), error)
-            for member in members:
-                member.attempt(Member.evaluate_alone)
-            return
-        for member, own in zip(members, measured, strict=True):
-            member.measured = own
+            self._failed(members, "are evaluated", error)
         _share(members, work, time.perf_counter() - begun)
+        for place, member in enumerate(members):
+            if measured is None:
+                member.attempt(Member.evaluate_alone)
+            else:
+                member.measured = measured[place]
 
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
         """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
