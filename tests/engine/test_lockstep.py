@@ -327,6 +327,21 @@ def test_models_measured_on_the_same_samples_keep_their_own_metrics(backend, mon
     assert {*stacks} == {3}
 
 
+def test_on_a_gpu_the_place_of_a_run_that_ended_is_filled_in_evaluation(monkeypatch):
+    play(monkeypatch)
+    mine, joint = ([simulation(name, 0, "batched") for name in ("fedavg", "fedavgm", "avg", "fedadam")] for _ in "ab")
+    lockstep = Lockstep(joint)
+    lockstep.backend.captures = True
+    stacks = []
+    outputs = lockstep.backend.outputs
+    monkeypatch.setattr(lockstep.backend, "outputs", lambda m, x: stacks.append(len(m)) or outputs(m, x))
+    lockstep.advance([(made, False) for made in joint])
+    records = lockstep.advance([(made, True) for made in joint[1:]])
+    assert {*stacks} == {4}
+    for made, record in zip(mine[1:], records, strict=True):
+        assert record.metrics == pytest.approx(alone(made, 2)[-1].metrics, rel=1e-9)
+
+
 def test_a_trace_begins_at_its_own_runs_model():
     def finish(client, reply):
         return replace(reply, update=reply.update + client.trace[1])

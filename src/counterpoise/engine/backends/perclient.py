@@ -24,7 +24,7 @@ from counterpoise.engine.clients.program import Participant, Program, Progress, 
 from counterpoise.engine.devices import put
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
-from counterpoise.trees import form, leaves, select, stack
+from counterpoise.trees import fill, form, leaves, mapped, select
 
 __all__ = ["PerClient"]
 
@@ -87,7 +87,7 @@ class PerClient:
                     futures[place] = self._pool.submit(
                         self._train, some, select(participants, row), survey, passes, row, failed
                     )
-            return TrainingResult(*stack([futures[i].result() for i in range(len(job.sizes))]))
+            return _collected(futures, len(job.sizes))
         except BaseException:
             failed.set()
             for future in futures.values():
@@ -158,6 +158,18 @@ class PerClient:
     def output(self, model: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
             return self._evaluate(model, inputs)
+
+
+def _collected(futures: dict[int, Future[TrainingResult]], clients: int) -> TrainingResult:
+    """The results in the cohort's order. Each is copied and freed as soon as it is there: otherwise all exist twice."""
+    stacked: TrainingResult | None = None
+    for place in list(futures):
+        own = futures.pop(place).result()
+        if stacked is None:
+            stacked = mapped(lambda tensor: tensor.new_empty(clients, *tensor.shape), own)
+        fill(select(stacked, place), own)
+    assert stacked is not None
+    return stacked
 
 
 def _shared(job: Job, row: int) -> Shared:

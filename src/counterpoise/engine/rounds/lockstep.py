@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterpoise.engine.backends.buckets import room
 from counterpoise.engine.backends.joining import join_jobs, join_samples, number_equals, split_results
 from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
 from counterpoise.engine.clients.likeness import alike, why_different
@@ -33,6 +34,9 @@ from counterpoise.trees import select
 __all__ = ["Lockstep", "Member", "why_apart"]
 
 log = logging.getLogger(__name__)
+
+_STACK_RATIO = 2.0
+"""How many times the next size each size of a captured stack of models is, as runs end."""
 
 
 def why_apart(a: Simulation, b: Simulation) -> str:
@@ -156,6 +160,8 @@ class Lockstep:
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         self._apart = False
         """Whether the runs train one by one for good, because together they ran out of memory."""
+        self._stacks: dict[tuple[int, int], int] = {}
+        """The most models measured at once on some samples: by the number of these, and how many."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -269,6 +275,14 @@ class Lockstep:
             else:
                 member.measured = measured[place]
 
+    def _padded(self, models: Tensor, on: Measuring) -> Tensor:
+        """On a GPU, repeat the last model in place of runs that have ended, so that few stacks are captured."""
+        if not self.backend.asynchronous:
+            return models
+        key = self._numbers[id(on.samples)], len(on.rows)
+        self._stacks[key] = most = max(self._stacks.get(key, 0), len(models))
+        return torch.cat((models, models[-1:].expand(room(len(models), most, _STACK_RATIO) - len(models), -1)))
+
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
         """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
         evaluators = [member.simulation.trainer.evaluator for member in members]
@@ -290,7 +304,7 @@ class Lockstep:
                     stacks.append((on, one, those := []))
                 those.append((place, what))
         for on, one, those in stacks:
-            models = torch.stack([members[place].scored for place, _ in those])
+            models = self._padded(torch.stack([members[place].scored for place, _ in those]), on)
             values = one.measure(models, on, self.backend)
             for row, (place, what) in enumerate(those):
                 found[place][what] = select(values, row)
