@@ -85,7 +85,7 @@ def start_sweep(
     _do(plan, out, workers, show)
 
 
-def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
+def carry_on(folder: Path, workers: Workers, trust: Path | None, as_json: bool) -> None:
     """Continue the comparison or sweep in a folder."""
     plan = read_plan(folder)  # fails before a lock file is made in a folder without a plan
     if own := own_objects(open_pieces(folder, plan)):
@@ -97,7 +97,7 @@ def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
-        _finish(folder, read_plan(folder), lock, Workers(on=on), Shown(as_json=as_json))
+        _finish(folder, read_plan(folder), lock, workers, Shown(as_json=as_json))
 
 
 def _command() -> str:
@@ -132,7 +132,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: 
         with conducting(folder):
             found, report = _done(folder, plan, lock, workers, told, show.metric)
     except KeyboardInterrupt:
-        _stopped(folder, plan, workers.on, show)
+        _stopped(folder, plan, workers, show)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
@@ -169,11 +169,11 @@ def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
     return stand_of(of_plan(folder, plan), plan.baseline, metric=metric)
 
 
-def _stopped(folder: Path, plan: Plan, on: str, show: Shown) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, workers: Workers, show: Shown) -> NoReturn:
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
     if show.as_json:
         echo(json.dumps(_document(folder, plan, _stand(folder, plan, show.metric), show.target, None)))
-    how = f"Continue with: counterpoise resume {shlex.quote(str(folder))}" + (f" --on {shlex.quote(on)}" if on else "")
+    how = f"Continue with: {shlex.join(['counterpoise', 'resume', str(folder), *workers.words])}"
     leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
 
 

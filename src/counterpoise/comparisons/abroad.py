@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from counterpoise.comparisons.batches import batches
-from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.conduct import News, Warn
 from counterpoise.comparisons.far import carry_out, order
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.sign import signed
@@ -60,8 +60,12 @@ def conduct_abroad(
     tell: Callable[[News | None], object],
     together: int | None = None,
     most: int | None = None,
+    sharing: int = 1,
+    warn: Warn = lambda sentence: None,
 ) -> None:
     """Run pieces on the workers of an executor, in lists that suit this many workers, at most `most` lists at a time.
+
+    `sharing` is how many lists share the memory of one machine. `warn` gets the workers' warnings.
 
     `tell` gets news of every round and end, and None now and then so that a display can be refreshed. After an
     interruption, the workers are asked to write checkpoints, and those that are at work are waited for.
@@ -76,7 +80,7 @@ def conduct_abroad(
                 while waiting and (most is None or len(sent) < most):
                     batch = waiting.pop(0)
                     try:
-                        future = executor.submit(carry_out, order(folder, word, batch, together))
+                        future = executor.submit(carry_out, order(folder, word, batch, together, sharing))
                     except Exception as error:
                         _tell_all(tell, [_failed(folder, piece, _lost(error)) for piece in batch])
                         continue
@@ -89,7 +93,7 @@ def conduct_abroad(
                     _tell_all(tell, _rounds(folder, one.open))
                     if done:
                         sent.remove(one)
-                        _tell_all(tell, _ends(folder, one))
+                        _tell_all(tell, _ends(folder, one, warn))
         finally:
             take_down()
             while any(_at_work(folder, one) for one in sent):
@@ -119,13 +123,14 @@ def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[Ne
             yield News(piece, end="finished")
 
 
-def _ends(folder: Path, sent: _Sent) -> Iterator[News]:
+def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:
     """News of the pieces whose ends have not been told."""
-    answer: Mapping[str, Any] = {"ends": {}, "sentence": ""}
     try:
-        answer = sent.future.result()
+        answer: Mapping[str, Any] = sent.future.result()
     except Exception as error:
-        answer = {"ends": {}, "sentence": _lost(error)}
+        answer = {"ends": {}, "warnings": [], "sentence": _lost(error)}
+    for sentence in answer["warnings"]:
+        warn(sentence)
     why = answer["sentence"] or "Its worker stopped before the end."
     for number, (piece, _) in sent.open.items():
         if (end := answer["ends"].get(str(number))) is not None:

@@ -25,12 +25,16 @@ from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold, in_use
 from counterpoise.runs.saved import status_of
 
-__all__ = ["News", "conduct", "conducting", "held", "open_pieces", "seats_here"]
+__all__ = ["News", "Warn", "conduct", "conducting", "held", "open_pieces", "seats_here"]
 
 _LEAST = 2**30
 """Bytes that a worker is assumed to need until one has reported."""
 _PATIENCE = 30.0
 """Seconds that the workers of a killed comparison get to write their checkpoints."""
+
+
+Warn = Callable[[str], object]
+"""Is given what a worker warned of."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +89,11 @@ def conduct(
     tell: Callable[[News | None], object],
     lock: int | None,
     together: int | None = None,
+    warn: Warn = lambda sentence: None,
 ) -> None:
     """Run pieces in as many workers as there are seats, each with at most `together` pieces in one batch.
 
-    `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
+    `warn` gets the workers' warnings, `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
 
     `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
     the exception reaches the caller.
@@ -122,6 +127,8 @@ def conduct(
                     for piece in worker.pieces.values():
                         tell(_died(folder, piece, worker))
                     worker.pieces = {}
+                elif "warning" in said:
+                    warn(said["warning"])
                 elif "end" in said:
                     tell(News(worker.pieces.pop(said["piece"]), end=said["end"], sentence=said["sentence"]))
                 else:

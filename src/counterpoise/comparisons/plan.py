@@ -42,7 +42,7 @@ class Arm:
     @property
     def whole(self) -> str:
         """A label that names all of its settings."""
-        return ", ".join(worded(value) if key == "method" else f"{key}={value}" for key, value in self.settings.items())
+        return ", ".join(("" if key == "method" else f"{key}=") + worded(value) for key, value in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -108,16 +108,18 @@ class Plan:
         return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), values=values)
 
 
-def worded(method: Any) -> str:
-    """A method and the options it was given, as text.
+def worded(value: Any) -> str:
+    """A setting's value as text: a choice with the options it was given, a table without a name, or a plain value.
 
-    >>> worded({"name": "fedprox", "mu": 0.1})
-    'fedprox(mu=0.1)'
+    >>> worded({"name": "fedprox", "mu": 0.1}), worded({"every": 2}), worded(0.1)
+    ('fedprox(mu=0.1)', '{every=2}', '0.1')
     """
-    if not isinstance(method, Mapping):
-        return str(method)
-    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
-    return f"{method['name']}({options})" if options else str(method["name"])
+    if not isinstance(value, Mapping):
+        return str(value)
+    options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+    if "name" not in value:
+        return f"{{{options}}}"
+    return f"{value['name']}({options})" if options else str(value["name"])
 
 
 def slugs(labels: Sequence[str]) -> list[str]:
