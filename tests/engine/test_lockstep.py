@@ -192,17 +192,19 @@ def test_runs_train_apart_in_a_round_in_which_the_batch_fails(monkeypatch, caplo
     assert f"{runs} train one by one, because together they failed: too large" in caplog.text
 
 
-def bursting(lockstep, monkeypatch, kind=MemoryError, words="out of memory"):
-    """Let the joint training fail, with a tensor in its frame. Returns weak references to the tensors."""
-    tried = []
+def bursting(lockstep, monkeypatch, calls=1, kind=MemoryError, words="out of memory"):
+    """Let the first calls of the batch's training fail. Returns weak references to what each call had in its frame."""
+    train, held = lockstep.backend.train, []
 
     def burst(job, planned=None):
-        held = torch.zeros(3)
-        tried.append(weakref.ref(held))
-        raise kind(words)
+        results = train(job) if len(held) >= calls else torch.zeros(3)
+        held.append(weakref.ref(getattr(results, "update", results)))
+        if len(held) <= calls:
+            raise kind(words)
+        return results
 
     monkeypatch.setattr(lockstep.backend, "train", burst)
-    return tried
+    return held
 
 
 @pytest.mark.parametrize("backend", ["per-client", "batched"])
@@ -211,12 +213,12 @@ def test_runs_that_ran_out_of_memory_together_stay_apart(backend, monkeypatch, c
     lockstep = Lockstep(joint)
     assert all(made.batch.runs == 2 for made in joint)
     lockstep.advance([(made, False) for made in joint])
-    tried = bursting(lockstep, monkeypatch, RuntimeError, "DefaultCPUAllocator: can't allocate memory: you tried")
+    tried = bursting(lockstep, monkeypatch, 1, RuntimeError, "DefaultCPUAllocator: can't allocate memory: you tried")
     for round in (2, 3):
         found = lockstep.advance([(made, round == 3) for made in joint])
     for made, record in zip(own, found, strict=True):
         assert plain(record).metrics == pytest.approx(alone(made, 3)[-1].metrics, rel=1e-12)
-    assert len(tried) == 1
+    assert len(tried) == 1 + 2 * 2  # together once, then each of two runs in two rounds
     said = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
     assert len(said) == 1
     assert "from now on: together they need more memory than there is (DefaultCPUAllocator: can't" in said[0]
@@ -228,29 +230,21 @@ def test_runs_that_train_apart_hold_neither_the_batch_nor_each_others_updates(mo
     joint = [simulation(seed=s) for s in (0, 1)]
     lockstep = Lockstep(joint)
     held = bursting(lockstep, monkeypatch)
-    alive = []
-    for made in joint:
-
-        def train(*given, train=made.backend.train):
-            alive.append([ref() is not None for ref in held])
-            results = train(*given)
-            held.append(weakref.ref(results.update))
-            return results
-
-        monkeypatch.setattr(made.backend, "train", train)
+    alive, train = [], lockstep.backend.train
+    spy = lambda job: alive.append([ref() is not None for ref in held]) or train(job)  # noqa: E731
+    monkeypatch.setattr(lockstep.backend, "train", spy)
     assert all(isinstance(found, RoundRecord) for found in lockstep.advance([(made, False) for made in joint]))
-    assert alive == [[False], [False, False]]
+    assert alive == [[], [False], [False, False]]
 
 
 def test_a_run_that_runs_out_of_memory_alone_leaves_it_to_the_others(monkeypatch):
     joint = [simulation(seed=s) for s in (0, 1)]
     lockstep = Lockstep(joint)
-    held = bursting(lockstep, monkeypatch)
-    monkeypatch.setattr(joint[0].backend, "train", lockstep.backend.train)
+    held = bursting(lockstep, monkeypatch, calls=2)
     failed, fine = lockstep.advance([(made, False) for made in joint])
     assert isinstance(failed, MemoryError)
     assert isinstance(fine, RoundRecord)
-    assert [ref() for ref in held] == [None, None]
+    assert [ref() for ref in held] == [None, None, None]
 
 
 def test_a_batch_holds_what_a_run_sends_once():

@@ -35,6 +35,8 @@ __all__ = ["Lockstep", "Member", "why_apart"]
 
 log = logging.getLogger(__name__)
 
+_NAMED = 4
+"""The most runs that a warning names."""
 _STACK_RATIO = 2.0
 """How many times the next size each size of a captured stack of models is, as runs end."""
 
@@ -133,9 +135,9 @@ class Member:
         closed = loop.conclude(self.opened, self.replies, self.decision, self.measured, self.last)
         self.record = loop.commit(closed._replace(seconds=self.seconds))
 
-    def go_alone(self) -> None:
+    def go_alone(self, train: Callable[[Member], None]) -> None:
         """The rest of the round without the other runs. Only its record is kept: they need the memory."""
-        for work in (Member.train_alone, Member.decide, Member.evaluate_alone, Member.commit):
+        for work in (train, Member.decide, Member.evaluate_alone, Member.commit):
             self.attempt(work)
         for name in ("opened", "ready", "replies", "decision"):
             vars(self).pop(name, None)
@@ -190,8 +192,9 @@ class Lockstep:
             if all(m.trained for m in members if m.error is None):
                 self._close(members)
             else:
+                # One backend for all of them, if memory is short: each would keep threads or captured steps of its own.
                 for member in members:
-                    member.go_alone()
+                    member.go_alone(self._train_one if self._apart else Member.train_alone)
         if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
@@ -228,6 +231,10 @@ class Lockstep:
         results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
         for member, own in zip(members, split_results(results, [len(job.sizes) for job in jobs]), strict=True):
             member.results = own
+
+    def _train_one(self, member: Member) -> None:
+        if member.ready.job is not None:
+            self._train_together([member])
 
     def _failed(self, members: Sequence[Member], what: str, error: Exception) -> None:
         """Say why these runs do something one by one in this round. If memory ran out, they do so for good."""
@@ -317,8 +324,9 @@ def _numbers(simulation: Simulation) -> dict[str, Mapping[str, float]]:
 
 
 def _named(members: Sequence[Member]) -> str:
-    runs = (m.simulation for m in members)
-    return ", ".join(f"{run.server.method.name} with seed {run.trainer.seed} in round {run.round + 1}" for run in runs)
+    runs = [m.simulation for m in members]
+    names = [f"{run.server.method.name} with seed {run.trainer.seed} in round {run.round + 1}" for run in runs]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more runs" if len(names) > _NAMED else "")
 
 
 def _share(members: Sequence[Member], work: Sequence[int], seconds: float) -> None:
