@@ -10,7 +10,7 @@ and stops. A ratio is the median over turns of the ratio within a turn.
     demo    the comparison of `make demo`
     twelve  12 runs of the quickstart, 60 rounds, over 12 times one alone; the same with one round is taken off both
     gpu     6 methods x 5 seeds, LeNet-5 on Fashion-MNIST, 10 of 100 clients, 200 rounds, test accuracy every 5
-    mps     the same, with 14 processes of the earlier version at once
+    mps     the same, with 14 processes of the earlier version at once, and 4 of ours
 
     git worktree add ../before COMMIT
     python benchmarks/together.py --before ../before/src --out benchmarks/results/together-cpu.json
@@ -92,7 +92,11 @@ ROWS: dict[str, dict[str, Arm]] = {
         "twelve, one round": Arm([*_TWELVE, "--rounds", "1"]),
     },
     "gpu": _both(_SIX),
-    "mps": {"before": Arm([*_SIX, "--jobs", "14"], before=True, mps=True), "now": Arm(_SIX)},
+    "mps": {
+        "before": Arm([*_SIX, "--jobs", "14"], before=True, mps=True),
+        "default": Arm(_SIX),
+        "now": Arm([*_SIX, "--jobs", "4"], mps=True),
+    },
 }
 _NEED_A_GPU = ("gpu", "mps")
 
@@ -103,7 +107,7 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=[*ROWS], help="[default: those that need no GPU]")
     parser.add_argument("--turns", type=int, default=3, help="times that every arm is measured [default: 3]")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting in all arms")
-    parser.add_argument("--out", type=Path, help="also write the raw times here, after every row")
+    parser.add_argument("--out", type=Path, help="also write the raw times here, beside the rows that the file has")
     asked = parser.parse_args()
     before = asked.before.resolve()
     if not (before / "counterpoise").is_dir():
@@ -112,22 +116,16 @@ def main() -> None:
     if "mps" in rows and not shutil.which("nvidia-cuda-mps-control"):
         parser.error("the row mps needs nvidia-cuda-mps-control, which is not here; leave mps out of --rows")
     machine = _machine()
+    kept = json.loads(asked.out.read_text())["rows"] if asked.out and asked.out.exists() else {}
     for source in (before, _NOW):  # no arm should be the first to compile our modules
         subprocess.run([sys.executable, "-m", "compileall", "-q", source], check=True)
-    found: dict[str, Any] = {}
     for row in rows:
         taken = turns(ROWS[row], asked.turns, before, asked.set)
-        found[row] = {"ratio": ratio(row, taken), "arms": taken}
-        print(f"{row}: {found[row]['ratio']:.2f} x", flush=True)
+        made = {"commit": commit(_NOW), "before": commit(before), "machine": machine, "settings": asked.set}
+        kept[row] = {"ratio": ratio(row, taken), **made, "arms": taken}
+        print(f"{row}: {kept[row]['ratio']:.2f} x", flush=True)
         if asked.out:
-            written = {
-                "machine": machine,
-                "before": commit(before),
-                "settings": asked.set,
-                "six.toml": SIX,
-                "rows": found,
-            }
-            asked.out.write_text(json.dumps(written, indent=1) + "\n")
+            asked.out.write_text(json.dumps({"six.toml": SIX, "rows": kept}, indent=1) + "\n")
 
 
 def turns(arms: dict[str, Arm], many: int, before: Path, settings: Sequence[str]) -> dict[str, Any]:

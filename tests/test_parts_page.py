@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 from pathlib import Path
@@ -28,6 +29,13 @@ def test_help_lists_every_hook_with_its_arguments_and_an_example() -> None:
     for hook, takes in (CLIENT_HOOKS | SERVER_HOOKS).items():
         named = re.escape(hook + takes)
         assert re.search(rf"\n    {named}  +\S.*\n        {hook}=lambda {re.escape(takes[1:-1])}: ", text), hook
+
+
+def test_help_lists_what_a_part_says_beside_its_hooks() -> None:
+    text = inspect.getdoc(cp.Part)
+    hooks = {*CLIENT_HOOKS, *SERVER_HOOKS, "name"}
+    for name in [field.name for field in dataclasses.fields(cp.Part) if field.name not in hooks]:
+        assert re.search(rf"\n +{name}=", text), name
 
 
 def test_every_example_of_the_page_is_short() -> None:

@@ -36,6 +36,7 @@ CORE = [
     "colours",
     "sketch",
     "portraits",
+    "replicas",
     "signatures",
     "trees",
 ]

@@ -57,6 +57,10 @@ class Interrupted(KeyboardInterrupt):
     run: object | None = None
     signal: int = 2
 
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows instead of a traceback: the sentence alone."""
+        return [f"Interrupted: {self}"]
+
 
 def brief(value: object) -> str:
     """A value as an error shows it: cut if it is long, and described if it cannot be written out.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -10,7 +10,10 @@ from math import prod
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Layout", "raw_bytes"]
+__all__ = ["Layout", "pieces", "raw_bytes"]
+
+_PIECE = 1 << 24
+"""Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,16 @@ class Layout:
     def unflatten(self, vector: Tensor) -> Sequence[Tensor]:
         """Views of the vector in the parameters' shapes. It uses one `split`, because its gradient is one `cat`."""
         return [v.view(s) for v, s in zip(torch.split(vector, self.sizes), self.shapes, strict=True)]
+
+
+def pieces(tensor: Tensor) -> Iterator[Tensor]:
+    """A tensor in parts, along its first axis."""
+    if tensor.ndim == 0 or not tensor.numel():
+        yield tensor
+        return
+    rows = max(1, _PIECE * len(tensor) // (tensor.numel() * tensor.element_size()))
+    for first in range(0, len(tensor), rows):
+        yield tensor[first : first + rows]
 
 
 def raw_bytes(tensor: Tensor) -> bytes:

@@ -118,6 +118,12 @@ class Step(Protocol):
         """How many real samples the batch holds; padding does not count."""
 
     @property
+    def real(self) -> Tensor | None:
+        """For texts, ``[B, T]``: which places are not padding. By the targets if these are rows of tokens, otherwise by
+        the inputs' ``attention_mask``; None if there is neither.
+        """
+
+    @property
     def statistics(self) -> Tensors:
         """For a part that ``tracks`` them, in ``after_step``: the running statistics of the model's batch norms. Only
         the task's own forward pass has moved them.

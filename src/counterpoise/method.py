@@ -113,6 +113,17 @@ class Part:
         scored(model, state)       the model to be measured, if it is not the server's
             scored=lambda model, state: state["mean"]
 
+    Beside its hooks, what holds for the whole part::
+
+        reads=("momentum",)        names of parts whose server state and broadcast it reads
+        numbers={"mu": 0.1}        what client hooks read as ``client.numbers``; runs that differ only in these can
+                                   train as one batch
+        private=torch.arange(9)    places in the model that stay on the client, whose state holds them as ``private``
+        tracks=True                the memo holds the running statistics of the model's batch norms
+        second_order=True          ``gradient`` asks for ``step.curvature``
+        trace_every=10             ``finish`` sees the displacements after the first step and after every tenth
+        by_counts=True             ``apply`` depends on ``round.cohort.examples``
+
     A client hook may run for many clients at once, so it has no ``if`` on a tensor's value: use ``torch.where``. The
     page docs/parts.md shows a whole method of one's own.
     """

@@ -40,7 +40,7 @@ class Panel:
     def __init__(self, html: str, text: str) -> None:
         from IPython.display import display
 
-        self._handle = display(_Shown(html, text), display_id=True)
+        self._handle = display(_Shown(html, text), display_id=True)  # type: ignore[no-untyped-call]
 
     def show(self, html: str, text: str) -> None:
         """Replace what is shown."""

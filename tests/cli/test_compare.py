@@ -303,6 +303,28 @@ def test_a_worker_that_is_killed_costs_its_batch_and_no_other(tmp_path: Path) ->
     assert not any(arm["failed"] for arm in json.loads(out)["arms"])
 
 
+@pytest.mark.parametrize(
+    ("metric", "head", "shown"),
+    [("loss", "loss", ["0.25", "0.5"]), ("personal_accuracy", "personal_accuracy", ["61.0%", "72.0%"])],
+)
+def test_the_live_table_shows_the_metric_that_is_asked_for(metric: str, head: str, shown: list[str]) -> None:
+    plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
+    board = plan_board(plan, [], 1, metric)
+    for arm, values in zip(
+        plan.arms,
+        ({"accuracy": 0.53, "loss": 0.25, "own_accuracy": 0.61}, {"loss": 0.5, "personal_accuracy": 0.72}),
+        strict=True,
+    ):
+        board.hear(News(next(plan.pieces(arm)), 1, values))
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(board.render())
+    first, *rows = capture.get().splitlines()
+    assert head in first.split()
+    assert "53.0%" not in capture.get()
+    assert [value in row for value, row in zip(shown, rows, strict=False)] == [True, True]
+
+
 def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
     plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
     board = plan_board(plan, [], 1)

@@ -98,6 +98,17 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert cli("runs", "list", "nowhere")[2] == "Error: There is no folder nowhere.\n"
 
 
+def test_runs_that_a_rule_ended_say_why(cli, tmp_path: Path) -> None:
+    fed = cp.load("digits", partition=cp.iid(clients=3), samples=200)
+    rule = cp.when("accuracy", above=0.01)
+    run = cp.simulate("fedavg", fed, model=cp.models.linear, rounds=5, stop=rule, out=tmp_path / "runs" / "a")
+    _, out, _ = cli("runs", "list")
+    assert f"{len(run.rounds)}/5 early" in out
+    assert out.splitlines()[-1] == f"ended early: runs/a: {run.why}"
+    assert json.loads(cli("runs", "list", "--json")[1])[0]["why"] == run.why
+    assert cli("runs", "show", "runs/a")[1].splitlines()[1] == f"ended early: {run.why}"
+
+
 def test_without_a_folder_runs_says_so(cli) -> None:
     assert cli("runs", "list")[2] == "Error: There is no folder runs here. Say where to look.\n"
 

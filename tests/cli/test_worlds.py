@@ -288,3 +288,26 @@ def test_a_kept_run_says_who_holds_what(cli, tmp_path):
     _, out, _ = cli("partition", "quickstart", "--json")
     assert found["labels"] == json.loads(out)["labels_by_client"]
     assert len(found["sizes"]) == found["clients"] == 20
+
+
+def test_a_table_of_ones_own_is_shown_by_its_columns(cli, tmp_path):
+    pytest.importorskip("pandas")
+    (tmp_path / "patients.csv").write_text("age,pulse,state\n1,2,ok\n2,3,ill\n3,4,ok\n")
+    code, _, err = cli("data", "show", "patients.csv")
+    assert code == 2
+    assert "which column of patients.csv holds the targets? It has age, pulse, state." in err
+    assert "On the command line: --label COLUMN and --inputs COLUMN,COLUMN." in err
+    code, out, _ = cli("data", "show", "patients.csv", "--label", "state")
+    assert (code, out.splitlines()[0]) == (0, "patients.csv: 3 training and 0 test samples of shape (2,), float32")
+    assert out.splitlines()[1:3] == ["2 labels, 1 to 2 training samples each", "named ill, ok"]
+    assert "shape (1,)" in cli("data", "show", "patients.csv", "--label", "state", "--inputs", "age")[1]
+    assert "There is no column 'stat'" in cli("data", "show", "patients.csv", "--label", "stat")[2]
+
+
+def test_pictures_of_several_sizes_are_shown_in_one(cli, tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "animals" / "cat").mkdir(parents=True)
+    for side in (4, 6):
+        image.new("L", (side, side)).save(tmp_path / "animals" / "cat" / f"{side}.png")
+    assert "On the command line: --resize PIXELS." in cli("data", "show", "animals")[2]
+    assert "of shape (1, 5, 5), uint8" in cli("data", "show", "animals", "--resize", "5")[1]

@@ -51,6 +51,7 @@ def test_methods_with_more_to_do_on_clients_come_first() -> None:
         ({"local": {"schedule": {"name": "cosine", "rounds": 9}}}, True),
         ({"cohort": 2, "adversary": [{"name": "claims", "clients": 1}], "limits": {"norm_ratio": 5.0}}, True),
         ({"engine": {"store_gib": 1.0}, "evaluation": {"every": 2}}, True),
+        ({"stop": {"metric": "accuracy", "above": 0.9}}, True),
         ({"local": {"batch": 8}}, False),
         ({"local": {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.5}}}, False),
         ({"model": {"name": "linear"}}, False),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import counterpoise as cp
 from counterpoise.comparisons.arms import compared, parse_method, swept
 from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
 from counterpoise.comparisons.conduct import open_pieces
-from counterpoise.comparisons.plan import read_plan, slugs, write_plan
+from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_plan
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
@@ -208,6 +209,42 @@ def test_a_plan_grows_by_arms_and_seeds_but_not_into_another_one() -> None:
     assert grown.seeds == (0, 1, 2)
     with pytest.raises(cp.CounterpoiseError, match="rounds was 2 and is 3"):
         plan().extended(plan(rounds=3))
+
+
+def test_labels_and_a_baseline_that_the_user_gives_a_second_time_count() -> None:
+    prox, dyn = ({"method": {"name": name}} for name in ("fedprox", "feddyn"))
+    before = Plan("compare", "it", "", (0,), (Arm("a", "a", prox), Arm("b", "b", dyn)), "a", {"rounds": 2})
+    swapped = replace(before, arms=(Arm("b", "b", prox), Arm("a", "a", dyn)), baseline="a")
+
+    def grown(**given: bool) -> tuple[list[tuple[str, str]], str]:
+        found = before.extended(replace(swapped, **given))
+        return [(arm.label, arm.slug) for arm in found.arms], found.baseline
+
+    assert grown() == ([("a", "a"), ("b", "b")], "a")
+    assert grown(named=True) == ([("b", "a"), ("a", "b")], "b")  # folders stay, and fedprox is still the baseline
+    assert grown(chosen=True) == ([("a", "a"), ("b", "b")], "b")
+    assert grown(named=True, chosen=True) == ([("b", "a"), ("a", "b")], "a")
+    more = replace(before, arms=(Arm("a", "a", {"method": {"name": "fedavg"}}),), baseline="a", named=True)
+    assert [(arm.label, arm.slug) for arm in before.extended(more).arms] == [
+        ("fedprox", "a"),
+        ("b", "b"),
+        ("a", "a_2"),
+    ]
+    assert before.extended(more).baseline == "fedprox"
+    strong = Arm("fedprox", "b", {"method": {"name": "fedprox", "mu": 1.0}})
+    assert [arm.label for arm in replace(before, arms=(before.arms[0], strong)).extended(more).arms] == [
+        *("fedprox", "fedprox(mu=1.0)", "a")
+    ]
+    own = [{"method": {"name": "own", "called": "b", "parts": parts}} for parts in "xyz"]
+    for settings in own:
+        before = before.extended(replace(before, arms=(Arm("b", "b", settings),)))
+    assert [arm.label for arm in before.arms] == ["a", "b", "b (own)", "b (own) 2", "b (own) 3"]
+    assert [arm.slug for arm in before.arms] == ["a", "b", "b-own", "b-own-2", "b-own-3"]
+
+
+def test_a_sweep_that_grows_has_no_baseline() -> None:
+    first, second = (swept("quickstart", [f"cohort={values}"], [], [], 1, None, "") for values in ("3,4", "5"))
+    assert first.extended(second).baseline == ""
 
 
 def test_a_sweep_is_a_grid_and_single_points() -> None:

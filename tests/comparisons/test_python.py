@@ -159,6 +159,30 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
 
 
 @pytest.mark.slow
+def test_own_methods_are_found_when_their_label_is_taken_and_names_are_changed(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
+    cp.compare({"a": "fedavg", "b": "fedprox"}, arrays(), **settings)
+    found = cp.compare({"b": mine(0.5), "plain": "fedavg"}, arrays(), baseline="b", **settings)
+    assert [*found.runs] == ["plain", "fedprox", "b"]
+    assert found.stand.baseline == "b"
+    assert [group.runs[0].method for group in found.groups] == ["fedavg", "fedprox", "b"]
+    again = cp.compare([mine(0.5).replacing("b")], arrays(), **settings)
+    assert [*again.runs] == ["plain", "fedprox", "b"]
+
+
+def test_a_label_that_is_taken_does_not_hide_an_own_method(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
+    cp.compare({"mine": "fedavg"}, arrays(), **settings)
+    found = cp.compare([mine(0.5)], arrays(), **settings)
+    assert {group.label: group.runs[0].method for group in found.groups} == {"mine": "fedavg", "mine (own)": "mine"}
+    assert len(found.groups[1].done) == 1
+
+
+def test_an_interruption_is_pythons_own_and_a_sentence_in_a_notebook() -> None:
+    assert issubclass(cp.Interrupted, KeyboardInterrupt)
+    assert cp.Interrupted("Stopped.")._render_traceback_() == ["Interrupted: Stopped."]
+
+
 def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> None:
     cp.compare({"mine": mine(0.5), "fedavg": "fedavg"}, federation, seeds=1, out=tmp_path / "out", **SETTINGS)
     found = cp.compare(["fedavg", "fedprox"], federation, seeds=2, out=tmp_path / "out", jobs=1, **SETTINGS)

@@ -7,17 +7,24 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ranked
 import torch
-from helpers import double
+from helpers import blobs, double, small
 from hypothesis import given
 from hypothesis import strategies as st
 
 import counterpoise as cp
+from counterpoise.engine import Simulation
+from counterpoise.engine.backends.distributed import Distributed
 from counterpoise.engine.backends.settings import Engine
+from counterpoise.errors import CounterpoiseError
+from counterpoise.methods import avg
 from counterpoise.trees import pack, row_size, select, unpack
 
 TESTS = Path(ranked.__file__).parent
@@ -93,6 +100,33 @@ def test_a_rank_that_is_stopped_stops_all_after_the_same_round(tmp_path):
 def test_ranks_that_do_not_hold_the_same_model_are_refused(tmp_path):
     for end in on_ranks(tmp_path, "drifting"):
         assert end.startswith("CounterpoiseError: The ranks do not hold the same model any more.")
+
+
+@pytest.mark.parametrize(("others", "refused"), [("0123456789abcdef", False), ("f123456789abcdef", True), ("", True)])
+def test_ranks_with_other_frozen_weights_are_refused(others, refused):
+    simulation = Simulation(avg(), blobs([4, 4]), small(), engine=double(backend="per-client"))
+    opened = simulation.open()
+    job = simulation.make_job(opened, simulation.prepare(opened))
+    packets: list[torch.Tensor | None] = [None, None]
+    both = threading.Barrier(2)
+
+    def on_rank(rank, frozen):
+        def gather(packet):
+            packets[rank] = packet
+            both.wait(60)
+            return torch.stack(packets)
+
+        group = SimpleNamespace(rank=rank, size=2, gather=gather)
+        return Distributed(simulation.backend, simulation.trainer.program, group, frozen).train(job)
+
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(on_rank, rank, frozen) for rank, frozen in enumerate(("0123456789abcdef", others))]
+        for end in ends:
+            if refused:
+                with pytest.raises(CounterpoiseError, match=r"The ranks begin with different frozen weights\. Load"):
+                    end.result()
+            else:
+                assert len(end.result().update) == 2
 
 
 def test_cores_are_shared_among_the_ranks_of_a_machine(monkeypatch):

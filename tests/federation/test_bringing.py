@@ -414,7 +414,37 @@ MISTAKES = {
     ),
     "shape of the test": (given([(X, Y)], test=(X[:, :1], Y)), "the test set: sample 0 has shape"),
     "no target": (one(lambda i: (X[i], None)), "sample 0 has no target; give one class number, name or array"),
-    "targets in parts": (one(lambda i: (X[i], {"box": 1})), r"sample 0 has a target in several parts \('box'\)"),
+    "targets in more parts": (
+        given([(X, {"box": X, "kind": Y}), (X, {"box": X})]),
+        "client 1 has the parts box, but others have the parts box, kind. Give the same parts to all.",
+    ),
+    "targets in parts and in one piece": (
+        one(lambda i: (X[i], {"box": 1} if i < 3 else 1)),
+        "sample 3 has targets in one piece, but others have the parts box",
+    ),
+    "targets in one piece and in parts": (
+        one(lambda i: (X[i], 1 if i < 3 else {"box": 1})),
+        r"sample 3 has parts within its target \('box'\); give one class number",
+    ),
+    "parts of targets in parts": (
+        one(lambda i: (X[i], {"box": {"x": 1}})),
+        r"client 0, part 'box': sample 0 has parts within its target \('x'\)",
+    ),
+    "text in parts of targets": (
+        given([(X, {"kind": Y, "name": ["a", "b"] * 10})]),
+        "client 0: the part 'name' of targets is text; turn it into numbers first",
+    ),
+    "names for targets in parts": (given([(X, (X, Y))], class_names=["a", "b", "c"]), "these targets have parts"),
+    "fewer rows in a part of targets": (given([(X, (X, Y[:-1]))]), "client 0: x has 20 rows and y 19 rows"),
+    "fewer rows in a part of inputs": (given([((X, X[:-1]), Y)]), r"client 0: x\[1\] has 19 rows and y 20 rows"),
+    "parts or a test set": (
+        given([((X, Y), (X, Y))]),
+        "client 0: this may be inputs and targets in parts, or a training and a test set. Give parts as dictionaries",
+    ),
+    "a test part in a pair": (
+        given([((X, Y, X, Y), tensors())]),
+        "client 0 is a pair of data sets for training and test, and one of them has a test part of its own",
+    ),
     "ragged targets": (one(lambda i: (X[i], np.zeros(1 + i % 2))), r"targets differ in shape: \(1,\) and \(2,\)"),
     "one-hot": (given([(X, np.eye(3)[Y])]), r"targets are one-hot rows of 3 numbers; .* y.argmax\(1\)"),
     "some text": (one(lambda i: (X[i], "a" if i else 0)), "sample 0 has the label 0, but others have text"),

@@ -202,7 +202,9 @@ def test_a_damaged_entry_is_read_again(animals, tmp_path, reads, caplog, damage)
     elif damage == "no json":
         (place / "facts.json").write_text("{")
     elif damage == "counts":
-        (place / "facts.json").write_text(json.dumps({"class_names": None, "train": [7], "own": [0]}))
+        (place / "facts.json").write_text(
+            json.dumps({"class_names": None, "train": [7], "own": [0], "inputs": [None], "targets": [None]})
+        )
     elif damage == "missing":
         (place / "targets.npy").unlink()
     else:

@@ -319,7 +319,7 @@ def test_the_fingerprint_is_that_of_the_whole_whatever_the_pieces(monkeypatch):
     x, y = np.random.default_rng(0).normal(size=(60, 3, 2)), np.arange(60) % 3
     made = [Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint]
     for piece in (1, 100, 1000):
-        monkeypatch.setattr("counterpoise.federation.structure._PIECE", piece)
+        monkeypatch.setattr("counterpoise.flat._PIECE", piece)
         made.append(Federation.from_arrays(x, y, partition=cp.iid(3), test=(x[:7], y[:7])).fingerprint)
     assert len({*made}) == 1
     x[59, 2, 1] = np.inf

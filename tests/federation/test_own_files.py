@@ -316,6 +316,8 @@ def test_tables_that_cannot_be_had_are_told(patients, tmp_path, monkeypatch):
     told("There is no column 'ag' in a.csv. Did you mean 'age'", path, targets="state", inputs=["ag", "pulse"])
     told(r"the column town holds text. Name the columns of numbers, columns=\{'inputs'", path, targets="state")
     told("has no column for the inputs, only label", pd.DataFrame({"label": [1, 2]}))
+    several = pd.DataFrame({"age": [1, 2], "state": [0, 1], "drug": [1, 0]})
+    told("the table has one column of targets. For several, give arrays", several, targets=["state", "drug"])
     told(
         "the column pulse has no value in 2 of 12 rows, row 4 for example",
         patients.assign(pulse=patients.pulse.where(~patients.index.isin([3, 7]))),

@@ -192,7 +192,7 @@ def test_a_folder_of_tokens_is_loaded(reviews, tmp_path, capsys):
     assert fed.base.targets.tolist() == (rows % 2).tolist()
     with pytest.raises(CounterpoiseError, match=r"scaling is for pictures in one array, but the inputs of .* several"):
         cp.load(path, partition=cp.iid(2), scaling="standard")
-    draw(path, None)
+    draw(path, None, {}, None)
     assert "6 training and 0 test samples in parts: input_ids 4" in capsys.readouterr().out
 
 

@@ -61,6 +61,41 @@ class Cut(InProcess):
         return super().send_and_receive(messages, timeout=timeout)
 
 
+def test_records_of_the_model_share_the_bytes_of_its_frozen_base():
+    model = cp.models.with_lora(small(), 1, whole="2")
+    made = strategy("fedavg", 1, model=model)
+    before = made.arrays()
+    node = client_app("fedavg", model, lambda c: FEDERATION.only(c.node_config["partition-id"]), local=LOCAL)
+    made.start(InProcess(node, 4))
+    after, own = made.arrays(), made.trainer.module.state_dict()
+    assert [*after] == [*before] == [*own]
+    assert {name for name in own if after[name].data is before[name].data} == {"0.base.weight", "0.base.bias"}
+    for name in ("0.base.weight", "0.base.bias"):
+        assert np.array_equal(after[name].numpy(), own[name].numpy())
+        assert made.run.model.get_parameter(name).data_ptr() == own[name].data_ptr()
+
+
+def test_a_node_with_another_frozen_base_is_refused_with_a_sentence(caplog):
+    def model(change):
+        base = small()
+        with torch.no_grad():
+            base[0].weight[0, 0] += change
+        torch.manual_seed(0)
+        return cp.models.with_lora(base, 1)
+
+    def data(context):
+        return FEDERATION.only(context.node_config["partition-id"])
+
+    same, other = (client_app("fedavg", model(change), data, local=LOCAL) for change in (0.0, 0.1))
+    made = strategy("fedavg", 1, model=model(0.0))
+    made.start(InProcess(lambda m, c: (other if c.node_config["partition-id"] == 2 else same)(m, c), 4))
+    assert [*made.run.rounds[0].outcome.excluded] == [2]
+    assert (
+        "client 2 failed: The frozen weights of the model on this node are not the server's. Load the same file of "
+        "weights on the server and on all nodes." in caplog.messages
+    )
+
+
 # ---------------------------------------------------------------- kept and gone on with
 
 

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 import counterpoise as cp
+from counterpoise.comparisons import abroad
+from counterpoise.comparisons.board import Board
 from counterpoise.comparisons.collection import load_run
+from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.plan import Piece
+from counterpoise.comparisons.watching import Watch
+from counterpoise.engine.rounds.evaluation import Evaluator
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
+from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.errors import CounterpoiseError
+from counterpoise.measures import metrics_of
 from counterpoise.measures.stopping import When, when
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
@@ -76,13 +87,6 @@ def test_a_wrong_rule_is_one_sentence(given: dict, sentence: str) -> None:
         when("accuracy", **given)
 
 
-def test_a_metric_that_is_not_measured_is_refused() -> None:
-    rule = when("acuracy", above=0.5)
-    assert not rule.reason([record(1, train_loss=0.3)])
-    with pytest.raises(CounterpoiseError, match=r"There is no metric 'acuracy' to stop by\. Did you mean 'accuracy'"):
-        rule.reason([record(1, train_loss=0.3), record(2, accuracy=0.3)])
-
-
 def small(*settings: str) -> cp.engine.rounds.setup.Setup:
     given = ["rounds=8", "data.samples=300", "model=linear", "evaluation.every=1", *settings]
     return setup(parse(override(read("quickstart")[0], given), "it"))
@@ -100,6 +104,76 @@ def test_a_run_that_its_rule_ended_is_finished_and_stays_so(tmp_path: Path) -> N
     assert (len(again.rounds), again.why) == (1, run.why)
     assert len(run_setup(made, out=tmp_path / "run").rounds) == 1
     assert len(cp.resume(tmp_path / "run", rounds=4).rounds) == 2  # the rule holds again after the next round
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["stop.metric=acuracy"],
+            "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'? Known: accuracy, ",
+        ),
+        (["stop.metric=accuracy", "evaluation.every=0"], "Known: personal_accuracy, personal_loss, train_loss."),
+        (["stop.metric=personal_loss", "evaluation.clients_every=0"], "Known: accuracy, loss, train_loss."),
+        (["stop.metric=train_accuracy"], "Known: accuracy, loss, personal_accuracy, personal_loss, train_loss."),
+    ],
+)
+def test_a_metric_that_is_not_measured_is_refused_before_the_first_round(
+    settings: list[str], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CounterpoiseError, match="to stop by") as refused:
+        run_setup(small("stop.above=0.5", *settings), out=tmp_path / "run")
+    assert sentence in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_metric_that_a_round_measures_can_end_a_run() -> None:
+    made = small("rounds=1", "evaluation.train_every=1", "method=ditto")
+    measured = metrics_of(run_setup(made).rounds)
+    assert Simulation.of(made).trainer.evaluator.names == measured
+
+
+SELDOM = ["evaluation.every=5", "evaluation.clients_every=5", "evaluation.train_every=5", "method=ditto"]
+
+
+def measured(records: Sequence[RoundRecord]) -> list[tuple]:
+    return [(record.metrics, record.clients) for record in records]
+
+
+def test_a_run_that_its_rule_ended_ends_with_an_evaluation(tmp_path: Path) -> None:
+    heard: list[RoundRecord] = []
+    rule = ["stop.metric=train_loss", "stop.below=1000"]
+    run = run_setup(small(*rule, *SELDOM), on_round=heard.append, out=tmp_path / "run")
+    as_a_last_round = run_setup(small("rounds=1", *SELDOM)).rounds
+    assert {"accuracy", "train_accuracy"} <= run.rounds[0].metrics.keys()
+    assert {"accuracy", "personal_accuracy"} <= run.rounds[0].clients.keys()
+    for records in (run.rounds, heard, load_run(tmp_path / "run").records):
+        assert measured(records) == measured(as_a_last_round)
+
+
+def test_what_was_measured_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    found = Evaluator.measure
+    monkeypatch.setattr(
+        Evaluator,
+        "measure",
+        lambda self, models, on, *more: counted.append(len(on.rows)) or found(self, models, on, *more),
+    )
+    made = small("stop.metric=accuracy", "stop.above=0.01", "evaluation.clients_every=5")
+    run_setup(made)
+    heldout = int(made.federation.heldout.sizes(torch.arange(made.federation.clients)).sum())
+    assert counted == [len(made.federation.test), heldout]
+
+
+def test_why_a_run_ended_is_said_everywhere(tmp_path: Path) -> None:
+    run = run_setup(small("stop.metric=accuracy", "stop.above=0.01"), out=tmp_path / "run")
+    assert repr(run).startswith("Run(fedavg, seed 0, 1 round, finished early, accuracy 0.")
+    assert run.summary()["why"] == run.why
+    assert f"ended early</td><td>{run.why}" in re.sub(r" style='[^']*'| style=\"[^\"]*\"", "", run._repr_html_())
+    assert load_run(tmp_path / "run").why == run.why
+    assert f"Its rule ended it early: with seed 0, {run.why}." in cp.report(tmp_path / "run").page
+    whole = run_setup(small("rounds=1", "stop.metric=accuracy", "stop.above=0.01"), out=tmp_path / "whole")
+    assert (whole.why, load_run(tmp_path / "whole").why) == ("", "")
 
 
 def test_a_rule_counts_from_the_rounds_that_a_run_was_extended_to(tmp_path: Path) -> None:
@@ -120,3 +194,31 @@ def test_a_run_in_a_batch_that_stops_leaves_the_others() -> None:
     drive_together(courses, lambda place, what: ended.__setitem__(place, what), None, 1)
     assert [len(ended[place].rounds) for place in (0, 1)] == [1, 3]
     assert [bool(ended[place].why) for place in (0, 1)] == [True, False]
+
+
+def test_the_bar_of_a_row_is_full_when_rules_ended_its_runs() -> None:
+    values = {"rounds": 8}
+    pieces = [Piece("a", seed, f"a/seed-{seed}", values) for seed in (0, 1, 2)]
+    board = Board("method", "it", {"a": pieces}, 1)
+    for piece, round in zip(pieces, (3, 8, 4), strict=True):
+        board.hear(News(piece, round, {}, 1.0))
+    board.hear(News(pieces[0], end="finished"))
+    board.hear(News(pieces[1], end="finished"))
+    assert [run.rounds for run in board.runs.values()] == [3, 8, 8]
+    board.hear(News(pieces[2], end="failed"))
+    assert [run.rounds - run.done for run in board.runs.values()] == [0, 0, 4]
+
+
+def test_a_cluster_tells_an_early_end_when_it_is_written(tmp_path: Path) -> None:
+    rule = ["stop.metric=accuracy", "stop.above=0.01"]
+    run = run_setup(small(*rule), out=tmp_path / "a" / "seed-0")
+    piece = Piece("a", 0, "a/seed-0", run.settings)
+    watched = {0: (piece, Watch(tmp_path / "a" / "seed-0"))}
+    index = tmp_path / "a" / "seed-0" / "checkpoint" / "checkpoint.json"
+    ended = index.read_text()
+    index.write_text(ended.replace('"finished"', '"running"'))
+    assert [(news.round, news.end) for news in abroad._rounds(tmp_path, watched)] == [(1, "")]
+    assert list(abroad._rounds(tmp_path, watched)) == []
+    index.write_text(ended)
+    assert [(news.round, news.end) for news in abroad._rounds(tmp_path, watched)] == [(0, "finished")]
+    assert watched == {}

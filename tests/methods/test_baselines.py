@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import re
 from functools import partial
@@ -254,6 +255,54 @@ def test_moon_trains_on_the_papers_loss(backend):
         assert_close(simulation.server.model, w, w - flat(small()), 1e-11)
     plain = run(Simulation(fedavg(0.5), federation, small(), local=local, engine=double()))
     assert not torch.allclose(plain, w, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", ["targets", "mask"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_moon_does_not_count_the_padding_of_texts(backend, given):
+    """Against the paper's loss of every text by itself, without padding."""
+    rng, lengths, mu, tau, lr = np.random.default_rng(0), [5, 2, 3, 1], 3.0, 0.5, 0.5
+    texts = [rng.integers(0, 7, length + 1) for length in lengths]
+    ids = torch.zeros(4, 6, dtype=torch.int64)
+    following = torch.full((4, 6), -100)
+    for row, text in enumerate(texts):
+        ids[row, : len(text) - 1], following[row, : len(text) - 1] = torch.tensor(text[:-1]), torch.tensor(text[1:])
+    model = fresh(cp.models.lstm(vocabulary=7, embedding=3, hidden=4, layers=1))
+    inputs, targets, loss = ids, following, None
+    if given == "mask":  # one class for each text
+        inputs, targets = {"input_ids": ids, "attention_mask": (following >= 0).long()}, torch.arange(4) % 3
+
+        def loss(outputs, targets):
+            return nn.functional.cross_entropy(outputs[:, 0], targets, reduction="none")
+
+    federation = cp.Federation.from_clients([(inputs, targets)], heldout=0)
+    settings = {"local": Local(batch=4, steps=2, optimizer=sgd(lr)), "loss": loss, "metrics": {}}
+    simulation = Simulation(moon(mu, tau, lr=0.5), federation, model, engine=double(backend=backend), **settings)
+
+    def objective(one, server, last):
+        total = 0
+        for row, text in enumerate(texts):
+            x = torch.tensor(text[None, :-1])
+            z, s, o = (m.features(x).flatten() for m in (one, server, last))
+            s, o = (torch.cosine_similarity(z, other.detach(), 0) / tau for other in (s, o))
+            task = nn.functional.cross_entropy(one(x)[0], torch.tensor(text[1:]))
+            if given == "mask":
+                task = nn.functional.cross_entropy(one(x)[0, 0], targets[row])
+            total = total + task - mu * torch.log(s.exp() / (s.exp() + o.exp()))
+        return total / len(texts)
+
+    w, last = flat(model), None
+    for _ in range(2):
+        server, one = copy.deepcopy(model), copy.deepcopy(model)
+        for made in (server, one):
+            nn.utils.vector_to_parameters(w.clone(), made.parameters())
+        for _ in range(2):
+            one.zero_grad()
+            objective(one, server, last or server).backward()
+            torch.optim.SGD(one.parameters(), lr).step()
+        w, last = w + 0.5 * (flat(one) - w), one
+        simulation.advance()
+        assert_close(simulation.server.model, w, w - flat(model), 1e-10)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

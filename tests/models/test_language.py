@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from helpers import BACKENDS, assert_close, data_of, double, flat, fresh
+from helpers import BACKENDS, assert_close, blobs, data_of, double, flat, fresh
 from torch import nn
 from torch.nn import functional as F
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
+from counterpoise.engine.backends.settings import _ELEMENTS
 from counterpoise.engine.scores import LOSSES, accuracy, cross_entropy
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
@@ -218,3 +219,49 @@ def test_a_model_is_made_for_the_shape_of_samples():
 def test_what_does_not_fit_is_told(make, said):
     with pytest.raises(CounterpoiseError, match=said):
         make()
+
+
+# ---------------------------------------------------------------- how much memory they take
+
+
+def traits_of(model, federation=None):
+    return Simulation(fedavg(), federation or blobs([4, 4]), model, engine=double()).trainer.traits
+
+
+def test_the_largest_tensor_of_a_forward_pass_is_counted():
+    traits = traits_of(fresh(nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, 3))))
+    assert {*traits.tensors} == {(0, 9), (0, 3)}
+    assert (traits.widest(1), traits.widest(32)) == (9, 9 * 32)
+    assert [traits.most_samples(numbers) for numbers in (1, 18, 26, 27)] == [1, 2, 2, 3]
+    transformer = traits_of(small("transformer"), spoken())
+    assert transformer.widest(5) == 5 * 6 * 32  # the dense layer: places, four times the width
+    assert traits_of(small("lstm"), spoken()).widest(5) == 5 * 6 * 10  # the outputs: places, vocabulary
+
+
+def test_what_a_forward_pass_makes_of_weights_alone_does_not_grow_with_the_batch():
+    class Product(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.up, self.down = nn.Parameter(torch.rand(3, 2)), nn.Parameter(torch.rand(2, 6))
+
+        def forward(self, x):
+            return x.flatten(1) @ (self.up @ self.down).T
+
+    traits = traits_of(Product().double())
+    assert {*traits.tensors} == {(18, 0), (0, 3)}
+    assert (traits.widest(1), traits.widest(100)) == (18, 300)
+
+
+def test_chunks_and_evaluation_leave_room_for_outputs(monkeypatch):
+    monkeypatch.setitem(_ELEMENTS, "cpu", 5 * 4 * 60)  # five clients' batches of four texts, 6 places and 10 tokens
+    settings = {"local": Local(batch=4), "engine": double(backend="batched")}
+    federation = Federation.from_clients([told(TEXTS)] * 9, test=told(TEXTS), heldout=0)
+    model = fresh(cp.models.lstm(vocabulary=10, embedding=1, hidden=1))
+    assert Simulation(fedavg(), federation, model, **settings).engine.chunk == 5
+    monkeypatch.setattr("counterpoise.engine.rounds.trainer.WIDEST", 3 * 60)
+    whole = Simulation(fedavg(), spoken(), small("lstm"), **settings | {"evaluation": Evaluation(1, 1)})
+    assert {what: one.at_once for what, one in whole.loop.evaluator.due(1, True).items()}["test"] == 3
+    few = Simulation(fedavg(), spoken(), small("lstm"), **settings | {"evaluation": Evaluation(1, 1, batch=2)})
+    assert few.loop.evaluator.due(1, True)["test"].at_once == 2
+    one, other = (simulation.advance().metrics for simulation in (whole, few))
+    assert one == pytest.approx(other, rel=1e-12)

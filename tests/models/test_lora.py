@@ -1,6 +1,8 @@
 """Low-rank adapters: what a layer computes, what is trained, and that the frozen base is held once."""
 
 import math
+import tomllib
+from functools import partial
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from helpers import BACKENDS, blobs, by_torch, double, flat, fresh, net
 from torch import nn
 
 import counterpoise as cp
+from counterpoise.comparisons.collection import groups, read_run, run_folders
 from counterpoise.engine import Simulation
 from counterpoise.engine.rounds.lockstep import why_apart
 from counterpoise.errors import CounterpoiseError
@@ -15,6 +18,9 @@ from counterpoise.local import Local, sgd
 from counterpoise.methods import avg
 from counterpoise.models import merge_lora, with_lora
 from counterpoise.models.copies import sharing_copy
+from counterpoise.models.digests import form_digest, frozen_digest
+from counterpoise.runs.build import _fingerprinted, differences
+from counterpoise.runs.config import parse
 
 SIZES = [9, 4, 13]
 
@@ -130,29 +136,83 @@ def test_a_cohorts_adapters_train_as_in_a_plain_loop(backend):
     assert len(simulation.server.model) == 2 * (6 + 5) + 2 * (5 + 3)
 
 
+class Masked(nn.Module):
+    """A frozen layer, and a mask that is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.Linear(6, 5).requires_grad_(False), nn.Linear(5, 3)
+        self.register_buffer("mask", torch.ones(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layer(x).tanh() * self.mask)
+
+
+def networks(simulation: Simulation) -> list[nn.Module]:
+    """The copies of the model that a run computes with."""
+    backend = simulation.backend
+    if hasattr(backend, "network"):
+        return [backend._evaluate.module, backend.network.module]
+    return [backend._evaluate.module, backend._pool.submit(lambda: backend._own.network.module).result()]
+
+
+def places(modules: list[nn.Module], dtype: torch.dtype | None = None) -> dict[str, int]:
+    """In how many places each frozen parameter and each buffer lies."""
+    found: dict[str, set[int]] = {}
+    for made in modules:
+        frozen = [(name, p) for name, p in made.named_parameters() if not p.requires_grad]
+        for name, held in (*frozen, *made.named_buffers()):
+            assert dtype is None or held.dtype == dtype
+            found.setdefault(name, set()).add(held.data_ptr())
+    return {name: len(each) for name, each in found.items()}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_frozen_base_is_held_once(backend):
-    model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1)
+    model = fresh(Masked())
     simulation = Simulation(avg(), blobs(SIZES), model, engine=double(backend=backend))
     simulation.advance()
-    frozen = {name: p for name, p in model.named_parameters() if not p.requires_grad}
-    assert [*frozen] == ["0.base.weight", "0.base.bias", "2.base.weight", "2.base.bias"]
-    copies = [simulation.trainer.module, simulation.backend._evaluate.module]
-    if backend == "batched":
-        copies.append(simulation.backend.network.module)
-    for made in copies:
-        assert made is not model
-        assert all(made.get_parameter(name).data_ptr() == p.data_ptr() for name, p in frozen.items())
+    held = [model, simulation.trainer.module, *networks(simulation)]
+    assert len({id(made) for made in held}) == 4
+    assert places(held) == {"layer.weight": 1, "layer.bias": 1, "mask": 1}
+    assert places([model, simulation.trained()]) == {"layer.weight": 1, "layer.bias": 1, "mask": 2}
 
 
-def test_another_precision_has_a_base_of_its_own():
-    model = with_lora(nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3)), 1)
-    half = sharing_copy(model, dtype=torch.bfloat16)
-    assert {p.dtype for p in half.parameters()} == {torch.bfloat16}
+@pytest.mark.parametrize("bf16", [False, True])
+def test_another_precision_has_one_base_for_all_networks_of_all_runs(bf16):
+    model = Masked()  # float32
+    engine = cp.Engine(device="cpu", bf16=True) if bf16 else double(backend="batched")
+    runs = [Simulation(avg(), blobs(SIZES), model, engine=engine, seed=seed) for seed in (0, 1)]
+    made = [network for run in runs for network in networks(run)]
+    once = {"layer.weight": 1, "layer.bias": 1, "mask": 1}
+    assert len(made) == 4
+    assert places(made, torch.bfloat16 if bf16 else torch.float64) == once
+    assert places([run.trainer.module for run in runs]) == once
     assert {p.dtype for p in model.parameters()} == {torch.float32}
-    simulation = Simulation(avg(), blobs(SIZES), model, engine=double())
-    assert {p.dtype for p in simulation.trainer.module.parameters()} == {torch.float64}
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_base_in_half_precision_is_trained_in_the_engines(dtype):
+    base = layers().to(dtype)
+    mixed = with_lora(base, 2, whole="4")
+    for p in mixed.parameters():
+        p.data = p.data.double() if p.requires_grad else p.data  # adapters and head are wider than the base
+    runs = [Simulation(avg(), blobs(SIZES), model, engine=double()) for model in (mixed, sharing_copy(mixed).double())]
+    for run in runs:
+        run.advance()
+    assert torch.equal(runs[0].server.model, runs[1].server.model)
+    assert runs[0].server.model.dtype == torch.float64
+
+
+def test_a_model_whose_halves_round_differently_alone_and_in_a_batch_is_taken():
+    class Rounding(nn.Linear):
+        """As kernels for half precision may, it sums one sample otherwise than two."""
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * (1 + torch.finfo(x.dtype).eps * len(x))
+
+    model = nn.Sequential(nn.Linear(6, 5), Rounding(5, 3)).bfloat16()
+    assert Simulation(avg(), blobs(SIZES), model, engine=double()).trainer.layout.size == 35 + 18
 
 
 def test_merging_gives_the_layers_that_the_model_had():
@@ -206,20 +266,84 @@ def test_a_run_with_another_scale_is_not_gone_on_with(tmp_path):
         model = with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=alpha)
         return cp.simulate("avg", blobs(SIZES), model=model, rounds=rounds, out=tmp_path / "run", engine=double())
 
-    run(1, 1)
+    first = run(1, 1)
     assert run(1, 1).status == "finished"
-    with pytest.raises(CounterpoiseError, match="model"):
+    with pytest.raises(CounterpoiseError, match="the model has other layers, or layers of other sizes or settings"):
         run(2, 1)
+    torch.manual_seed(0)
+    other = _fingerprinted(with_lora(net(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)), 1, alpha=2))
+    for key in ("form", "fingerprint"):
+        assert first.settings["model"][key] != other[key]
+
+
+def based(change=0.0, rank=1, seed=0, **options) -> nn.Module:
+    """Adapters drawn from a seed on a base in which one number is changed."""
+    base = layers()
+    with torch.no_grad():
+        base[2].weight[1, 1] += change
+    torch.manual_seed(seed)
+    return with_lora(base, rank, **options)
+
+
+def test_a_digest_of_frozen_weights_sees_every_number_and_name(monkeypatch):
+    digest = frozen_digest(based())
+    assert digest == frozen_digest(based(seed=1)) == frozen_digest(based(rank=2))
+    assert digest != frozen_digest(based(1e-12))
+    assert len({digest, frozen_digest(nn.Sequential(based())), frozen_digest(based().float()), ""}) == 4
+    assert frozen_digest(layers()) == ""
+    monkeypatch.setattr("counterpoise.flat._PIECE", 24)
+    assert frozen_digest(based()) == digest
+    up = {"train": "up"}  # the random factor is frozen, too
+    assert frozen_digest(based(**up)) != frozen_digest(based(seed=1, **up))
+    assert frozen_digest(based(**up), drawn=False) == frozen_digest(based(seed=1, **up), drawn=False) == digest
+
+
+def test_a_digest_of_the_form_sees_sizes_settings_and_what_is_trained():
+    forms = [based(), based(rank=2), based(alpha=2), based(train="up"), based(where="0"), layers()]
+    assert len({*map(form_digest, forms)}) == len(forms)
+    assert form_digest(based()) == form_digest(based(1.0, seed=1))
+
+
+def test_runs_with_other_ranks_or_another_base_are_not_pooled(tmp_path):
+    def run(name, seed, model):
+        cp.simulate(
+            "avg", blobs(SIZES), model=model, seed=seed, rounds=1, out=tmp_path / f"{name}{seed}", engine=double()
+        )
+
+    for seed in (0, 1):
+        run("given", seed, based(seed=seed, train="up"))
+        run("made", seed, lambda: with_lora(layers(), 1))
+        run("wide", seed, based(rank=2, seed=seed))
+        run("other", seed, based(0.5, seed=seed))
+    found = groups(map(read_run, run_folders([tmp_path])))
+    assert sorted([run.path.name for run in group.runs] for group in found) == [
+        [f"{name}{seed}" for seed in (0, 1)] for name in ("given", "made", "other", "wide")
+    ]
+
+
+def test_a_run_of_an_older_version_is_gone_on_with(tmp_path):
+    run = partial(cp.simulate, "avg", blobs(SIZES), model=based(), rounds=1, out=tmp_path / "run", engine=double())
+    run()
+    with pytest.raises(CounterpoiseError, match=r"configuration: the model's frozen weights are others\. Choose"):
+        run(model=based(1.0))
+    config = tmp_path / "run" / "config.toml"
+    kept = parse(tomllib.loads(config.read_text()), "it")
+    plain = {key: value for key, value in kept.plain().items() if key != "frozen"}
+    del plain["model"]["form"]
+    assert differences(parse(plain, "it"), kept) == []
+    assert [key for key, _, _ in differences(kept, parse(plain | {"frozen": "x"}, "it"))] == ["frozen", "model.form"]
 
 
 def test_a_model_begun_with_has_the_same_frozen_weights():
     simulation = Simulation(avg(), blobs(SIZES), with_lora(net(nn.Linear(6, 3)), 1), engine=double())
     known = simulation.trainer.module.state_dict()
+    writes = {name: tensor._version for name, tensor in known.items()}
     given = {name: tensor + 1 for name, tensor in known.items()}
     with pytest.raises(CounterpoiseError, match=r"initial_arrays has another '0.base.[a-z]+' than the model"):
         simulation.loop.begin_with(given)
     simulation.loop.begin_with(given | {name: tensor for name, tensor in known.items() if "base" in name})
     assert torch.equal(simulation.server.model, torch.cat([given["0.down"].flatten(), given["0.up"].flatten()]))
+    assert {name: tensor._version for name, tensor in known.items()} == writes
 
 
 def test_a_merged_model_is_no_alias():

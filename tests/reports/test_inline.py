@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 import counterpoise as cp
+from counterpoise.comparisons.collection import Group
 from counterpoise.reports.chart import Chart, Table
 from counterpoise.reports.report import sections
 from counterpoise.reports.study import Study
+from counterpoise.runs.saved import SavedRun
 
 SETTINGS: dict[str, Any] = {"model": cp.models.linear, "rounds": 2}
 
@@ -55,6 +58,11 @@ def test_a_comparison_in_memory_has_every_section_and_is_written_only_if_asked(
     assert frame.found["sandbox"] == "allow-scripts allow-downloads"
     assert cp.report(found, "page.html").path == Path("page.html")
     assert made.save("again.html").read_text() == made.page
+
+
+def test_a_title_says_that_the_data_is_ones_own() -> None:
+    run = SavedRun(None, {"data": {"name": "own"}}, (), "finished", "", datetime.now(UTC))
+    assert Study((), (Group("a", (run,)), Group("b", (run,))), None).title == "a and b on own data"
 
 
 def test_folders_have_the_command_lines_report(tmp_path: Path) -> None:

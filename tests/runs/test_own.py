@@ -11,6 +11,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,11 @@ import torch
 
 import counterpoise as cp
 from counterpoise import own
-from counterpoise.cli import main
+from counterpoise.cli import comparing, main
 from counterpoise.cli.comparing import Shown
+from counterpoise.comparisons import ranking
 from counterpoise.comparisons.arms import compared, shared_config
+from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.far import order
 from counterpoise.comparisons.perform import make_folder, perform
 from counterpoise.comparisons.placement import Place
@@ -33,7 +36,9 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.build import make, setup
 from counterpoise.runs.config import override, parse, read
 from counterpoise.runs.run import Run
+from counterpoise.runs.saved import SavedRun
 from counterpoise.runs.starting import run_setup
+from counterpoise.runs.trust import own_names
 
 RULES = """
 import pathlib
@@ -457,6 +462,30 @@ def test_a_comparison_passes_its_names_to_its_workers_and_keeps_digests(project:
     changed = compared(source, ["fedavg", "mine.rules:ours(mu=0.3)"], seeds=1)
     with pytest.raises(CounterpoiseError, match=r"holds a comparison with other settings: code\.mine/size\.py was"):
         plan.extended(changed)
+
+
+def test_hints_say_that_a_comparison_of_own_code_must_be_trusted(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = compared(str(project / "a.toml"), ["fedavg", "mine.rules:ours"], seeds=2)
+    command = f"counterpoise resume {tmp_path} --trust FOLDER"
+    with pytest.raises(SystemExit):
+        comparing._stopped(tmp_path, plan, "", comparing.Shown())
+    assert capsys.readouterr().err.strip().endswith(f"Stopped with 0 of 4 runs done. Continue with: {command}")
+    write_plan(tmp_path, plan)
+    arm = plan.arms[1]
+    now = datetime.now(UTC)
+    runs = [SavedRun(tmp_path / piece.place, piece.values, (), "stopped", "", now) for piece in plan.pieces(arm)]
+    assert ranking._finishing([Group(arm.label, tuple(runs))], {arm.label: [0]}) == [f"to finish: {command}"]
+
+
+def test_only_choices_name_code() -> None:
+    text = {"name": "some.text:here"}
+    assert own_names({"data": {"name": "digits", "options": text, "columns": text}, "own": text, "code": text}) == []
+    nested = {"data": {"name": "a.b:c", "options": {"rule": {"name": "d.e:f"}}}, "adversary": [{"name": "g.h:i"}]}
+    assert own_names([nested, {"method": {"name": "j.k:l", "options": {"name": "m.n:o"}}}]) == [
+        *("a.b:c", "d.e:f", "g.h:i", "j.k:l", "m.n:o")
+    ]
 
 
 def test_a_worker_imports_from_the_folder_that_it_is_told(project: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import of_plan
 from counterpoise.comparisons.conduct import News, conducting, held, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.going_on import how_far, resuming
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.ranking import reached, verdict
@@ -152,7 +153,7 @@ def _done(
     with crew(folder, pieces, lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(plan_board(plan, of_plan(folder, plan), found.workers)) as hear:
+        with shown(plan_board(plan, of_plan(folder, plan), found.workers, metric)) as hear:
 
             def listen(news: News | None) -> None:
                 if news is not None and news.end == "failed":
@@ -170,11 +171,10 @@ def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
 
 
 def _stopped(folder: Path, plan: Plan, workers: Workers, show: Shown) -> NoReturn:
-    left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
     if show.as_json:
         echo(json.dumps(_document(folder, plan, _stand(folder, plan, show.metric), show.target, None)))
-    how = f"Continue with: {shlex.join(['counterpoise', 'resume', str(folder), *workers.words])}"
-    leave(f"Stopped with {total - left} of {total} runs done. {how}", 128 + signal.SIGINT)
+    values = [next(plan.pieces(arm)).values for arm in plan.arms]
+    leave(f"{how_far(folder, plan)} Continue with: {resuming(folder, values, workers.words)}", 128 + signal.SIGINT)
 
 
 def _document(folder: Path, plan: Plan, found: Stand, target: float | None, report: Path | None) -> dict[str, Any]:

@@ -59,6 +59,17 @@ def show(
         Path | None,
         typer.Option("--out", metavar="FILE.png", help="Write a picture with ten samples of each of ten labels."),
     ] = None,
+    label: Annotated[
+        str | None, typer.Option("--label", metavar="COLUMN", help="The column of a table that holds the labels.")
+    ] = None,
+    inputs: Annotated[
+        str | None,
+        typer.Option("--inputs", metavar="COLUMN,...", help="Its columns of inputs; by default all others."),
+    ] = None,
+    resize: Annotated[
+        int | None,
+        typer.Option("--resize", metavar="PIXELS", help="Bring pictures of a folder to this height and width."),
+    ] = None,
 ) -> None:
     """Show what a data set holds: sizes, labels, and a few samples in the terminal or as a PNG file.
 
@@ -66,4 +77,5 @@ def show(
     """
     with loading():
         from counterpoise.cli.datasets import draw
-    draw(name, out)
+    columns = {"targets": label, "inputs": inputs and inputs.split(",")}
+    draw(name, out, {what: given for what, given in columns.items() if given}, resize)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.padding import Padding
@@ -17,6 +18,9 @@ from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.catalogue import DATASETS, DataSet, place
 from counterpoise.federation.sources import data_folder
 from counterpoise.texts import clean
+
+if TYPE_CHECKING:
+    from counterpoise.federation.readers import Raw
 
 __all__ = ["bring", "draw", "list_all", "locate"]
 
@@ -90,13 +94,26 @@ def locate(name: str | None) -> None:
     echo("\n".join(lines))
 
 
-def draw(name: str, out: Path | None) -> None:
-    """What a data set holds, with a few samples."""
+def _read(name: str, columns: Mapping[str, str | list[str]], resize: int | None) -> Raw:
+    """A data set's arrays; if columns or a size are missing, an error that names the options of this command."""
     from counterpoise.federation.datasets import read  # which loads torch
+
+    try:
+        return read(name, columns=columns or None, resize=resize)
+    except CounterpoiseError as error:
+        options = {"columns=": "--label COLUMN and --inputs COLUMN,COLUMN", "resize=": "--resize PIXELS"}
+        told = next(
+            (f" On the command line: {option}." for python, option in options.items() if python in str(error)), ""
+        )
+        raise CounterpoiseError(f"{error}{told}") from None
+
+
+def draw(name: str, out: Path | None, columns: Mapping[str, str | list[str]], resize: int | None) -> None:
+    """What a data set holds, with a few samples."""
     from counterpoise.federation.naming import number_texts, texts
     from counterpoise.federation.structure import by_part, is_structured, shape_in_words
 
-    raw = read(name)
+    raw = _read(name, columns, resize)
     if (found := texts(raw.y_train)) is not None:
         numbers, kinds = number_texts(found)
         raw = raw._replace(y_train=numbers, class_names=kinds)

@@ -130,8 +130,9 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     judged = run.verdicts
     rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
+    rounds = "1 round" if len(run.rounds) == 1 else f"{len(run.rounds)} rounds"
     lines = [
-        f"{run.method}: {', '.join(found) or 'no test set'} after {len(run.rounds)} rounds in {run.seconds:.1f} s",
+        f"{run.method}: {', '.join(found) or 'no test set'} after {rounds} in {run.seconds:.1f} s",
         *([f"ended early: {run.why}"] if run.why else []),
         *_curve(run),
         *([] if target is None else [_reached(run, target)]),

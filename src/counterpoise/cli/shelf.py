@@ -42,12 +42,14 @@ def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str,
     for run in found:
         if run.status == UNREADABLE:
             echo(f"unreadable: {run.sentence}")
+        if run.why:
+            echo(f"ended early: {run.path}: {run.why}")
 
 
 def _listed(run: SavedRun) -> list[Text]:
     """A run's row in the listing."""
     same = run.changed.year == datetime.date.today().year
-    ended = Text("" if run.status == "finished" else f" {run.status}", style="red" if run.failed else "yellow")
+    ended = Text(_ended(run), style="red" if run.failed else "yellow")
     return [
         Text(f"{run.changed:%m-%d %H:%M}" if same else f"{run.changed:%Y-%m-%d}"),
         _cell(run.method),
@@ -57,6 +59,12 @@ def _listed(run: SavedRun) -> list[Text]:
         Text(number(last(curve(run.records)), "accuracy")),
         _cell(run.path),
     ]
+
+
+def _ended(run: SavedRun) -> str:
+    if run.status == "finished":
+        return " early" if run.why else ""
+    return f" {run.status}"
 
 
 def _cell(value: object) -> Text:
@@ -83,6 +91,7 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     console = output()
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
     lines += [run.sentence] if run.sentence else []
+    lines += [f"ended early: {run.why}"] if run.why else []
     lines += [f"trained {line}" for line in worded_batches(run.batches)]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
@@ -144,6 +153,7 @@ def _plain(run: SavedRun) -> dict[str, Any]:
         "accuracy": accuracy if accuracy == accuracy else None,
         "status": run.status,
         "sentence": run.sentence or None,
+        "why": run.why or None,
         "doubts": list(run.doubts),
         "changed": run.changed.isoformat(timespec="seconds"),
     }

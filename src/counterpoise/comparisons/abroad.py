@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from counterpoise.comparisons.batches import batches
-from counterpoise.comparisons.conduct import News, Warn
+from counterpoise.comparisons.conduct import News, Tell, Warn
 from counterpoise.comparisons.far import carry_out, order
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.sign import signed
@@ -57,7 +57,7 @@ def conduct_abroad(
     folder: Path,
     pieces: Sequence[Piece],
     workers: int,
-    tell: Callable[[News | None], object],
+    tell: Tell,
     together: int | None = None,
     most: int | None = None,
     sharing: int = 1,
@@ -65,9 +65,7 @@ def conduct_abroad(
 ) -> None:
     """Run pieces on the workers of an executor, in lists that suit this many workers, at most `most` lists at a time.
 
-    `sharing` is how many lists share the memory of one machine. `warn` gets the workers' warnings.
-
-    `tell` gets news of every round and end, and None now and then so that a display can be refreshed. After an
+    `sharing` is how many lists share the memory of one machine. `warn` gets the workers' warnings. After an
     interruption, the workers are asked to write checkpoints, and those that are at work are waited for.
     """
     check_plain(folder)
@@ -106,7 +104,7 @@ def _at_work(folder: Path, sent: _Sent) -> bool:
     return not sent.future.done() and any(in_use(folder / piece.place) for piece, _ in sent.open.values())
 
 
-def _tell_all(tell: Callable[[News | None], object], news: Sequence[News] | Iterator[News]) -> None:
+def _tell_all(tell: Tell, news: Sequence[News] | Iterator[News]) -> None:
     for one in news:
         tell(one)
 
@@ -114,13 +112,17 @@ def _tell_all(tell: Callable[[News | None], object], news: Sequence[News] | Iter
 def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[News]:
     """News from the pieces' folders: their rounds, and which have finished."""
     for number, (piece, watch) in list(pieces.items()):
-        last = 0
-        for record in watch.rounds():
-            last = record.round
-            yield News(piece, last, told(record), record.seconds)
-        if last == piece.values["rounds"] and status_of(folder / piece.place) == "finished":
+        yield from _written(piece, watch)
+        all_done = watch.last == piece.values["rounds"] or (watch.last and piece.values.get("stop"))
+        if all_done and status_of(folder / piece.place) == "finished":
+            yield from _written(piece, watch)  # a rule may have ended the run since its rounds were read
             del pieces[number]
             yield News(piece, end="finished")
+
+
+def _written(piece: Piece, watch: Watch) -> Iterator[News]:
+    for record in watch.rounds():
+        yield News(piece, record.round, told(record), record.seconds)
 
 
 def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:

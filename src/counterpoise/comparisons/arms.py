@@ -18,6 +18,7 @@ from counterpoise.runs.trust import own_names
 
 __all__ = [
     "check_method",
+    "combined",
     "compared",
     "first_seeds",
     "method_arms",
@@ -56,7 +57,8 @@ def compared(
         if setting not in common:
             choices = _with_option(choices, setting)
     arms, against = method_arms([check_method(choice) for choice in choices], baseline)
-    return with_code(Plan("compare", source, command, first_seeds(config, seeds), arms, against, values))
+    numbers = first_seeds(config, seeds)
+    return with_code(Plan("compare", source, command, numbers, arms, against, values, chosen=bool(baseline)))
 
 
 def method_arms(
@@ -93,9 +95,8 @@ def swept(
 ) -> Plan:
     """Plan a sweep: every combination of the values in `over`, and the single `points`."""
     config, values = shared_config(source, settings, rounds, [*settings, *over, *points])
-    axes = [_axis(text) for text in over]
-    chosen = [dict(zip([key for key, _ in axes], row, strict=True)) for row in itertools.product(*(v for _, v in axes))]
-    chosen = [one for one in chosen if one] + [dict(_pair(part, "--at") for part in split(point)) for point in points]
+    single = [dict(_pair(part, "--at") for part in split(point)) for point in points]
+    chosen = combined([_axis(text) for text in over], single)
     if not chosen:
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
@@ -105,6 +106,18 @@ def swept(
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
     return with_code(plan)
+
+
+def combined(
+    axes: Sequence[tuple[str, Sequence[Any]]], points: Sequence[Mapping[str, Any]] = ()
+) -> list[dict[str, Any]]:
+    """Every combination of the axes' values, and after them the single points.
+
+    >>> combined([("a", [1, 2]), ("b", [3])], [{"a": 0}])
+    [{'a': 1, 'b': 3}, {'a': 2, 'b': 3}, {'a': 0}]
+    """
+    rows = itertools.product(*([(key, value) for value in values] for key, values in axes)) if axes else ()
+    return [*map(dict, rows), *map(dict, points)]
 
 
 def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:

@@ -6,12 +6,11 @@ as a module, cannot be written into it. `Asked` keeps them, and makes the set-up
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, method_arms, parse_method, setting_arms
+from counterpoise.comparisons.arms import check_method, combined, method_arms, parse_method, setting_arms
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError, brief, check_call
@@ -42,7 +41,7 @@ class Asked:
     federations: Mapping[int, Federation]
     """By seed."""
     methods: Mapping[str, Method]
-    """The user's own methods, by label."""
+    """The user's own methods, by what they are called. Their labels may change in a folder with other runs."""
 
     def setup(self, piece: Piece) -> Setup:
         """The run that a piece stands for."""
@@ -61,7 +60,7 @@ class Asked:
         """Objects by the names that `Config.asked_for` has for them."""
         training, local = self.base.training, self.base.training.local
         return {
-            "method": self.methods.get(piece.label),
+            "method": self.methods.get(piece.values["method"].get("called")),
             "model": training.model,
             "loss": training.loss,
             "metrics": training.metrics,
@@ -85,9 +84,10 @@ def asked_comparison(
     chosen = _chosen(methods)
     labels = list(methods) if isinstance(methods, Mapping) else ()
     arms, against = method_arms([choice for choice, _ in chosen], baseline, labels)
-    own = {arm.label: method for arm, (_, method) in zip(arms, chosen, strict=True) if method is not None}
     numbers, base, federations, values = _shared(data, seeds, settings)
-    return Asked(Plan("compare", "Python", "cp.compare(...)", numbers, arms, against, values), base, federations, own)
+    plan = Plan("compare", "Python", "cp.compare(...)", numbers, arms, against, values, bool(labels), bool(baseline))
+    own = {method.name: method for _, method in chosen if method is not None}
+    return Asked(plan, base, federations, own)
 
 
 def asked_sweep(
@@ -110,7 +110,7 @@ def asked_sweep(
         config = parse(next(plan.pieces(arm)).values, arm.label)
         if own is None:
             check_method(config.method)
-    return Asked(plan, base, federations, {} if own is None else {arm.label: own for arm in plan.arms})
+    return Asked(plan, base, federations, {} if own is None else {own.name: own})
 
 
 def _points(over: object, at: object) -> list[dict[str, Any]]:
@@ -123,9 +123,8 @@ def _points(over: object, at: object) -> list[dict[str, Any]]:
         )
     if isinstance(at, Mapping | str) or not isinstance(at, Sequence) or not all(isinstance(one, Mapping) for one in at):
         raise CounterpoiseError(f"at takes a list of points, such as [{{'method.mu': 0.1}}], not {brief(at)}.")
-    axes = [[(key, _plain(value)) for value in values] for key, values in over.items()]
-    found = [dict(row) for row in itertools.product(*axes)] if axes else []
-    found += [{str(key): _plain(value) for key, value in point.items()} for point in at]
+    axes = [(key, [_plain(value) for value in values]) for key, values in over.items()]
+    found = combined(axes, [{str(key): _plain(value) for key, value in point.items()} for point in at])
     if not found or not all(found):
         raise CounterpoiseError(
             "Say what to sweep over: over={'method.mu': [0, 0.01, 0.1]} or at=[{'method.mu': 0.1, 'local.epochs': 2}]."

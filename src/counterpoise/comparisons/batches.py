@@ -16,7 +16,7 @@ from counterpoise.runs.config import parse
 
 __all__ = ["batches"]
 
-_MAY_DIFFER = ("seed", "rounds", "cohort", "method", "metrics", "adversary", "evaluation", "limits")
+_MAY_DIFFER = ("seed", "rounds", "cohort", "method", "metrics", "adversary", "evaluation", "limits", "stop")
 
 
 def batches(pieces: Sequence[Piece], workers: int, together: int | None) -> list[list[Piece]]:

@@ -18,7 +18,7 @@ from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
 from counterpoise.display.live import live
-from counterpoise.measures import across_seeds
+from counterpoise.measures import PERSONAL, across_seeds
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
 
@@ -57,7 +57,7 @@ class Board:
         for record in kept.records:
             run.metrics |= told(record)
         run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
-        run.end = kept.status if kept.status in ("finished", "diverged") else ""
+        self._end(run, kept.status if kept.status in ("finished", "diverged") else "")
 
     def hear(self, news: News | None) -> None:
         """Take in a worker's news."""
@@ -65,10 +65,15 @@ class Board:
             return
         run = self.runs[news.piece.place]
         if news.end:
-            run.end = news.end
+            self._end(run, news.end)
             return
         run.done, run.seconds, run.seen = news.round, run.seconds + news.seconds, run.seen + 1
         run.metrics |= news.metrics or {}
+
+    @staticmethod
+    def _end(run: _Run, end: str) -> None:
+        """Note how a run ended. One that finished before its last round, by its rule, has no rounds left."""
+        run.end, run.rounds = end, run.done if end == "finished" else run.rounds
 
     def left(self, label: str | None = None) -> float:
         """Estimated seconds until a row, or everything, is done; NaN while there is nothing to estimate from."""
@@ -94,7 +99,7 @@ class Board:
         table.add_column(self.first, overflow="fold", ratio=2)
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
-        personal = any(f"personal_{self.metric}" in run.metrics for run in self.runs.values())
+        personal = any(f"{PERSONAL}{self.metric}" in run.metrics for run in self.runs.values())
         measured = [self.metric, *(["personal"] if personal else []), "spread"] if self.metric else []
         for head in (*measured, "left"):
             table.add_column(head, justify="right", no_wrap=True)
@@ -116,8 +121,10 @@ class Board:
 
     def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:
         """The metric of a row, that of its personal models if there are any, and its spread."""
-        mean, spread = _across(runs, self.metric)
-        own, _ = _across(runs, f"personal_{self.metric}", f"own_{self.metric}")
+        name = self.metric.removeprefix(PERSONAL)
+        of_clients = (f"{PERSONAL}{name}", f"own_{name}")
+        mean, spread = _across(runs, *([self.metric] if name == self.metric else of_clients))
+        own, _ = _across(runs, *of_clients)
         failed = any(run.end in ("failed", "diverged") for run in runs)
         yield Text("failed", style="red") if failed else number(mean, self.metric)
         if personal:
@@ -125,10 +132,13 @@ class Board:
         yield number(spread, self.metric)
 
 
-def plan_board(plan: Plan, before: Sequence[Runs], at_once: int) -> Board:
-    """The table of a comparison or a sweep, with a row for each arm. `before` is what its runs did earlier."""
+def plan_board(plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "") -> Board:
+    """The table of a comparison or a sweep, with a row for each arm. `before` is what its runs did earlier.
+
+    By default, the metric is accuracy.
+    """
     pieces = {arm.label: list(plan.pieces(arm)) for arm in plan.arms}
-    board = Board(plan.arm_word, plan.source, pieces, at_once)
+    board = Board(plan.arm_word, plan.source, pieces, at_once, metric or "accuracy")
     for group in before:
         places = {piece.seed: piece.place for piece in pieces[group.label]}
         for kept in group.runs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from counterpoise.comparisons.comparison import Comparison
 from counterpoise.comparisons.conduct import conducting, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.doing import asked_pieces, run_here
+from counterpoise.comparisons.going_on import how_far, resuming
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import read_plan
 from counterpoise.comparisons.removal import remove
@@ -23,6 +23,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
+from counterpoise.engine.rounds.setup import Settings
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
 from counterpoise.federation import Availability, Sampler
@@ -86,29 +87,16 @@ def compare(
     Runs that can train as one batch do so, at most `together` of them. A table shows the progress in a terminal and in
     a notebook; `progress` switches it on, also in a pipe, or off.
 
+    Ctrl-C raises `KeyboardInterrupt`, as it does everywhere in Python; its message says how many runs are done and how
+    to go on.
+
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.dirichlet(0.3, clients=10), samples=300)
     >>> found = cp.compare(["fedavg", "fedprox"], fed, model=cp.models.linear, rounds=2, seeds=2)
     >>> sorted(found.runs), found.best in found.runs
     (['fedavg', 'fedprox'], True)
     """
-    asked = asked_comparison(
-        methods,
-        federation,
-        seeds,
-        baseline,
-        model=model,
-        rounds=rounds,
-        cohort=cohort,
-        local=local,
-        loss=loss,
-        metrics=metrics,
-        engine=engine,
-        evaluation=evaluation,
-        limits=limits,
-        adversary=adversary,
-        stop=stop,
-    )
+    asked = asked_comparison(methods, federation, seeds, baseline, **_settings(locals()))
     return performed(asked, Keeping(out, overwrite, jobs), together, progress)
 
 
@@ -149,24 +137,7 @@ def sweep(
     >>> list(found.runs)
     ['mu=0.0, epochs=1', 'mu=0.0, epochs=2', 'mu=1.0, epochs=1', 'mu=1.0, epochs=2']
     """
-    asked = asked_sweep(
-        method,
-        federation,
-        {} if over is None else over,
-        at,
-        seeds,
-        model=model,
-        rounds=rounds,
-        cohort=cohort,
-        local=local,
-        loss=loss,
-        metrics=metrics,
-        engine=engine,
-        evaluation=evaluation,
-        limits=limits,
-        adversary=adversary,
-        stop=stop,
-    )
+    asked = asked_sweep(method, federation, {} if over is None else over, at, seeds, **_settings(locals()))
     return performed(asked, Keeping(out, overwrite, jobs), together, progress)
 
 
@@ -231,7 +202,14 @@ def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -
 
 def _stopped(asked: Asked, folder: Path, workers: Workers) -> Interrupted:
     plan = read_plan(folder) if (folder / COMPARISON).exists() else asked.plan
-    left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
-    words = shlex.join(["counterpoise", "resume", str(folder), *workers.words])
-    command = "" if asked.own else f", and so does: {words}"
-    return Interrupted(f"Stopped with {total - left} of {total} runs done. The same call goes on{command}")
+    values = [next(plan.pieces(arm)).values for arm in plan.arms]
+    command = "" if asked.own else f", and so does: {resuming(folder, values, workers.words)}"
+    return Interrupted(f"{how_far(folder, plan)} The same call goes on{command}")
+
+
+_SETTINGS = ("model", "rounds", *(name for name in Settings.__annotations__ if name != "seed"))
+
+
+def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call that are settings of its runs."""
+    return {name: given[name] for name in _SETTINGS}

@@ -25,7 +25,7 @@ from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold, in_use
 from counterpoise.runs.saved import status_of
 
-__all__ = ["News", "Warn", "conduct", "conducting", "held", "open_pieces", "seats_here"]
+__all__ = ["News", "Tell", "Warn", "conduct", "conducting", "held", "open_pieces", "seats_here"]
 
 _LEAST = 2**30
 """Bytes that a worker is assumed to need until one has reported."""
@@ -48,6 +48,10 @@ class News:
     end: str = ""
     """finished or failed"""
     sentence: str = ""
+
+
+Tell = Callable[[News | None], object]
+"""Gets news of every round and end, and None now and then so that a display can be refreshed."""
 
 
 def open_pieces(folder: Path, plan: Plan) -> list[Piece]:
@@ -86,14 +90,14 @@ def conduct(
     folder: Path,
     pieces: Sequence[Piece],
     seats: Seats,
-    tell: Callable[[News | None], object],
+    tell: Tell,
     lock: int | None,
     together: int | None = None,
     warn: Warn = lambda sentence: None,
 ) -> None:
     """Run pieces in as many workers as there are seats, each with at most `together` pieces in one batch.
 
-    `warn` gets the workers' warnings, `tell` gets news of every round and end, and None now and then so that a display can be refreshed.
+    `warn` gets the workers' warnings.
 
     `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
     the exception reaches the caller.

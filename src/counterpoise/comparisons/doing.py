@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import datetime
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from counterpoise.comparisons.asking import Asked
-from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.conduct import News, Tell
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.worker import failure, told
 from counterpoise.engine.rounds.records import RoundRecord
@@ -32,8 +32,6 @@ from counterpoise.runs.starting import setup_course
 from counterpoise.runs.together import drive_together
 
 __all__ = ["asked_pieces", "run_here"]
-
-Tell = Callable[[News | None], object]
 
 log = logging.getLogger(__name__)
 
@@ -120,5 +118,5 @@ def _in_memory(what: Run | Exception, piece: Piece, held: Mapping[str, Any]) -> 
     run = what if isinstance(what, Run) else getattr(what, "run", None)
     rounds, status = (run.rounds, run.status) if isinstance(run, Run) else ([], "failed")
     sentence = "" if isinstance(what, Run) else failure(None, what)
-    now = datetime.datetime.now().astimezone()
-    return SavedRun(None, piece.values, tuple(rounds), status, sentence, now, held=held)
+    now, why = datetime.datetime.now().astimezone(), run.why if isinstance(run, Run) else ""
+    return SavedRun(None, piece.values, tuple(rounds), status, sentence, now, held=held, why=why)

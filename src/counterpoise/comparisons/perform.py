@@ -12,16 +12,14 @@ from typing import NamedTuple
 from counterpoise.comparisons.abroad import Executor, conduct_abroad
 from counterpoise.comparisons.clusters import opened
 from counterpoise.comparisons.collection import Group, of_plan
-from counterpoise.comparisons.conduct import News, Warn, conduct, conducting, held, open_pieces, seats_here
+from counterpoise.comparisons.conduct import Tell, Warn, conduct, conducting, held, open_pieces, seats_here
 from counterpoise.comparisons.contents import COMPARISON, LOG, of_comparison
 from counterpoise.comparisons.plan import Piece, Plan, read_plan, write_plan
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.files import check_plain, is_partial
 from counterpoise.runs.locks import LOCK
 
-__all__ = ["Crew", "Tell", "Workers", "check_free", "crew", "make_folder", "perform", "taken"]
-
-Tell = Callable[[News | None], object]
+__all__ = ["Crew", "Workers", "check_free", "crew", "make_folder", "perform", "taken"]
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,10 @@ class Plan:
     """The label of the arm that the others are compared with; empty for a sweep, which looks for the best."""
     values: Mapping[str, Any]
     """The configuration that all arms share."""
+    named: bool = field(default=False, compare=False)
+    """Whether the user named the arms. The last names count if a folder's plan is extended."""
+    chosen: bool = field(default=False, compare=False)
+    """Whether the user chose the baseline, likewise."""
 
     @property
     def arm_word(self) -> str:
@@ -88,7 +93,10 @@ class Plan:
             yield Piece(arm.label, seed, f"{arm.slug}/seed-{seed}", values)
 
     def extended(self, other: Plan) -> Plan:
-        """Add the arms and seeds of another plan, which must have the same settings."""
+        """Add the arms and seeds of another plan, which must have the same settings.
+
+        An arm that both have keeps its label, and the plan its baseline, unless the user named them in the other one.
+        """
         mine, theirs = flatten(self.values), flatten(other.values)
         for key in sorted(mine.keys() | theirs.keys()):
             added = key.startswith("code.") and not (key in mine and key in theirs)  # a file of an arm's own
@@ -97,25 +105,43 @@ class Plan:
                     f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
                     f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder with --out."
                 )
-        arms = list(self.arms)
-        for arm in other.arms:
-            if all(arm.settings != mine.settings for mine in arms):
-                label = arm.label if all(arm.label != mine.label for mine in arms) else arm.whole
-                arms.append(Arm(label, slugs([*(mine.slug for mine in arms), label])[-1], arm.settings))
+        first, second = (other, self) if other.named else (self, other)
+        taken = {arm.label for arm in first.arms}
+        arms: list[Arm] = []
+        for arm in (*self.arms, *(arm for arm in other.arms if not self._label(arm.settings))):
+            label = first._label(arm.settings) or _free((second._label(arm.settings), arm.whole), taken)
+            taken.add(label)
+            slug = arm.slug if arm in self.arms else slugs([*(mine.slug for mine in arms), label])[-1]
+            arms.append(Arm(label, slug, arm.settings))
+        against = other if other.chosen else self
+        compared = [arm.settings for arm in against.arms if arm.label == against.baseline]  # none in a sweep
+        baseline = next((arm.label for arm in arms if arm.settings in compared), "")
         seeds = tuple(sorted({*self.seeds, *other.seeds}))
         code = {**self.values.get("code", {}), **other.values.get("code", {})}
         values = {**self.values, "code": code} if code else self.values
-        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), values=values)
+        return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), baseline=baseline, values=values)
+
+    def _label(self, settings: Mapping[str, Any]) -> str:
+        """The label of the arm with these settings; empty if there is none."""
+        return next((arm.label for arm in self.arms if arm.settings == settings), "")
+
+
+def _free(labels: Sequence[str], taken: Collection[str]) -> str:
+    """The first of these labels that is not taken, or else the last one with a number."""
+    numbered = (f"{labels[-1]} {number}" for number in itertools.count(2))
+    return next(label for label in itertools.chain(labels, numbered) if label not in taken)
 
 
 def worded(value: Any) -> str:
-    """A setting's value as text: a choice with the options it was given, a table without a name, or a plain value.
+    """A setting's value as text: a choice with its options, one of the user's own by what it is called, or any other.
 
     >>> worded({"name": "fedprox", "mu": 0.1}), worded({"every": 2}), worded(0.1)
     ('fedprox(mu=0.1)', '{every=2}', '0.1')
     """
     if not isinstance(value, Mapping):
         return str(value)
+    if "called" in value:
+        return f"{value['called']} (own)"
     options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
     if "name" not in value:
         return f"{{{options}}}"

@@ -9,6 +9,7 @@ from statistics import mean
 
 from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.contents import COMPARISON
+from counterpoise.comparisons.going_on import resuming
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, unit_of
 from counterpoise.errors import CounterpoiseError
@@ -86,7 +87,8 @@ def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[s
         return []
     failed = [str(run.path) for run in again if run and run.failed and run.path and (run.path / CONFIG).exists()]
     first = f" (if it fails again, first: {shlex.join(['counterpoise', 'runs', 'rm', *failed])})" if failed else ""
-    return [f"to finish: {shlex.join(['counterpoise', 'resume', str(folder)])}{first}"]
+    values = [run.settings for group in groups for run in group.runs]
+    return [f"to finish: {resuming(folder, values)}{first}"]
 
 
 def _unmeasured(found: Stand) -> list[str]:

@@ -22,6 +22,8 @@ class Watch:
     def __init__(self, folder: Path) -> None:
         self._folder, self._tails = folder, {name: _Tail(folder / name) for name in (METRICS, CLIENTS)}
         self._lines: dict[str, dict[int, Any]] = {METRICS: {}, CLIENTS: {}}
+        self.last = 0
+        """The last round that was read."""
 
     def rounds(self) -> Iterator[RoundRecord]:
         """The rounds written since the last call, as far as both files have them."""
@@ -29,6 +31,7 @@ class Watch:
             self._lines[name] |= {line["round"]: line for line in tail.lines() if "round" in line}
         metrics, clients = self._lines[METRICS], self._lines[CLIENTS]
         for number in sorted(metrics.keys() & clients.keys()):
+            self.last = number
             yield record(metrics.pop(number), clients.pop(number), str(self._folder))
 
 

@@ -65,6 +65,14 @@ def _are_rows(targets: Tensor) -> bool:
     return targets.ndim == 2 and not targets.is_floating_point()
 
 
+def real_places(inputs: Any, targets: Any) -> Tensor | None:
+    """Which places ``[B, T]`` of texts are not padding; None if neither targets nor inputs say so."""
+    if isinstance(targets, Tensor) and _are_rows(targets):
+        return targets != IGNORED
+    mask = inputs.get("attention_mask") if isinstance(inputs, dict) else None
+    return None if mask is None else mask != 0
+
+
 def _mean_of_real(values: Tensor, targets: Tensor) -> Tensor:
     """The mean of ``[B, T]`` over the places of each sample whose target counts; 0, not NaN, if none does."""
     real = targets != IGNORED

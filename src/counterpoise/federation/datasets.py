@@ -148,6 +148,8 @@ def _brought(data: Any, test: Any, columns: Any, resize: Any) -> Raw:
     """The arrays of a data set in any of the forms that `Federation.from_datasets` takes."""
     found = bring(data, True, test, columns, resize)
     (inputs, targets, names, _, _, who), count = found.kept, found.dealt
+    if is_structured(targets):
+        raise CounterpoiseError("load takes targets in one piece; Federation.from_datasets takes them in parts.")
     raw = Raw(_rows(inputs, slice(count)), targets[:count], identity_train=who, class_names=names)
     if count == len(targets):
         return raw

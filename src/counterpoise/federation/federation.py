@@ -21,8 +21,8 @@ from counterpoise.federation.features import Skew
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
-from counterpoise.federation.structure import check_alike, is_structured, pieces
-from counterpoise.flat import raw_bytes
+from counterpoise.federation.structure import check_alike, is_structured
+from counterpoise.flat import pieces, raw_bytes
 from counterpoise.randomness import check_seed
 from counterpoise.trees import cat, leaves, mapped
 
@@ -296,7 +296,8 @@ class Federation:
         (input, target); a ``DataLoader``, of which only the data set counts; arrays, ``(x, y)`` or ``(x, y, x_test,
         y_test)``; a data set of Hugging Face; a frame of pandas; or the path of a folder of pictures, of a table (.csv,
         .parquet), or of what ``save_to_disk`` wrote. A test part belongs to whoever holds the data: a client measures
-        its own accuracy on it, and of one data set that is dealt it becomes the server's.
+        its own accuracy on it, and of one data set that is dealt it becomes the server's. A client may also bring a
+        pair of data sets, for training and test.
 
         `test` is the server's test set, in any of these forms. `columns` names columns, or the parts of samples that
         are dictionaries (``{"inputs": "image", "targets": "label"}``). `resize` brings pictures to one height and

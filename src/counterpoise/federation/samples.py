@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.structure import check_counts, tree_of
+from counterpoise.replicas import replica
 from counterpoise.trees import leaves, mapped, select
 
 __all__ = ["Samples"]
@@ -75,7 +75,7 @@ class Samples:
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on a device. Runs in one process that use the same arrays share the copy."""
         scale, shift = (t.to(device) if isinstance(t, Tensor) else t for t in (self.scale, self.shift))
-        inputs, targets = (mapped(lambda t: _copied(t, device), tree) for tree in (self.inputs, self.targets))
+        inputs, targets = (mapped(lambda t: replica(t, device), tree) for tree in (self.inputs, self.targets))
         return replace(self, inputs=inputs, targets=targets, scale=scale, shift=shift)
 
     def rows(self, rows: Tensor | slice) -> Samples:
@@ -128,25 +128,6 @@ class Samples:
 
         targets = mapped(lambda t: t.to(dtype) if t.is_floating_point() else t, select(self.targets, rows))
         return mapped(ready, select(self.inputs, rows)), targets
-
-
-_COPIES: dict[Any, tuple[weakref.ref[Tensor], weakref.ref[Tensor]]] = {}
-"""By place in memory, form and device: a tensor and its copy, as long as somebody holds both."""
-
-
-def _copied(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor on a device. While a tensor lives, no other lies at its place, so its place and form identify it."""
-    if tensor.device == torch.device(device):
-        return tensor
-    key = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, str(device))
-    known = _COPIES.get(key)
-    copy = None if known is None or known[0]() is None else known[1]()
-    if copy is None:
-        copy = tensor.to(device)
-        for old in [old for old, refs in _COPIES.items() if any(ref() is None for ref in refs)]:
-            del _COPIES[old]
-        _COPIES[key] = weakref.ref(tensor), weakref.ref(copy)
-    return copy
 
 
 def _as(value: Tensor | float, dtype: torch.dtype) -> Tensor | float:

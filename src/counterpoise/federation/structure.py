@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.flat import pieces
 
-__all__ = ["by_part", "check_alike", "check_counts", "is_structured", "parts", "pieces", "shape_in_words", "tree_of"]
-
-_PIECE = 1 << 24
-"""Arrays may be mapped files larger than the memory, so they are looked through in pieces of about this many bytes."""
+__all__ = ["by_part", "check_alike", "check_counts", "is_structured", "parts", "shape_in_words", "tree_of"]
 
 
 def is_structured(given: object) -> bool:
@@ -120,16 +118,6 @@ def check_alike(tree: Any, where: str, first: Any, whose: str, what: str, types:
 
 def _has(whose: str) -> str:
     return "have" if whose.endswith("clients") else "has"
-
-
-def pieces(tensor: Tensor) -> Iterator[Tensor]:
-    """A tensor in parts, along its first axis."""
-    if tensor.ndim == 0 or not tensor.numel():
-        yield tensor
-        return
-    rows = max(1, _PIECE * len(tensor) // (tensor.numel() * tensor.element_size()))
-    for first in range(0, len(tensor), rows):
-        yield tensor[first : first + rows]
 
 
 def _tensor(array: object, what: str, where: str) -> Tensor:

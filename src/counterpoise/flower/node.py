@@ -136,6 +136,11 @@ def _make_trainer(
             f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "
             "Both must be made by the same code, for the same number of classes."
         )
+    if here.frozen != config.get("frozen", ""):
+        raise CounterpoiseError(
+            "The frozen weights of the model on this node are not the server's. Load the same file of weights on the "
+            "server and on all nodes."
+        )
     _recall(context, here, unpack_accepted(tensors))
     return here
 

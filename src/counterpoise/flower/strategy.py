@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -204,7 +205,15 @@ class Strategy(strategy.Strategy):
 
     def arrays(self) -> ArrayRecord:
         """The model as Flower's other strategies hold it: the module's state by name."""
-        return to_record(self.loop.trained(self._closed and self._closed.decision).state_dict())
+        state = self.loop.trained(self._closed and self._closed.decision).state_dict()
+        moving = to_record({name: tensor for name, tensor in state.items() if name not in self._frozen})
+        return ArrayRecord({name: self._frozen.get(name) or moving[name] for name in state})
+
+    @cached_property
+    def _frozen(self) -> ArrayRecord:
+        """The frozen parameters, of which every record holds the same bytes."""
+        named = self.trainer.module.named_parameters(remove_duplicate=False)
+        return to_record({name: p for name, p in named if not p.requires_grad})
 
     def _check_given(self, arrays: ArrayRecord) -> None:
         """Refuse a model that someone changed between one call and the next: the change would be lost."""
@@ -328,6 +337,8 @@ class Strategy(strategy.Strategy):
         With `decision`, the accepted rounds are those after its commit.
         """
         told = {**given, "round": round, "seed": self.trainer.seed}
+        if self.trainer.frozen:
+            told["frozen"] = self.trainer.frozen
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.measures.naming import PERSONAL, check_metric, curve_by, lower_is_better, metrics_of
+from counterpoise.measures.naming import curve_by, lower_is_better
 from counterpoise.measures.records import Record
 
 __all__ = ["When", "when"]
@@ -41,17 +41,9 @@ class When:
                     f"stop: {name} must be {kind.get(name, 'a finite number')}, not {brief(value)}."
                 )
 
-    def _check_measured(self, records: Sequence[Record]) -> None:
-        """Refuse a metric that the rounds so far could have measured and did not. Some rounds only train."""
-        known = metrics_of(records)
-        own = self.metric.startswith(PERSONAL)
-        if any(name.startswith(PERSONAL) == own and not name.startswith("train_") for name in known):
-            check_metric(self.metric, known, "to stop by")
-
     def reason(self, records: Sequence[Record]) -> str:
         """Why the run ends after the last of these rounds, in words; empty if it does not."""
         if not records or not (curve := curve_by(records, self.metric)):
-            self._check_measured(records)
             return ""
         (round, value), sign = curve[-1], -1 if lower_is_better(self.metric) else 1
         if round != records[-1].round:

@@ -32,6 +32,7 @@ def moon(
 
     Adds ``-mu log(e^(s/tau) / (e^(s/tau) + e^(s'/tau)))``. Here s and s' are the cosines of a sample's representation
     with those from the server's model and from the client's last one (eq. 3). Needs a model with a method ``features``.
+    If a text has features at every place, padding does not count.
     """
     return fedavg(lr).adding("moon", local=contrast(mu, temperature))
 
@@ -41,7 +42,7 @@ def contrast(mu: float, temperature: float) -> Part:
 
     def loss(client: Client, step: Step, w: Tensor) -> Tensor:
         last = torch.where(client.state["seen"] > 0, client.state["w"], client.start)
-        z, server, own = (step.output_at(at, "features").flatten(1) for at in (w, client.start, last))
+        z, server, own = (_rows(step.output_at(at, "features"), step.real) for at in (w, client.start, last))
         closer = (_cosine(z, server) - _cosine(z, own)) / temperature
         return mu * step.mean(-F.logsigmoid(closer))
 
@@ -67,6 +68,13 @@ def contrast(mu: float, temperature: float) -> Part:
         finish=finish,
         check=check,
     )
+
+
+def _rows(features: Tensor, real: Tensor | None) -> Tensor:
+    """A row for each sample. If a text has features at every place, those of its padding are zero."""
+    if real is not None and features.ndim > 2 and features.shape[:2] == real.shape:
+        features = torch.where(real.view(*real.shape, *(1,) * (features.ndim - 2)), features, 0)
+    return features.flatten(1)
 
 
 def _cosine(a: Tensor, b: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from counterpoise.replicas import replica
+
 __all__ = ["layer_settings", "sharing_copy"]
 
 
@@ -17,18 +19,22 @@ def sharing_copy(
     device: torch.device | None = None,
     dtype: torch.dtype | None = None,
     trained: Collection[nn.Parameter] | None = None,
+    buffers: bool = False,
 ) -> nn.Module:
-    """A copy of a module whose frozen parameters lie in the module's own memory, unless the device or type differs.
+    """A copy of a module whose frozen parameters lie in the module's own memory.
 
-    A large frozen base is then held once, however many copies there are. Nobody may write to it. If `trained` is given,
-    all other parameters are shared and frozen.
+    On another device, or in another precision, all such copies share one replica. A large frozen base is then held
+    once, however many copies there are. Nobody may write to it. If `trained` is given, all other parameters are shared
+    and frozen. With `buffers`, buffers are shared too, which is for copies that leave them as they are.
     """
     own = {id(p) for p in (trained if trained is not None else filter(_requires_grad, module.parameters()))}
     shared: dict[int, Any] = {
-        id(p): nn.Parameter(p.detach().to(device, dtype if p.is_floating_point() else None), requires_grad=False)
+        id(p): nn.Parameter(replica(p.detach(), device, dtype), requires_grad=False)
         for p in module.parameters()
         if id(p) not in own
     }
+    if buffers:
+        shared |= {id(held): replica(held, device, dtype).detach() for held in module.buffers()}
     made = copy.deepcopy(module, shared)
     return made if device is None and dtype is None else made.to(device=device, dtype=dtype)
 

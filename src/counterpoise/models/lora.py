@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.models.copies import sharing_copy
 
-__all__ = ["merge_lora", "with_lora"]
+__all__ = ["LowRank", "merge_lora", "with_lora"]
 
 
 class LowRank(nn.Module):

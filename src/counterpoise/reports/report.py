@@ -148,6 +148,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
 
 
 def _unfinished(found: Study) -> Iterator[Missing]:
+    """Runs with fewer rounds than they were asked for, each with the reason."""
     for group in found.groups:
         if not group.runs:
             yield Missing(group.label, "It has not begun.")
@@ -157,6 +158,8 @@ def _unfinished(found: Study) -> Iterator[Missing]:
                 state = "is running" if run.status == "running" else f"was {run.status}"
                 said = run.sentence or f"It {state} after round {len(run.records)} of {run.rounds}."
                 yield Missing(f"{group.label}, seed {run.seed}", said + shown)
+        if early := [f"with seed {run.seed}, {run.why}" for run in group.runs if run.why]:
+            yield Missing(group.label, f"Its rule ended it early: {'; '.join(early)}.")
 
 
 def _again(found: Study) -> Iterator[Listing]:

@@ -15,6 +15,7 @@ from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import PERSONAL, has_personal, lower_is_better
+from counterpoise.runs.config import OWN
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["Arm", "Study", "liars", "study", "verdicts"]
@@ -89,7 +90,8 @@ class Study:
 
     @property
     def title(self) -> str:
-        data = sorted({run.data for group in self.groups for run in group.runs})
+        named = {run.data for group in self.groups for run in group.runs}
+        data = sorted("own data" if name == OWN else name for name in named)
         what = "settings" if self.plan and self.plan.kind == "sweep" else "methods"
         return f"{_list([group.label for group in self.groups], what)} on {' and '.join(data)}"
 

@@ -23,7 +23,7 @@ from counterpoise.engine.scores import LOSSES, METRICS, Loss, Metric, Metrics, n
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
 from counterpoise.federation.datasets import stamp
-from counterpoise.flat import raw_bytes
+from counterpoise.flat import pieces, raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local, Schedule
 from counterpoise.measures.stopping import When
 from counterpoise.method import SLOTS, Method
@@ -32,6 +32,7 @@ from counterpoise.models import MODELS
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import Model
 from counterpoise.models.copies import layer_settings
+from counterpoise.models.digests import form_digest, frozen_digest
 from counterpoise.own import digests, own_part
 from counterpoise.registry import Registry, Spec, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
@@ -231,7 +232,8 @@ def check_same(kept: Config, made: Config) -> None:
     """Refuse to resume with objects that differ from those the run was made with."""
     for key, before, now in differences(kept, made):
         if key != "rounds":
-            what = key.removeprefix("own.").partition(".")[0].replace("data", "federation")
+            what = key.removeprefix("own.").partition(".")[0]
+            what = {"data": "federation", "frozen": "model"}.get(what, what)
             raise CounterpoiseError(
                 f"The {what} given is not the one this run was made with: {key} was {before!r} and is {now!r}."
             )
@@ -244,7 +246,8 @@ def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
     """
     before, now = flatten(whole(kept).plain()), flatten(whole(made).plain())
     keys = sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key))
-    return [(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key)]
+    late = {"frozen", "model.form"} - before.keys()  # runs of older versions do not hold them
+    return [(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key) and key not in late]
 
 
 def describe(made: Setup, trainer: Trainer) -> Config:
@@ -253,6 +256,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
     values["data"]["fingerprint"] = made.federation.fingerprint
     if values["model"]["name"] == OWN:
         values["model"] |= _fingerprinted(trainer.module)
+    values["frozen"] = frozen_digest(trainer.module, drawn=False) or None
     values["engine"], values["evaluation"] = asdict(trainer.engine), asdict(trainer.evaluator.setting)
     return parse({**values, "code": digests(own_names(values))}, "the run")
 
@@ -363,7 +367,9 @@ def _fingerprinted(module: nn.Module) -> dict[str, Any]:
     digest = hashlib.sha256(repr(layer_settings(module)).encode())
     for name, tensor in module.state_dict().items():
         digest.update(f"{name} {tuple(tensor.shape)}".encode())
-        digest.update(raw_bytes(tensor))
+        for piece in pieces(tensor):
+            digest.update(raw_bytes(piece))
     chosen = norm_of(module)
     norm = {} if chosen is None else {"norm": chosen}
-    return {"class": type(module).__qualname__, **norm, "fingerprint": digest.hexdigest()[:16]}
+    named = {"class": type(module).__qualname__, "form": form_digest(module)}
+    return {**named, **norm, "fingerprint": digest.hexdigest()[:16]}

@@ -110,6 +110,8 @@ class Config(_Table):
     evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[valid-type]
     limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
     stop: StopConfig | None = None  # type: ignore[valid-type]
+    frozen: str | None = None
+    """A digest of the model's frozen weights."""
     own: dict[str, str] = {}
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
     code: dict[str, str] = {}

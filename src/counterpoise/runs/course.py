@@ -22,6 +22,7 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Batch, Simulation
 from counterpoise.errors import Diverged, Failed, Interrupted
 from counterpoise.logs.base import Logger, Start, logged
+from counterpoise.measures.stopping import When
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.run import Run
 
@@ -82,10 +83,11 @@ def go(
     on_round: OnRound | None,
     folder: Folder | None,
     loggers: Sequence[Logger],
+    rule: When | None = None,
 ) -> Course:
-    """Ask for the remaining rounds and report each to the loggers."""
+    """Ask for the remaining rounds and report each to the loggers. The rule may end the run before its last round."""
     if not loggers:
-        return (yield from _kept(simulation, run, rounds, on_round, folder))
+        return (yield from _kept(simulation, run, rounds, on_round, folder, rule))
     start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
     with logged(loggers, start) as tell:
 
@@ -93,15 +95,22 @@ def go(
             tell(record)
             return on_round is not None and on_round(record)
 
-        return (yield from _kept(simulation, run, rounds, told, folder))
+        return (yield from _kept(simulation, run, rounds, told, folder, rule))
 
 
-def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None) -> Course:
+def _kept(
+    simulation: Simulation,
+    run: Run,
+    rounds: int,
+    on_round: OnRound | None,
+    folder: Folder | None,
+    rule: When | None,
+) -> Course:
     """Ask for the remaining rounds and keep each as soon as it ends."""
     reason: Diverged | Failed | Interrupted | None = None
     where = "" if folder is None else str(folder.path)
     try:
-        status = yield from _rounds(simulation, run, rounds, on_round, folder)
+        status = yield from _rounds(simulation, run, rounds, on_round, folder, rule)
         if status == "finished" and (why := untrained(run.rounds)):
             status = "failed"
             more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
@@ -141,13 +150,20 @@ def _kept(simulation: Simulation, run: Run, rounds: int, on_round: OnRound | Non
 
 
 def _rounds(
-    simulation: Simulation, run: Run, rounds: int, on_round: OnRound | None, folder: Folder | None
+    simulation: Simulation,
+    run: Run,
+    rounds: int,
+    on_round: OnRound | None,
+    folder: Folder | None,
+    rule: When | None,
 ) -> Generator[Turn, RoundRecord, str]:
     saved, pause = time.monotonic(), pause_between_saves(0.0, 1)
     noted: list[Batch | None] = []
     while simulation.round < rounds:
         record = yield Turn(simulation, last=simulation.round + 1 == rounds)
         run.rounds.append(record)
+        if rule is not None and simulation.round < rounds and (why := rule.reason(run.rounds)):
+            run.why, run.rounds[-1] = why, (record := simulation.complete(record))
         if folder is not None:
             if [simulation.batch] != noted:
                 noted = [simulation.batch]
@@ -158,10 +174,12 @@ def _rounds(
                 saved = time.monotonic()
                 pause = pause_between_saves(saved - begun, simulation.batch.runs if simulation.batch else 1)
         enough = on_round is not None and bool(on_round(record))
-        if simulation.round < rounds and simulation.backend.halt.is_set():
+        if run.why or simulation.round == rounds:
+            return "finished"
+        if simulation.backend.halt.is_set():
             raise Interrupted
         if enough:
-            return "finished" if simulation.round == rounds or run.why else "stopped"
+            return "stopped"
     return "finished"
 
 

@@ -23,11 +23,14 @@ logger = logging.getLogger(__name__)
 
 _TOLD = 5
 """At most this many differences are told."""
-_FINGERPRINTS = {
-    "data": "the federation holds other samples, or deals them otherwise",
-    "model": "the model begins with other weights (if it is made anew each time, give the function that makes it, such "
-    "as model=Net or model=lambda: Net(8): its weights then follow from the seed)",
+_IN_WORDS = {
+    "frozen": "the model's frozen weights are others",
+    "model.form": "the model has other layers, or layers of other sizes or settings",
+    "data.fingerprint": "the federation holds other samples, or deals them otherwise",
+    "model.fingerprint": "the model begins with other weights (if it is made anew each time, give the function that "
+    "makes it, such as model=Net or model=lambda: Net(8): its weights then follow from the seed)",
 }
+"""What it means if a digest differs."""
 
 
 class Differs(CounterpoiseError):
@@ -75,14 +78,17 @@ def check_repeats(path: Path, kept: Config, made: Config, warn: bool = True) -> 
 def _told(kept: Config, made: Config) -> list[str]:
     """What differs, in words. A fingerprint is told only if nothing else of its table is."""
     found = differences(kept, made)
-    tables = [key.partition(".")[0] for key, _, _ in found if not key.endswith(".fingerprint")]
+    tables = [_table(key) for key, _, _ in found if not key.endswith(".fingerprint")]
     told = []
     for key, before, now in found:
-        table, _, name = key.partition(".")
-        if table == "code":
-            told.append(f"{name} is another file than when it began")
-        elif name != "fingerprint":
-            told.append(f"{key} was {brief(before)} and is {brief(now)}")
-        elif table not in tables:
-            told.append(_FINGERPRINTS[table])
+        if key.endswith(".fingerprint") and _table(key) in tables:
+            continue
+        if key.startswith("code."):
+            told.append(f"{key.removeprefix('code.')} is another file than when it began")
+        else:
+            told.append(_IN_WORDS.get(key) or f"{key} was {brief(before)} and is {brief(now)}")
     return told
+
+
+def _table(key: str) -> str:
+    return "model" if key == "frozen" else key.partition(".")[0]

@@ -55,7 +55,8 @@ class Run:
 
     def __repr__(self) -> str:
         shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
-        return f"Run({self.method}, seed {self.seed}, {len(self.rounds)} rounds, {self.status}{shown})"
+        rounds = f"{len(self.rounds)} round" + ("" if len(self.rounds) == 1 else "s")
+        return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
         """``(round, value)`` for every round in which the metric was measured on the test set.
@@ -163,7 +164,7 @@ class Run:
     def _repr_html_(self) -> str:
         from counterpoise.runs.pictures import run_html
 
-        return run_html(self.method, self.seed, self.status, self.rounds, self.folder)
+        return run_html(self.method, self.seed, self.status, self.rounds, self.folder, self.why)
 
     def summary(self, target: float | None = None) -> dict[str, Any]:
         """The run in a few plain values; with `target`, also the rounds and bytes it took to reach that accuracy."""
@@ -179,6 +180,7 @@ class Run:
             "seed": self.seed,
             "status": self.status,
             **({"reason": untrained(self.rounds)} if self.status == "failed" else {}),
+            **({"why": self.why} if self.why else {}),
             "rounds": len(self.rounds),
             "accuracy": _finite(self.accuracy),
             "loss": _finite(self.loss),

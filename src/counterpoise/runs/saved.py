@@ -68,6 +68,8 @@ class SavedRun:
     """What is wrong with its files, one sentence each: altered numbers, missing files."""
     held: Mapping[str, Any] | None = None
     """Who holds which data, of a run in memory; `holdings` reads it from the folder of others."""
+    why: str = ""
+    """Why its rule (`stop`) ended it before its last round; empty if it did not."""
 
     @property
     def method(self) -> str:
@@ -142,19 +144,21 @@ def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
     doubts = (*_doubts(path, len(records), status), *_too_many(path, len(written), len(records), settings))
     for doubt in doubts:
         _warn(doubt)
-    short = len(records) < int(settings.get("rounds", 0))
-    if status == "finished" and short and not _ended_by_rule(settings, records):
+    short = status == "finished" and len(records) < int(settings.get("rounds", 0))
+    why = _why(settings, records) if short else ""
+    if short and not why:
         status = "stopped"  # its last lines are incomplete, so its last round is unknown
     if status == "finished" and untrained(records):
         status = "failed"
-    return SavedRun(path, settings, records, status, _sentence(path, status, records), _changed(path), doubts)
+    sentence = _sentence(path, status, records)
+    return SavedRun(path, settings, records, status, sentence, _changed(path), doubts, why=why)
 
 
-def _ended_by_rule(settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> bool:
-    """Whether the run's own rule ended it after its last round."""
+def _why(settings: Mapping[str, Any], records: Sequence[RoundRecord]) -> str:
+    """Why the run's own rule ended it after its last round; empty if it did not."""
     with contextlib.suppress(CounterpoiseError, TypeError):
-        return "stop" in settings and bool(When(**settings["stop"]).reason(records))
-    return False
+        return When(**settings["stop"]).reason(records) if "stop" in settings else ""
+    return ""
 
 
 def unreadable_run(path: Path, why: str) -> SavedRun:

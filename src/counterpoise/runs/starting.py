@@ -180,28 +180,14 @@ def setup_course(
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
     if out is None or rank():
         run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
-        return (yield from go(simulation, run, made.rounds, _ruled(made, run, made.rounds, on_round), None, loggers))
+        return (yield from go(simulation, run, made.rounds, on_round, None, loggers, made.stop))
     if overwrite:
         from counterpoise.runs.removal import clear_run
 
         clear_run(out)
     with _begun(made, simulation, run, out) as folder:
         folder.save(simulation.loop, "running")
-        return (yield from go(simulation, run, made.rounds, _ruled(made, run, made.rounds, on_round), folder, loggers))
-
-
-def _ruled(made: Setup, run: Run, rounds: int, on_round: OnRound | None) -> OnRound | None:
-    """The user's callback, and after it the rule that may end the run before the last of its rounds."""
-    rule = made.stop
-    if rule is None:
-        return on_round
-
-    def hear(record: RoundRecord) -> object:
-        enough = on_round is not None and on_round(record)
-        run.why = rule.reason(run.rounds) if len(run.rounds) < rounds else ""
-        return enough or run.why
-
-    return hear
+        return (yield from go(simulation, run, made.rounds, on_round, folder, loggers, made.stop))
 
 
 def _path(given: object, what: str) -> Path:
@@ -361,7 +347,7 @@ def _restored(
         run.why = made.stop.reason(run.rounds) if made.stop is not None and short else ""
         until = simulation.round if run.why else rounds or kept.config.rounds
         loggers = loggers if simulation.round < until else ()  # there is nothing to log
-        return (yield from go(simulation, run, until, _ruled(made, run, until, on_round), kept_in, loggers))
+        return (yield from go(simulation, run, until, on_round, kept_in, loggers, made.stop))
 
 
 def _restore(folder: Folder, federation: Federation, simulation: Simulation, run: Run, writes: bool) -> None:

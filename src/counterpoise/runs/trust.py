@@ -17,18 +17,26 @@ def own_names(values: Any) -> list[str]:
 
     >>> own_names({"model": {"name": "my_project.models:net"}, "method": {"name": "feddua:fedavg"}})
     ['my_project.models:net']
+    >>> own_names({"data": {"name": "my_project.data:make", "options": {"name": "some.text:here"}}})
+    ['my_project.data:make']
     """
     return sorted({part for name in _names(values) if (part := own_part(name))})
 
 
-def _names(values: Any) -> Iterator[str]:
-    if isinstance(values, Mapping):
-        if isinstance(name := values.get("name"), str):
-            yield name
-        values = list(values.values())
+_TEXTS = (("data", "columns"), ("own",), ("code",))
+"""Tables of plain text, which name nothing that could be imported."""
+
+
+def _names(values: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The names of all choices. Options may be choices, too: what looks like one counts as one."""
     if isinstance(values, list):
         for value in values:
-            yield from _names(value)
+            yield from _names(value, path)
+    elif isinstance(values, Mapping) and path not in _TEXTS:
+        if isinstance(name := values.get("name"), str) and path != ("data", "options"):  # there, an option's value
+            yield name
+        for key, value in values.items():
+            yield from _names(value, (*path, key))
 
 
 def check_trusted(values: Any, code: Mapping[str, str], where: str, trust: Path | None = None) -> None:

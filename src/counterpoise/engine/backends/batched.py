@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -75,8 +76,12 @@ class Batched:
         self._forward = Forward(self._evaluate)
         self.captures = graphs and use_cuda_graphs(next(module.parameters()).device)
         self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
-        self.pool = torch.cuda.graph_pool_handle() if self.captures else None
         self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
+
+    @cached_property
+    def pool(self) -> Any:
+        """The memory that captured steps share."""
+        return torch.cuda.graph_pool_handle()
 
     @property
     def asynchronous(self) -> bool:

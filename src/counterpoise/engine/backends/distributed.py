@@ -3,7 +3,8 @@
 Every rank holds the whole federation and the whole server, and draws the same cohorts and batches; only local
 training is split. A round has one exchange, an all-gather of the ranks' packed replies, after which all ranks know
 the same and continue alike. A rank sends two more things with its replies: its status, so that all ranks end if one
-fails or is stopped, and a digest of the model it started from, so that ranks which drifted apart are noticed.
+fails or is stopped, and digests of the model it started from and of its frozen weights, so that ranks which differ are
+noticed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ __all__ = ["Distributed", "Group", "first_to_say", "rank"]
 
 _WELL, _STOPPED, _FAILED = 0, 1, 2
 _SAID = "counterpoise/said"
+_HEAD = 3 * 8
+"""Bytes of a packet's head."""
 _TEXT = 1000
 """How many bytes of an error's sentence are sent."""
 
@@ -124,8 +127,10 @@ class Distributed:
 
     asynchronous = False  # ranks wait for each other
 
-    def __init__(self, inner: Backend, program: Program, group: Group) -> None:
+    def __init__(self, inner: Backend, program: Program, group: Group, frozen: str = "") -> None:
         self.halt: threading.Event = _Halt(inner.halt)
+        self._frozen = int(frozen or "0", 16) - 2**63
+        """A digest of the weights that are not trained."""
         self._inner, self._program, self._group = inner, program, group
         self._like: Any = None
 
@@ -151,22 +156,26 @@ class Distributed:
             fared, failure = _STOPPED, stopped
         except Exception as error:
             fared, failure = _FAILED, error
-        packets = self._group.gather(_packet(fared, failure, job.shared.start, rows, len(shares[0])))
-        heads = packets[:, :16].contiguous().view(torch.int64).tolist()
+        packets = self._group.gather(_packet((fared, self._frozen), failure, job.shared.start, rows, len(shares[0])))
+        heads = packets[:, :_HEAD].contiguous().view(torch.int64).tolist()
         if failure is not None:
             raise failure
-        for other, (how, _) in enumerate(heads):
+        for other, (how, _, _) in enumerate(heads):
             if how == _FAILED:
-                text = bytes(packets[other, 16 : 16 + _TEXT].tolist()).rstrip(b"\0").decode(errors="replace")
+                text = bytes(packets[other, _HEAD : _HEAD + _TEXT].tolist()).rstrip(b"\0").decode(errors="replace")
                 raise CounterpoiseError(f"Rank {other} failed, and with it the run: {text}")
-        if any(how == _STOPPED for how, _ in heads):
+        if any(how == _STOPPED for how, _, _ in heads):
             raise Interrupted("Stopped.")
-        if len({digest for _, digest in heads}) > 1:
+        if len({frozen for _, frozen, _ in heads}) > 1:
+            raise CounterpoiseError(
+                "The ranks begin with different frozen weights. Load the same file of weights on all of them."
+            )
+        if len({digest for _, _, digest in heads}) > 1:
             raise CounterpoiseError(
                 "The ranks do not hold the same model any more. Give all of them the same program, arguments and data, "
                 "on machines of one kind."
             )
-        replies = packets[:, 16 + _TEXT :].reshape(ranks, len(shares[0]), -1)
+        replies = packets[:, _HEAD + _TEXT :].reshape(ranks, len(shares[0]), -1)
         rows = torch.cat([replies[rank, : len(share)] for rank, share in enumerate(shares)])
         return TrainingResult(*unpack(rows[torch.cat(shares).argsort().to(rows.device)], like))
 
@@ -191,11 +200,14 @@ class Distributed:
         return self._inner.output(model, inputs)
 
 
-def _packet(fared: int, failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
-    """A rank's status, a digest of the model it began with, its error's sentence, and its replies padded to `width`."""
+def _packet(told: tuple[int, int], failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
+    """A rank's packet: its head, its error's sentence, and its replies padded to `width`.
+
+    The head is what is `told`, status and digest of the frozen weights, and a digest of the model it began with.
+    """
     bits = start.contiguous().view(torch.int64 if start.element_size() == 8 else torch.int32)
     digest = (bits * torch.arange(1, len(bits) + 1, device=bits.device)).sum(dtype=torch.int64)
-    head = torch.stack([torch.full_like(digest, fared), digest]).view(torch.uint8)
+    head = torch.stack([*(torch.full_like(digest, one) for one in told), digest]).view(torch.uint8)
     text = ("" if failure is None else str(failure) or type(failure).__name__).encode()[:_TEXT].ljust(_TEXT, b"\0")
     body = rows.new_zeros(width, rows.shape[1])
     body[: len(rows)] = rows

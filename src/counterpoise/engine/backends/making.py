@@ -27,6 +27,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.flat import Layout
 from counterpoise.local import Local
 from counterpoise.memory import bytes_in_words, machine_memory
+from counterpoise.models.digests import frozen_digest
 
 __all__ = ["Work", "choose_setting", "compiling_pays", "count_work", "join_work", "make_backend"]
 
@@ -57,7 +58,7 @@ class Work(NamedTuple):
     batch: int
     """The widest batch."""
     numbers: int
-    """How many a client's model or its batch holds, whichever is more."""
+    """How many a client's model, its batch or the largest tensor of a forward pass holds, whichever is most."""
     cohort: int
     share: int
     """The clients of a cohort that this process trains."""
@@ -66,7 +67,7 @@ class Work(NamedTuple):
 
 
 def count_work(
-    federation: Federation, local: Local, parameters: int, cohort: int, group: Group | None, rounds: int
+    federation: Federation, local: Local, parameters: int, traits: Traits, cohort: int, group: Group | None, rounds: int
 ) -> Work:
     """Count the work of a federation's clients. The server of a deployment trains none."""
     clients = torch.arange(federation.clients)
@@ -74,7 +75,7 @@ def count_work(
     if not isinstance(federation.train, Elsewhere):
         sizes = federation.train.sizes(clients)
     batch = max(1, min(local.batch, int(sizes.max())))
-    numbers = max(parameters, batch * federation.base.numbers)
+    numbers = max(parameters, batch * federation.base.numbers, traits.widest(batch))
     share = cohort if group is None else -(-max(cohort, 1) // group.size)
     return Work(sizes, local.steps_of(clients, sizes), batch, numbers, cohort, share, rounds)
 
@@ -139,7 +140,7 @@ def make_backend(
         )
     else:
         backend = PerClient(program, module, layout, keyed, threads, dtype, script_steps=script_steps)
-    return program, backend if group is None else Distributed(backend, program, group)
+    return program, backend if group is None else Distributed(backend, program, group, frozen_digest(module))
 
 
 def _as_one_batch(asked: Engine, reason: str) -> Engine:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.overrides import TorchFunctionMode
 
 from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
@@ -42,6 +43,16 @@ class Traits:
     """It draws others too, which repeat only for a fixed backend and chunk."""
     output: str | None = None
     """The trainable parameter nearest to the output; None if no path leads there."""
+    tensors: tuple[tuple[int, int], ...] = ()
+    """For each tensor that a forward pass makes: how many numbers it has whatever the batch, and more for each sample."""
+
+    def widest(self, samples: int) -> int:
+        """How many numbers the largest tensor of a forward pass has."""
+        return max((fixed + each * samples for fixed, each in self.tensors), default=0)
+
+    def most_samples(self, numbers: int) -> int:
+        """How many samples a batch may have, so that no tensor grows with it beyond so many numbers; at least one."""
+        return max(1, min(((numbers - fixed) // each for fixed, each in self.tensors if each), default=numbers))
 
 
 def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str, Metric]) -> Traits:
@@ -58,13 +69,15 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     _fix_norms(trial)
     keyed, unkeyed = _draws(trial, inputs)
     with torch.no_grad():
-        outputs = _run_or_explain(trial.eval(), inputs)
+        with _Made() as by_all:
+            outputs = _run_or_explain(trial.eval(), inputs)
         if not isinstance(outputs, Tensor) or not outputs.ndim or len(outputs) != len(rows):
             raise CounterpoiseError(
                 "The model must return one tensor with a row for each sample, or a dictionary whose logits are that, not "
                 f"{_describe(outputs)}."
             )
-        alone = outputs_of(trial, select(inputs, slice(1)))
+        with _Made() as by_one:
+            alone = outputs_of(trial, select(inputs, slice(1)))
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
             raise CounterpoiseError(
                 "The model's output for a sample depends on the other samples of its batch, which padding and "
@@ -94,7 +107,29 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output "
                     f"of shape {tuple(outputs.shape)} broadcast against targets of shape {_shapes(targets)}."
                 )
-    return Traits(keyed, unkeyed, _nearest(trial, inputs))
+    return Traits(keyed, unkeyed, _nearest(trial, inputs), _growing(by_one.sizes, by_all.sizes, len(rows)))
+
+
+class _Made(TorchFunctionMode):
+    """The numbers of elements of the tensors that functions make, without views of their arguments."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = func(*args, **(kwargs or {}))
+        known = {tensor.untyped_storage().data_ptr() for tensor in leaves(args)}
+        self.sizes += [t.numel() for t in leaves(given) if t.untyped_storage().data_ptr() not in known]
+        return given
+
+
+def _growing(by_one: list[int], by_all: list[int], samples: int) -> tuple[tuple[int, int], ...]:
+    """From the sizes for one sample and for all of them, what each tensor has whatever the batch, and for each sample."""
+    if samples == 1:
+        return tuple((0, size) for size in by_one)
+    slopes = [(one, max(0, (size - one) // (samples - 1))) for one, size in zip(by_one, by_all, strict=False)]
+    return tuple(dict.fromkeys((max(0, one - each), each) for one, each in slopes))
 
 
 def _draws(trial: nn.Module, inputs: Any) -> tuple[bool, bool]:

@@ -42,7 +42,7 @@ class Network:
         half: bool = False,
         modes: Sequence[Callable[[], AbstractContextManager[Any]]] = (),
     ) -> None:
-        self.module = sharing_copy(module, dtype=torch.bfloat16 if half else None).train(train)
+        self.module = sharing_copy(module, dtype=torch.bfloat16 if half else None, buffers=True).train(train)
         self.layout = layout
         self.keyed, self.half, self.modes = keyed, half, modes
         self.unrolled = (stacked and recurs(module)) or (train and drops(module))

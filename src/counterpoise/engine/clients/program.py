@@ -17,7 +17,7 @@ from counterpoise.engine.clients.keeping import KEPT
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.returned import check_layout, check_named, check_number, check_step, check_vector
 from counterpoise.engine.clients.statistics import STATISTICS
-from counterpoise.engine.scores import Loss
+from counterpoise.engine.scores import Loss, real_places
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local
 from counterpoise.method import Client, Method, Part, Reply
@@ -159,6 +159,10 @@ class BatchStep:
     @property
     def examples(self) -> Tensor:
         return (self.batch.share > 0).sum().to(self.w.dtype)
+
+    @property
+    def real(self) -> Tensor | None:
+        return real_places(self.batch.inputs, self.batch.targets)
 
     def mean(self, per_sample: Tensor) -> Tensor:
         return (per_sample * self.batch.share).sum()

@@ -19,7 +19,11 @@ from counterpoise.federation.samples import Samples
 from counterpoise.randomness import purpose, sample
 from counterpoise.trees import expand, mapped, select
 
-__all__ = ["Evaluation", "Evaluator", "Measured", "Measuring"]
+__all__ = ["WIDEST", "Evaluation", "Evaluator", "Measured", "Measuring"]
+
+WIDEST = 2**28
+"""Fewer samples are measured at once if a tensor of the forward pass would have more numbers than this. Language models
+have outputs for each place and token."""
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -104,12 +108,14 @@ class Evaluator:
         seed: int = 0,
         whole: bool = False,
         shared: bool = True,
+        most: int = _MOST,
     ) -> None:
         """With `whole`, every set of samples is one batch: the test set, and each client's held-out part.
 
+        Otherwise at most `most` samples are measured at once, even if more were asked for.
         Without `shared`, the server's model is not one that can be measured, and only personal models are.
         """
-        self._whole, self._shared = whole, shared
+        self._whole, self._shared, self._at_once = whole, shared, min(asked.batch, most)
         self._backend, self._federation, self.metrics, self._dtype = backend, federation, metrics, dtype
         self._rows, self._owners = _heldout(federation, _draw_evaluated(federation.clients, seed))
         tested = 0 if federation.test is None or not shared else len(federation.test)
@@ -122,9 +128,24 @@ class Evaluator:
         known = {name: limits_of(metric) for name, metric in self.metrics.items()}
         return known | {f"personal_{name}": range for name, range in known.items()}
 
+    @property
+    def names(self) -> set[str]:
+        """Every metric that rounds can measure, by the names that `counterpoise.measures.metrics_of` gives them."""
+        due, found = self.due(1, last=True), {"train_loss"}
+        found |= {*self.metrics} if "test" in due else set()
+        found |= {f"train_{name}" for name in self.metrics} if "train" in due else set()
+        return found | ({f"personal_{name}" for name in self.metrics} if self.clients_due(1, last=True) else set())
+
     def evaluate(self, model: Tensor, round: int, last: bool) -> Measured:
         """Metrics on the test set and of each client, if they are due in this round."""
-        due = self.due(round, last)
+        return self._evaluate(model, self.due(round, last))
+
+    def evaluate_late(self, model: Tensor, round: int) -> Measured:
+        """What a run's last round measures and this round, which was not known to be the last one, did not."""
+        done = self.due(round, last=False)
+        return self._evaluate(model, {what: on for what, on in self.due(round, last=True).items() if what not in done})
+
+    def _evaluate(self, model: Tensor, due: Mapping[str, Measuring]) -> Measured:
         found = {what: self.measure(model[None], one, self._backend) for what, one in due.items()}
         return self.summarise({what: select(values, 0) for what, values in found.items()})
 
@@ -145,7 +166,7 @@ class Evaluator:
         return due
 
     def _set(self, samples: Samples, rows: Tensor) -> Measuring:
-        return Measuring(samples, rows, max(1, len(rows)) if self._whole else self.setting.batch)
+        return Measuring(samples, rows, max(1, len(rows)) if self._whole else self._at_once)
 
     def summarise(self, found: Mapping[str, Mapping[str, Tensor]]) -> Measured:
         """Means of what was measured on the samples that were due, and each client's own means."""
@@ -167,7 +188,7 @@ class Evaluator:
         sizes = self._federation.heldout.sizes(there)
         order = sizes.argsort(stable=True)  # similar sizes together, so that there is little padding
         each: dict[str, dict[int, float]] = {f"personal_{name}": {} for name in self.metrics}
-        at_once = 1 if self._whole else max(1, self.setting.batch // int(sizes.max()))  # alone, a set has no padding
+        at_once = 1 if self._whole else max(1, self._at_once // int(sizes.max()))  # alone, a set has no padding
         for places in torch.split(order, at_once):
             clients = there[places]
             for name, values in self._measure_own(models(clients.tolist()), clients).items():

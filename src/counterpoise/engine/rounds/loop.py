@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf, nan
 from typing import NamedTuple
 
@@ -28,6 +28,7 @@ from counterpoise.engine.rounds.world import ServerWorld
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.availability import Availability, availability
 from counterpoise.method import Cohort
+from counterpoise.models.copies import sharing_copy
 from counterpoise.parts.statistics import BATCH_NORM
 
 try:
@@ -166,9 +167,10 @@ class Loop:
         world = ServerWorld(self.trainer, opened.round, opened.shared, self.server.letters)
         return self.server.decide(replies.cohort, world, replies.absent)
 
-    def scored(self, decision: Decision) -> Tensor:
-        """What is measured after a round, with the statistics that belong to it."""
-        return self.trainer.measured(self.server.scored(decision), decision.state)
+    def scored(self, decision: Decision | None = None) -> Tensor:
+        """What is measured after a round, with the statistics that belong to it; by default after the last round."""
+        now = decision or self.server
+        return self.trainer.measured(self.server.scored(now), now.state)
 
     def conclude(
         self, opened: Opened, replies: Replies, decision: Decision, measured: Measured, last: bool = False
@@ -216,6 +218,19 @@ class Loop:
             *self._state_bytes(),
         )
 
+    def complete(self, record: RoundRecord) -> RoundRecord:
+        """The record of the round that was committed last, with what only a run's last round measures."""
+        begun = time.perf_counter()
+        whole, each = self.evaluator.evaluate_late(self.scored(), record.round)
+        if self.evaluator.clients_due(record.round, True) and not self.evaluator.clients_due(record.round, False):
+            each |= self.trainer.personal(self.server.model, self.server.state)
+        return replace(
+            record,
+            metrics={**record.metrics, **whole},
+            clients={**record.clients, **each},
+            seconds=record.seconds + time.perf_counter() - begun,
+        )
+
     def bytes_to_each(self, opened: Opened) -> int:
         """The bytes that each client is sent in a round."""
         to_all = byte_count(pack_broadcast(opened.shared) | pack_accepted(dict.fromkeys(self.client_state, 0)))
@@ -226,9 +241,9 @@ class Loop:
         self.server.recall(record.outcome for record in records)
 
     def trained(self, decision: Decision | None = None) -> nn.Module:
-        """The server's model, or that of a decision, as a module of its own in evaluation mode."""
+        """The server's model, or that of a decision, in evaluation mode. Only its frozen weights are not its own."""
         now = decision or self.server
-        module = copy.deepcopy(self.trainer.module)
+        module = sharing_copy(self.trainer.module)
         with torch.no_grad():
             trainable = [p for p in module.parameters() if p.requires_grad]
             for parameter, value in zip(trainable, self.trainer.layout.unflatten(now.model), strict=True):
@@ -238,7 +253,7 @@ class Loop:
 
     def begin_with(self, given: Mapping[str, Tensor]) -> None:
         """Replace the initial model: its parameters by name, and the running statistics that the server keeps."""
-        module = copy.deepcopy(self.trainer.module)
+        module = sharing_copy(self.trainer.module)
         own, frozen = module.state_dict(), {name for name, p in module.named_parameters() if not p.requires_grad}
         for name in self.trainer.layout.names:
             if name not in given:
@@ -251,7 +266,8 @@ class Loop:
                     f"initial_arrays has another {name!r} than the model, where it is frozen. Load it into the model on "
                     "the server and on all nodes."
                 )
-            own[name].copy_(given[name])
+            if name not in frozen:
+                own[name].copy_(given[name])
         trainable = [p.detach() for p in module.parameters() if p.requires_grad]
         self.server.model = self.trainer.layout.flatten(trainable)
         if BATCH_NORM in self.server.state:

@@ -155,12 +155,12 @@ class Server:
             if ids := decision.accepted.get(name, ()):
                 store.scatter(ids, {"round": torch.full((len(ids),), decision.round)})
 
-    def scored(self, decision: Decision) -> Tensor:
+    def scored(self, now: Decision | Server) -> Tensor:
         """The model to be measured: the new one, unless a part says which."""
-        model = decision.model
+        model = now.model
         for part in self.method.parts:
             if part.scored is not None:
-                made = part.scored(model, decision.state.get(part.name, {}))
+                made = part.scored(model, now.state.get(part.name, {}))
                 model = check_vector(part, "scored", made, model)
         return model
 

@@ -23,6 +23,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import DROPPED, SILENT
 from counterpoise.federation.federation import Federation
 from counterpoise.local import Local
+from counterpoise.measures import check_metric
 from counterpoise.method import Cohort, Method
 from counterpoise.models.building import Model
 from counterpoise.trees import select
@@ -74,6 +75,8 @@ class Simulation:
         self.adversaries, federation = recruit(setup.adversary, setup.seed, setup.federation)
         self.loop = Loop.of(replace(setup, federation=federation))
         self.trainer = trainer = self.loop.trainer
+        if setup.stop is not None:
+            check_metric(setup.stop.metric, trainer.evaluator.names, "to stop by")
         self.server, self.backend, self.engine = self.loop.server, trainer.backend, trainer.engine
         self.client_state: dict[str, Store] = trainer.client_state
         self._nothing = Shared(trainer.start.new_empty(0), {}, trainer.start.new_empty(()))
@@ -97,6 +100,11 @@ class Simulation:
         with self.trainer.setting(self.round + 1):
             opened = self.open()
             return self.loop.commit(self.loop.close(opened, self.train(opened), last))
+
+    def complete(self, record: RoundRecord) -> RoundRecord:
+        """The last round's record with all that a run's last round measures: a rule made it the last one afterwards."""
+        with self.trainer.setting(record.round):
+            return self.loop.complete(record)
 
     def open(self) -> Opened:
         """Open the next round."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.clients.statistics import keeping_statistics, with_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
-from counterpoise.engine.rounds.evaluation import Evaluation, Evaluator
+from counterpoise.engine.rounds.evaluation import WIDEST, Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.setup import Training
 from counterpoise.engine.rounds.store import Store
@@ -41,6 +41,7 @@ from counterpoise.method import Cohort, Part
 from counterpoise.models.batch_norm import norm_of
 from counterpoise.models.building import build_model
 from counterpoise.models.copies import sharing_copy
+from counterpoise.models.digests import frozen_digest
 from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.randomness import integer, purpose
 
@@ -70,16 +71,16 @@ class Trainer:
         self.layout = Layout.of(model)
         evaluation = evaluation or Evaluation()
         scores = _scores(federation, training.loss, training.metrics, evaluation)
-        self.traits = inspect_model(model, federation, scores)
-        self.norm = norm_of(model)
-        self.layout = self.layout.ending(self.traits.output)
         self.asked = asked = training.engine
+        # In the precision of training: weights may be given in half precision, or in several.
+        self.traits = inspect_model(sharing_copy(model, dtype=asked.torch_dtype), federation, scores)
+        self.norm, self.layout = norm_of(model), self.layout.ending(self.traits.output)
         device = torch.device(asked.place)
-        self.module = sharing_copy(model, device, asked.torch_dtype)
+        self.module = sharing_copy(model, device, asked.torch_dtype, buffers=True)
         method = keeping_statistics(keeping(training.method, local.optimizer), self.module)
         program = Program(method, local, scores["loss"], by_autograd)
         self.group = group = Group.join(device)
-        self.work = work = count_work(federation, local, self.layout.size, cohort, group, rounds)
+        self.work = work = count_work(federation, local, self.layout.size, self.traits, cohort, group, rounds)
         self.engine = choose_setting(asked, program, self.module, federation, self.traits, work)
         self._switches = _switches(self.engine, device)
         self.federation = federation.to(device)
@@ -108,7 +109,13 @@ class Trainer:
             seed=self.seed,
             whole=self.norm == "batch",
             shared=self.norm != "local",
+            most=self.traits.most_samples(WIDEST),
         )
+
+    @cached_property
+    def frozen(self) -> str:
+        """A digest of the model's frozen weights, which are never sent; empty if there are none."""
+        return frozen_digest(self.module)
 
     @property
     def memory(self) -> float:

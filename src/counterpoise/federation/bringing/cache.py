@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.federation.bringing.parts import apart, assembled
 from counterpoise.federation.naming import Names
 from counterpoise.federation.sources import data_folder
 from counterpoise.memory import bytes_in_words, machine_memory
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 LARGE = 1 << 28
 """Arrays from this many bytes on are kept on disk, unless a user says otherwise."""
-_VERSION = 2
+_VERSION = 3
 """Changes if samples become other arrays than before."""
 _ABANDONED = 86_400
 """After so many seconds, a part that nobody writes is removed."""
@@ -40,7 +41,7 @@ class Kept(NamedTuple):
     """What is kept of data sets that were read."""
 
     inputs: Any
-    targets: np.ndarray
+    targets: Any
     class_names: Names | None
     train: list[int]
     own: list[int]
@@ -93,7 +94,7 @@ class Shelf:
         self.folder, self.named = folder, named
         self.place = None if folder is None or key is None else folder / key
         self.part: Path | None = None
-        self.file: IO[bytes] | None = None
+        self.files: list[IO[bytes]] = []
 
     def find(self) -> Kept | None:
         """What an earlier call kept."""
@@ -106,24 +107,25 @@ class Shelf:
             shutil.rmtree(self.place, ignore_errors=True)
             return None
 
-    def store(self, shape: tuple[int, ...], dtype: np.dtype[Any], whole: bool = True) -> Store:
-        """Where inputs of this shape go while they are read; if they are one part of several, to memory."""
-        size, most = math.prod(shape) * dtype.itemsize, machine_memory() or 2**36
+    def stores(self, parts: Mapping[Any, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[Any, Store]:
+        """Where inputs go while they are read: for each of their parts, a place for an array of this shape and type."""
+        size = sum(math.prod(shape) * dtype.itemsize for shape, dtype in parts.values())
+        most = machine_memory() or 2**36
         kept = self.place is not None and (self.named or size >= LARGE)
-        if not whole or self.folder is None or not (kept or size > most // 4):
-            return _Memory(shape, dtype)
+        if self.folder is None or not (kept or size > most // 4):
+            return {key: _Memory(*form) for key, form in parts.items()}
         with self._explained(size):
             self.folder.mkdir(parents=True, exist_ok=True)
             if shutil.disk_usage(self.folder).free > size + LARGE:
-                self.file = self._open(kept)
-                return _File(self.file, shape, dtype)
+                self.files = self._open(kept, _names("inputs", parts))
+                return {key: _File(f, *form) for (key, form), f in zip(parts.items(), self.files, strict=True)}
         if size > most // 2:
             raise CounterpoiseError(
                 f"The samples take {bytes_in_words(size)}, for which neither {self.folder} nor the memory has room. Give "
                 "cache= a folder that has, or take fewer or smaller samples."
             )
         log.warning("%s has no room for %s; the samples stay in memory.", self.folder, bytes_in_words(size))
-        return _Memory(shape, dtype)
+        return {key: _Memory(*form) for key, form in parts.items()}
 
     def write(self, store: Store, block: np.ndarray) -> None:
         """Add samples to a store of this shelf."""
@@ -134,11 +136,14 @@ class Shelf:
         """Give what was written its name, and return it as the next call will find it."""
         if self.part is None or self.place is None:
             return found
-        with self._explained(found.inputs.nbytes):
-            np.save(self.part / "targets.npy", found.targets, allow_pickle=False)
+        inputs, targets = apart(found.inputs), apart(found.targets)
+        with self._explained(sum(array.nbytes for array in inputs.values())):
+            for name, array in zip(_names("targets", targets), targets.values(), strict=True):
+                np.save(self.part / name, array, allow_pickle=False)
             if found.identities is not None:
                 np.save(self.part / "identities.npy", found.identities, allow_pickle=False)
             facts = {"class_names": found.class_names, "train": found.train, "own": found.own}
+            facts |= {"inputs": [*inputs], "targets": [*targets]}
             (self.part / "facts.json").write_text(json.dumps(facts), encoding="utf-8")
             with contextlib.suppress(OSError):  # another process was quicker
                 self.part.rename(self.place)
@@ -146,21 +151,21 @@ class Shelf:
 
     def clear(self) -> None:
         """Close what was not finished, and remove it."""
-        if self.file is not None:
-            self.file.close()
+        for file in self.files:
+            file.close()
         if self.part is not None:
             shutil.rmtree(self.part, ignore_errors=True)
 
-    def _open(self, kept: bool) -> IO[bytes]:
-        """A file that is kept, or one without a name, which goes with its process."""
+    def _open(self, kept: bool, names: Sequence[str]) -> list[IO[bytes]]:
+        """Files that are kept under these names, or files without a name, which go with their process."""
         assert self.folder is not None
         if not kept or self.place is None:
-            return tempfile.TemporaryFile(dir=self.folder)
+            return [tempfile.TemporaryFile(dir=self.folder) for _ in names]
         for old in self.folder.glob("*.part"):
             if time.time() - old.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(old, ignore_errors=True)
         self.part = Path(tempfile.mkdtemp(".part", f"{self.place.name}.", self.folder))
-        return (self.part / "inputs.npy").open("w+b")
+        return [(self.part / name).open("w+b") for name in names]
 
     @contextlib.contextmanager
     def _explained(self, size: int) -> Iterator[None]:
@@ -194,23 +199,32 @@ def shelf(cache: object, facts: Any) -> Iterator[Shelf]:
         place.clear()
 
 
+def _names(what: str, keys: Collection[Any]) -> list[str]:
+    """The files that hold inputs or targets: one, or one for each part."""
+    return [f"{what}.npy"] if None in keys else [f"{what}-{number}.npy" for number in range(len(keys))]
+
+
 def _read(place: Path) -> Kept:
-    arrays = {
-        name: np.load(place / f"{name}.npy", mmap_mode="c", allow_pickle=False)
-        for name in ("inputs", "targets", "identities")
-        if name != "identities" or (place / "identities.npy").exists()
-    }
     path = place / "facts.json"
     facts = parse_json(read_text(path, MOST_LINE), str(path))
+
+    def load(name: str) -> np.ndarray:
+        return np.load(place / name, mmap_mode="c", allow_pickle=False)  # type: ignore[no-any-return]
+
+    inputs, targets = (
+        {key: load(name) for key, name in zip(facts[what], _names(what, facts[what]), strict=True)}
+        for what in ("inputs", "targets")
+    )
     names = facts["class_names"]
     found = Kept(
-        arrays["inputs"],
-        np.array(arrays["targets"]),
+        assembled(inputs),
+        assembled({key: np.array(array) for key, array in targets.items()}),
         None if names is None else tuple(map(str, names)),
         [int(count) for count in facts["train"]],
         [int(count) for count in facts["own"]],
-        arrays.get("identities"),
+        load("identities.npy") if (place / "identities.npy").exists() else None,
     )
-    if len(found.inputs) != len(found.targets) or len(found.targets) < sum(found.train) + sum(found.own):
+    counts = {len(array) for array in (*inputs.values(), *targets.values())}
+    if len(counts) > 1 or min(counts) < sum(found.train) + sum(found.own):
         raise ValueError("its arrays do not belong together")
     return found

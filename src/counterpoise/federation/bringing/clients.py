@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.assignment import Table
 from counterpoise.federation.bringing.cache import Kept, Shelf, shelf
-from counterpoise.federation.bringing.forms import FORMS, check_columns, is_arrays, known_by, recognise
+from counterpoise.federation.bringing.forms import FORMS, check_columns, is_arrays, is_pair, known_by, recognise
 from counterpoise.federation.bringing.gathering import gather
 from counterpoise.federation.bringing.hub import is_hub, is_splits, partitions
 from counterpoise.federation.bringing.samples import Form
@@ -136,7 +136,8 @@ def _each(data: Any) -> tuple[list[str | None], list[Any]]:
 
 
 def _tell_loaders(given: list[Any]) -> None:
-    loaders = [one for one in given if isinstance(one, DataLoader)]
+    each = [one for one in given if not is_pair(one)] + [part for one in given if is_pair(one) for part in one]
+    loaders = [one for one in each if isinstance(one, DataLoader)]
     if loaders:
         log.warning(
             "Of a DataLoader only its data set is used. Its batch size, order and collate_fn are not; say "

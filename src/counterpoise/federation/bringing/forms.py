@@ -15,17 +15,18 @@ from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.bringing.hub import from_disk, from_hub, hub_facts, is_hub, is_on_disk
 from counterpoise.federation.bringing.mapped import from_mapped, inside
+from counterpoise.federation.bringing.parts import rows_of
 from counterpoise.federation.bringing.paths import from_path
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.bringing.tables import from_frame, is_frame
 from counterpoise.federation.naming import texts
 
-__all__ = ["FORMS", "check_columns", "is_arrays", "known_by", "recognise"]
+__all__ = ["FORMS", "check_columns", "is_arrays", "is_pair", "known_by", "recognise"]
 
 PARTS = ("inputs", "targets", "identity")
 FORMS = (
-    "a torch Dataset, a DataLoader, arrays (x, y) or (x, y, x_test, y_test), a data set of Hugging Face, a table, or the "
-    "path of a file or folder"
+    "a torch Dataset, a DataLoader, arrays (x, y) or (x, y, x_test, y_test), a data set of Hugging Face, a table, the "
+    "path of a file or folder, or a pair of these for training and test"
 )
 
 
@@ -43,6 +44,8 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
     if is_arrays(given):
         parts = [_from_arrays(given[i], given[i + 1], where) for i in range(0, len(given), 2)]
         return parts[0], parts[1] if len(parts) == 2 else None
+    if is_pair(given):
+        return _train_and_test(given, where, columns)
     if isinstance(given, IterableDataset) or (isinstance(given, Dataset) and not hasattr(given, "__len__")):
         raise CounterpoiseError(
             f"{where}: {type(given).__name__} gives its samples only one after the other, without a number or length. "
@@ -53,8 +56,38 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
     return from_mapped(given, where, columns), None
 
 
+def is_pair(given: Any) -> bool:
+    """Whether it is a data set for training and one for test."""
+    return isinstance(given, tuple) and len(given) == 2 and not is_arrays(given) and all(map(_holds_samples, given))
+
+
+def _holds_samples(given: Any) -> bool:
+    if isinstance(given, str | os.PathLike | DataLoader) or is_hub(given) or is_frame(given) or is_arrays(given):
+        return True
+    array = isinstance(given, np.ndarray | Tensor | Mapping | list | tuple)
+    return not array and hasattr(given, "__getitem__") and hasattr(given, "__len__")
+
+
+def _train_and_test(given: tuple[Any, Any], where: str, columns: Columns) -> tuple[Source, Source]:
+    if all(isinstance(one, tuple) for one in given) and len({len(part) for one in given for part in one}) == 1:
+        raise CounterpoiseError(
+            f"{where}: this may be inputs and targets in parts, or a training and a test set. Give parts as dictionaries, "
+            "and a test set as (x, y, x_test, y_test)."
+        )
+    (train, one), (test, two) = (recognise(part, where, columns) for part in given)
+    if one is not None or two is not None:
+        raise CounterpoiseError(
+            f"{where} is a pair of data sets for training and test, and one of them has a test part of its own. Leave that "
+            "or the pair out."
+        )
+    return train, test
+
+
 def known_by(given: Any) -> Any:
     """Plain values that change if the samples do; None if that cannot be known without reading them all."""
+    if is_pair(given):
+        both = [known_by(one) for one in given]
+        return None if None in both else both
     if isinstance(given, DataLoader):
         return known_by(given.dataset)
     if isinstance(given, str | os.PathLike):
@@ -75,14 +108,17 @@ def check_columns(columns: Columns | None) -> Columns:
 
 
 def is_arrays(given: Any) -> bool:
-    """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, not a tuple of data sets; x may be a dictionary."""
-    if not isinstance(given, tuple) or len(given) not in (2, 4):
+    """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, each in one piece or in parts, not a tuple of data sets."""
+    if not isinstance(given, tuple) or len(given) not in (2, 4) or all(isinstance(part, tuple) for part in given):
         return False
-    return all(_is_array(part) or (i % 2 == 0 and _is_named(part)) for i, part in enumerate(given))
+    return all(_is_array(part) or _has_parts(part) for part in given)
 
 
-def _is_named(part: Any) -> bool:
-    return isinstance(part, Mapping) and len(part) > 0 and all(map(_is_array, part.values()))
+def _has_parts(given: Any) -> bool:
+    """A dictionary or a tuple of arrays."""
+    if isinstance(given, tuple):
+        return len(given) > 0 and all(isinstance(part, np.ndarray | Tensor) for part in given)
+    return isinstance(given, Mapping) and len(given) > 0 and all(map(_is_array, given.values()))
 
 
 def _is_array(part: Any) -> bool:
@@ -91,20 +127,22 @@ def _is_array(part: Any) -> bool:
 
 
 def _from_arrays(x: Any, y: Any, where: str) -> Source:
-    found = texts(y)
-    targets = _plain(y) if found is None else found
-    if isinstance(x, Mapping):
-        inputs = {name: _plain(x[name]) for name in sorted(x)}
-        for name, part in inputs.items():
-            _check_rows(part, targets, where, f"x[{name!r}]")
-        return Source(where, len(targets), lambda start, stop: (_rows(inputs, start, stop), targets[start:stop]))
-    inputs = _plain(x)
-    _check_rows(inputs, targets, where, "x")
-    return Source(where, len(targets), lambda start, stop: (inputs[start:stop], targets[start:stop]))
+    inputs, targets = _blocks(x), _blocks(y)
+    for name, part in inputs.items():
+        for other in targets.values():
+            _check_rows(part, other, where, "x" if name is None else f"x[{name!r}]")
+    inputs, targets = inputs.get(None, inputs), targets.get(None, targets)
+    count = len(next(iter(targets.values())) if isinstance(targets, dict) else targets)
+    return Source(where, count, lambda start, stop: (rows_of(inputs, start, stop), rows_of(targets, start, stop)))
 
 
-def _rows(parts: Mapping[str, Any], start: int, stop: int) -> dict[str, Any]:
-    return {name: part[start:stop] for name, part in parts.items()}
+def _blocks(given: Any) -> dict[Any, Any]:
+    """Arrays by their names, by their places in a tuple, or one without a name."""
+    if isinstance(given, tuple):
+        given = dict(enumerate(given))
+    named = given if isinstance(given, Mapping) else {None: given}
+    found = {key: texts(named[key]) for key in named}
+    return {key: _plain(named[key]) if found[key] is None else found[key] for key in named}
 
 
 def _check_rows(inputs: Any, targets: Any, where: str, called: str) -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.bringing.cache import Shelf
-from counterpoise.federation.bringing.parts import assembled, keys_of, part_of
-from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, targets_of
+from counterpoise.federation.bringing.parts import assembled, keys_of, part_of, target_keys, target_part
+from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, target_array, targets_of
 from counterpoise.federation.bringing.source import Block, Source
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.progress import bar
@@ -29,7 +29,7 @@ in a thousand such data sets passes."""
 
 def gather(
     sources: Sequence[Source], form: Form, place: Shelf, classes: Sequence[str] | None = None
-) -> tuple[Any, np.ndarray, Names | None]:
+) -> tuple[Any, Any, Names | None]:
     """Inputs and targets of all sources, one after the other, and the names of the classes if they have any."""
     total = sum(source.count for source in sources)
     if not total:
@@ -41,17 +41,17 @@ def gather(
     if any(one.colour for one in heads):
         form = replace(form, colour=True)
     first = next(source for source in sources if source.count)
-    block = first.read(0, 1)[0]
-    keys = keys_of(block)
+    block, labels = first.read(0, 1)
+    keys, target = keys_of(block), target_keys(labels)
     example = {key: inputs_of(part_of(block, key, keys, first.where, 0), first.where, 0, form)[0] for key in keys}
     forms = {key: replace(form, colour=one.ndim == 3 and len(one) == 3) for key, one in example.items()}
-    stores = {key: place.store((total, *one.shape), one.dtype, whole=key is None) for key, one in example.items()}
+    stores = place.stores({key: ((total, *one.shape), one.dtype) for key, one in example.items()})
     rows = max(1, min(_MOST_ROWS, _BLOCK // max(sum(one.nbytes for one in example.values()), 1)))
-    columns: list[Column] = []
+    columns: list[dict[Any, np.ndarray]] = []
     done = 0
     with bar("reading", total, "samples") as show:
         for source in sources:
-            targets: list[Block] = []
+            targets: dict[Any, list[Block]] = {key: [] for key in target}
             for start in range(0, source.count, rows):
                 x, y = source.read(start, min(start + rows, source.count))
                 for key, one in example.items():
@@ -59,11 +59,25 @@ def gather(
                     called = "" if key is None else f", part {key!r},"
                     check_alike(part[0], one.shape, one.dtype, f"{source.where}: sample {start}{called}")
                     place.write(stores[key], part)
-                targets.append(y)
+                for key, blocks in targets.items():
+                    blocks.append(target_part(y, key, target, source.where, start))
                 show(done := done + len(part))
-            columns.append(Column(source.where, _joined(targets, source.where), source.class_names))
-    numbers, names = unify(columns, classes)
-    return assembled({key: store.done() for key, store in stores.items()}), _one_column(numbers, sources), names
+            columns.append({key: _joined(blocks, source.where, key) for key, blocks in targets.items()})
+    inputs = assembled({key: store.done() for key, store in stores.items()})
+    return inputs, *_targets(columns, sources, classes)
+
+
+def _targets(
+    columns: Sequence[Mapping[Any, np.ndarray]], sources: Sequence[Source], classes: Sequence[str] | None
+) -> tuple[Any, Names | None]:
+    """The targets of all sources, and the names of the classes if they have any. Targets in parts have no classes."""
+    if None in columns[0]:
+        pairs = zip(columns, sources, strict=True)
+        numbers, names = unify([Column(s.where, column[None], s.class_names) for column, s in pairs], classes)
+        return _one_column(numbers, sources), names
+    if classes is not None:
+        raise CounterpoiseError("class_names are for classes, but these targets have parts. Leave class_names out.")
+    return assembled({key: _one_column([column[key] for column in columns], sources) for key in columns[0]}), None
 
 
 def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:
@@ -75,13 +89,22 @@ def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:
         )
 
 
-def _joined(blocks: list[Any], where: str) -> np.ndarray:
-    """The targets of all blocks of a source."""
+def _joined(blocks: list[Any], where: str, key: Any) -> np.ndarray:
+    """The targets of all blocks of a source, or the part `key` of them."""
     if not blocks:
         return np.empty(0, np.int64)
-    if isinstance(blocks[0], np.ndarray | Tensor):
-        return targets_of(np.concatenate([np.asarray(block) for block in blocks]), where)
-    return targets_of([value for block in blocks for value in block], where)
+    whole = isinstance(blocks[0], np.ndarray | Tensor)
+    values = np.concatenate([np.asarray(b) for b in blocks]) if whole else [value for b in blocks for value in b]
+    return _target(values, where, key)
+
+
+def _target(values: Any, where: str, key: Any) -> np.ndarray:
+    if key is None:
+        return targets_of(values, where)
+    made = target_array(values, f"{where}, part {key!r}")
+    if made.dtype.kind == "U":
+        raise CounterpoiseError(f"{where}: the part {key!r} of targets is text; turn it into numbers first.")
+    return made
 
 
 def _one_column(numbers: Sequence[np.ndarray], sources: Sequence[Source]) -> np.ndarray:
@@ -102,16 +125,21 @@ def _check_steady(source: Source, form: Form) -> None:
     if source.steady:
         return
     for number in sorted({source.count * i // _TWICE for i in range(_TWICE)} if source.count else ()):
-        (one, y), (two, z) = (source.read(number, number + 1) for _ in range(2))
-        keys = keys_of(one)
-        pairs = ([part_of(x, key, keys, source.where, number) for x in (one, two)] for key in keys)
-        same = all(_same(*(inputs_of(x, source.where, number, form) for x in pair)) for pair in pairs)
-        if not (same and _same(*(targets_of(list(t), source.where) for t in (y, z)))):
+        one, two = (_arrays_of(source, number, form) for _ in range(2))
+        if one.keys() != two.keys() or not all(_same(one[key], two[key]) for key in one):
             raise CounterpoiseError(
                 f"{source.where}: sample {number} changes each time it is read, so the data set has a random transform. "
                 "Samples are read only once. Take the transform out, and augment in training: "
                 "cp.Local(augment=cp.augment.flip_and_crop())."
             )
+
+
+def _arrays_of(source: Source, number: int, form: Form) -> dict[Any, np.ndarray]:
+    """One sample's inputs and targets, part by part."""
+    (x, y), where = source.read(number, number + 1), source.where
+    keys, target = keys_of(x), target_keys(y)
+    found = {("inputs", key): inputs_of(part_of(x, key, keys, where, number), where, number, form) for key in keys}
+    return found | {("targets", key): _target(target_part(y, key, target, where, number), where, key) for key in target}
 
 
 def _same(one: np.ndarray, two: np.ndarray) -> bool:

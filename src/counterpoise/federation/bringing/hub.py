@@ -13,6 +13,7 @@ import numpy as np
 
 from counterpoise.errors import CounterpoiseError, unknown
 from counterpoise.federation.bringing.mapped import from_mapped
+from counterpoise.federation.bringing.parts import rows_of
 from counterpoise.federation.bringing.source import INPUTS, TARGETS, Block, Columns, Later, Source
 from counterpoise.federation.bringing.tables import check_names, from_columns
 from counterpoise.federation.naming import Names
@@ -118,7 +119,9 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
     if not isinstance(inputs, str) or kinds[inputs] in _PLAIN:
         table = {column: _whole(split, column) for column, kind in kinds.items() if kind in _PLAIN}
         return replace(from_columns(table, where, chosen, "the data set"), class_names=names)
-    targets = _whole(split, chosen["targets"])
+    column = chosen["targets"]
+    several = None if isinstance(column, str) else {one: _whole(split, one) for one in column}
+    targets = _whole(split, column) if several is None else several
     return Source(where, len(split), _reader(split, inputs, targets), names, _who(split, chosen, where))
 
 
@@ -135,21 +138,21 @@ def _has_tokens(kinds: Mapping[str, str], chosen: Mapping[str, Any]) -> bool:
     return any(kinds[column] not in _PLAIN for column in several)
 
 
-def _reader(split: Any, inputs: str, targets: np.ndarray) -> Callable[[int, int], tuple[Block, Block]]:
+def _reader(split: Any, inputs: str, targets: Any) -> Callable[[int, int], tuple[Block, Any]]:
     """Reads pictures one by one, and arrays in blocks."""
     feature = split.features[inputs]
     if type(feature).__name__ == "Image":
         pictures = split.with_format(None).select_columns([inputs])
         return lambda start, stop: (
             [Later(functools.partial(_picture, pictures, number, inputs)) for number in range(start, stop)],
-            targets[start:stop],
+            rows_of(targets, start, stop),
         )
     arrays = split.with_format("numpy").select_columns([inputs])
     small = _number_type(feature) == "uint8"  # the numpy format makes int64 of them, but pictures must be bytes
 
-    def read(start: int, stop: int) -> tuple[Block, Block]:
+    def read(start: int, stop: int) -> tuple[Block, Any]:
         found = [np.asarray(value, np.uint8) if small else value for value in arrays[start:stop][inputs]]
-        return found, targets[start:stop]
+        return found, rows_of(targets, start, stop)
 
     return read
 
@@ -174,7 +177,7 @@ def _choose(kinds: Mapping[str, str], given: Columns, where: str) -> dict[str, A
 
 def _names(split: Any, column: Any) -> Names | None:
     """The names of a column's classes."""
-    names = getattr(split.features.get(column), "names", None)
+    names = getattr(split.features.get(column), "names", None) if isinstance(column, str) else None
     return tuple(map(str, names)) if names else None
 
 

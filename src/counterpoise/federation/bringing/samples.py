@@ -15,7 +15,7 @@ from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.bringing.source import Block, Later
 from counterpoise.federation.readers import channels_first
 
-__all__ = ["Form", "check_alike", "has_colour", "inputs_of", "targets_of"]
+__all__ = ["Form", "check_alike", "has_colour", "inputs_of", "target_array", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -160,12 +160,7 @@ def _resized(array: np.ndarray, what: str, form: Form) -> np.ndarray:
 
 def targets_of(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
     """Targets as one array: class numbers, numbers, arrays of numbers, or text."""
-    if isinstance(values, np.ndarray) and values.dtype.kind in "buifU":
-        made = values
-    elif any(isinstance(value, str) for value in values):
-        made = _texts(values, where)
-    else:
-        made = _stacked(values, where)
+    made = _texts(values, where) if _has_text(values) else target_array(values, where)
     if made.dtype.kind == "U":
         return made
     if made.ndim == 2 and made.shape[1] > 1 and ((made == 0) | (made == 1)).all() and (made.sum(1) == 1).all():
@@ -173,6 +168,18 @@ def targets_of(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
             f"{where}: targets are one-hot rows of {made.shape[1]} numbers; give class numbers instead, y.argmax(1)."
         )
     return made
+
+
+def target_array(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
+    """Targets, or one part of them, as an array of numbers; text as it is if it is an array already."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "buifU":
+        return values
+    return _stacked(values, where)
+
+
+def _has_text(values: np.ndarray | Sequence[Any]) -> bool:
+    plain = isinstance(values, np.ndarray) and values.dtype.kind in "buifU"
+    return not plain and any(isinstance(value, str) for value in values)
 
 
 def _stacked(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
@@ -194,7 +201,7 @@ def _texts(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
 
 def _target(value: Any, where: str, number: int) -> np.ndarray:
     if value is None or isinstance(value, Mapping):
-        said = "no target" if value is None else f"a target in several parts ({', '.join(map(repr, value))})"
+        said = "no target" if value is None else f"parts within its target ({', '.join(map(repr, value))})"
         raise CounterpoiseError(
             f"{where}: sample {number} has {said}; give one class number, name or array per sample."
         )

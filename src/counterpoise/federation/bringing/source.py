@@ -45,8 +45,8 @@ class Source:
     where: str
     """Whose samples they are, for sentences."""
     count: int
-    read: Callable[[int, int], tuple[Any, Block]]
-    """Inputs and targets of the samples from one number up to another; inputs may be a dictionary of blocks."""
+    read: Callable[[int, int], tuple[Any, Any]]
+    """Inputs and targets of the samples from one number up to another: blocks, or dictionaries of blocks."""
     class_names: Names | None = None
     """What the class numbers among the targets stand for."""
     identities: Any = None

@@ -121,7 +121,11 @@ def from_columns(table: Mapping[str, np.ndarray], where: str, columns: Columns, 
         if column not in table:
             raise unknown("column", column, table, f"in {name}")
     target = columns.get("targets") or next((usual for usual in TARGETS if usual in table), None)
-    if not isinstance(target, str):
+    if target is not None and not isinstance(target, str):
+        raise CounterpoiseError(
+            f"{where}: {name} has one column of targets. For several, give arrays: (x, y) with y=table[[...]].to_numpy()."
+        )
+    if target is None:
         raise CounterpoiseError(
             f"{where}: which column of {name} holds the targets? It has {_listed(table)}. Say columns={{'targets': ...}}."
         )
