@@ -20,9 +20,10 @@ import pytest
 from rich.console import Console
 
 from counterpoise.cli import main
-from counterpoise.comparisons.arms import compared
+from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.board import plan_board
 from counterpoise.comparisons.conduct import News
+from counterpoise.comparisons.perform import Workers
 from counterpoise.measures.columns import size
 
 SMALL = [
@@ -125,6 +126,23 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert "kept in: runs/sweep-quickstart" in out
 
 
+def test_tables_without_a_name_are_swept() -> None:
+    plan = swept("quickstart", [], ["evaluation={every=2}", "stop={metric='loss', below=0.1}"], [], 1, 2, "")
+    assert [arm.label for arm in plan.arms] == ["evaluation={every=2}", "stop={metric=loss, below=0.1}"]
+    assert [arm.slug for arm in plan.arms] == ["evaluation-every-2", "stop-metric-loss-below-0.1"]
+    assert plan.arms[0].whole == "evaluation={every=2}"
+
+
+def test_a_device_that_this_machine_lacks_may_be_planned() -> None:
+    plan = compared("quickstart", ["fedavg"], ["engine.device=cuda:7"])
+    assert next(plan.pieces(plan.arms[0])).values["engine"]["device"] == "cuda:7"
+
+
+def test_the_options_of_the_workers_are_repeated_in_the_command_that_goes_on() -> None:
+    assert Workers(2, 3, "dask:a b").words == ["--jobs", "2", "--together", "3", "--on", "dask:a b"]
+    assert Workers().words == []
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -156,6 +174,12 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
             ["compare", "quickstart", "--methods", "fedavg", "--target", "0"],
             "--target takes an accuracy between 0 and 1, such as 0.9, not 0.",
         ),
+        (
+            ["compare", "quickstart", "--methods", "fedavg", "--set", "engine.backend=batchd"],
+            "There is no backend 'batchd'.",
+        ),
+        (["sweep", "quickstart", "--over", "engine.chunk=1,0"], "engine: chunk must be a whole number from 1"),
+        (["sweep", "quickstart", "--at", "engine.device=gpu"], "there is no device 'gpu'"),
         (["sweep", "quickstart"], "Say what to sweep over"),
         (["sweep", "quickstart", "--over", "method.mu=1,2"], "method fedavg"),
         (["sweep", "quickstart", "--over", "local.epoch=1,2"], "There is no setting 'local.epoch'"),
@@ -168,6 +192,7 @@ def test_mistakes_are_told_before_anything_runs(cli, words: list[str], sentence:
     code, _, err = cli(*words)
     assert code == 2
     assert sentence in err
+    assert not Path("runs").exists()
     assert "Traceback" not in err
     assert not Path("runs").exists()
 
@@ -222,7 +247,9 @@ def test_an_interrupted_compare_goes_on_to_the_same_end(
         out, err = going.communicate()
         if number == signal.SIGINT and going.returncode:  # not when it was just done
             assert going.returncode == 130, (seed, err)
-            assert re.fullmatch(r"Stopped with \d of 4 runs done. Continue with: counterpoise resume c\n", err), seed
+            assert re.fullmatch(
+                r"Stopped with \d of 4 runs done. Continue with: counterpoise resume c --jobs 2\n", err
+            ), seed
             assert json.loads(out)["open"] > 0
     last = start(tmp_path, "resume", "c", "--json")
     out, err = last.communicate()
@@ -253,7 +280,7 @@ def test_ctrl_c_at_a_terminal_stops_all_workers_and_keeps_what_they_have(tmp_pat
             break
     _, status = os.waitpid(process, 0)
     assert os.waitstatus_to_exitcode(status) == 130
-    assert b"Continue with: counterpoise resume c" in shown
+    assert b"Continue with: counterpoise resume c --jobs 2" in shown
     assert b"Traceback" not in shown
     assert not (tmp_path / "c/workers.log").read_text()
     shutil.rmtree(tmp_path / "c")

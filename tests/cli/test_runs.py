@@ -11,7 +11,9 @@ import pytest
 
 import counterpoise as cp
 from counterpoise.cli import main
+from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.methods import METHODS
+from counterpoise.runs.companions import note_batch
 from counterpoise.runs.costs import costs
 
 
@@ -56,7 +58,15 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert out.startswith("fedavg on digits, seed 0: finished, 2 of 2 rounds\n")
     assert "accuracy (last round)" in out
     assert '[method]\nname = "fedavg"' in out
+    note_batch(Path("runs/deep/fedavg"), Batch(3, 30, "batched", 30, False), 1)
+    note_batch(Path("runs/deep/fedavg"), None, 2)
+    _, out, _ = cli("runs", "show", "runs/deep/fedavg")
+    assert out.splitlines()[1:3] == [
+        "trained from round 1: in one batch with 2 other runs, 30 clients in all, backend batched, chunk 30",
+        "trained from round 2: alone",
+    ]
     shown = json.loads(cli("runs", "show", "runs/deep/fedavg", "--json")[1])
+    assert [one["from_round"] for one in shown["batches"]] == [1, 2]
     assert shown["measures"]["rounds"] == 2
     assert not any("rounds to" in name for name in shown["measures"])
     assert cli("runs", "show", "runs")[0] == 2

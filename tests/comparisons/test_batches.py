@@ -1,5 +1,6 @@
 """Which pieces a worker is given at once."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from counterpoise.comparisons.batches import batches
 from counterpoise.comparisons.collection import read_run
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.worker import begin
+from counterpoise.runs.companions import noted_batches
 from counterpoise.runs.together import drive_together
 
 VALUES: dict[str, Any] = {
@@ -66,10 +68,14 @@ def test_hooks_that_differ_in_a_number_stay_together() -> None:
     assert len(given([piece("fedprox"), piece("other", method={"name": "fedprox", "mu": 0.5})])) == 1
 
 
-def test_a_group_is_cut_only_beyond_a_workers_share_and_evenly() -> None:
-    nine, two = [piece("fedavg", seed) for seed in range(9)], [piece("scaffold", seed) for seed in range(2)]
-    assert sorted(map(len, given(nine + two, workers=2))) == [2, 4, 5]
+def test_a_group_is_cut_evenly_and_only_if_that_ends_the_work_earlier() -> None:
+    nine, two = [piece("fedavg", seed) for seed in range(9)], [piece("fedavg", seed, rounds=3) for seed in range(2)]
+    two = [replace(one, values=one.values | {"local": {"batch": 8}}) for one in two]
+    assert sorted(map(len, given(nine + two, workers=2))) == [2, 4, 5]  # 7 against 9
+    assert sorted(map(len, given(nine[:4] + two, workers=2))) == [2, 4]  # 4 in either case
     assert sorted(map(len, given(nine + two, workers=1))) == [2, 9]
+    assert [len(some) for some in given(nine, workers=3)] == [3, 3, 3]
+    assert given([], workers=2) == []
     assert sorted(map(len, given(nine + two, workers=1, together=4))) == [2, 3, 3, 3]
     assert given(nine, together=1) == [[one.place] for one in nine]
 
@@ -88,7 +94,6 @@ def test_resumed_runs_train_together_again(tmp_path: Path) -> None:
         return [(place / "batch.json").read_text() for place in places]
 
     first = notes(ends=2)
-    for place in places:
-        (place / "batch.json").unlink()
-    assert notes(ends=4) == first
+    assert [len(noted_batches(place)) for place in places] == [1, 1]
+    assert notes(ends=4) == first  # the same batch is not noted twice
     assert [read_run(place).status for place in places] == ["finished", "finished"]

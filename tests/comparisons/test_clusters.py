@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from kept import keep
 
 from counterpoise.cli import main
 from counterpoise.comparisons import abroad, far
+from counterpoise.comparisons import perform as performing
 from counterpoise.comparisons.abroad import conduct_abroad
 from counterpoise.comparisons.arms import compared
 from counterpoise.comparisons.clusters import _Ray, _shares, opened
 from counterpoise.comparisons.conduct import News, open_pieces
 from counterpoise.comparisons.contents import SIGN, of_comparison
 from counterpoise.comparisons.far import carry_out, order
-from counterpoise.comparisons.perform import perform
+from counterpoise.comparisons.perform import Workers, crew, perform
 from counterpoise.comparisons.plan import Plan, write_plan
 from counterpoise.comparisons.sign import gone, signed
 from counterpoise.comparisons.watching import Watch
@@ -77,6 +79,14 @@ def test_threads_make_the_same_runs_and_every_round_and_end_is_told(here: dict[s
 def test_an_executor_needs_the_number_of_its_workers(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads, pytest.raises(CounterpoiseError, match="how many workers the executor has"):
         perform(plan(), tmp_path, executor=threads)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("wrong", [{"jobs": -1}, {"jobs": 0}, {"jobs": True}, {"together": 0}, {"together": 1.0}])
+def test_a_number_of_workers_or_runs_that_makes_no_sense_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(CounterpoiseError, match="must be a whole number from 1 on"):
+        perform(plan(), tmp_path, **wrong)
+    assert not list(tmp_path.iterdir())
 
 
 # ---------------------------------------------------------------- the sign
@@ -112,9 +122,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_worker_that_cannot_see_the_folder_says_what_to_do(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = open_pieces(folder, plan())
     with signed(folder) as (word, _):
-        unseen = carry_out(order(folder.parent / "other", word, pieces, None))["sentence"]
-        another = carry_out(order(folder, "another", pieces, None))["sentence"]
-        older = carry_out({**order(folder, word, pieces, None), "version": "0.0.1"})["sentence"]
+        unseen = carry_out(order(folder.parent / "other", word, pieces, None, 1))["sentence"]
+        another = carry_out(order(folder, "another", pieces, None, 1))["sentence"]
+        older = carry_out({**order(folder, word, pieces, None, 1), "version": "0.0.1"})["sentence"]
     assert "cannot see the folder" in unseen
     assert "a file system that all workers share" in unseen
     assert "does not see that this command is at work" in another
@@ -134,7 +144,8 @@ class EndlessWorker:
         self.over = threading.Event()
         self.made.append(self)
 
-    def give(self, folder: Path, pieces: Any, together: int | None, own: Any = None) -> None:
+    def give(self, folder: Path, pieces: Any, together: int | None, sharing: int = 1, own: Any = None) -> None:
+        self.sharing = sharing
         self.pieces = dict(enumerate(pieces))
         threading.Thread(target=self._go).start()
 
@@ -142,6 +153,7 @@ class EndlessWorker:
         end = time.monotonic() + 5
         while not self.over.wait(0.001) and time.monotonic() < end:  # news come faster than the sign is looked at
             self.heard.put((self, {"piece": 0, "round": 1}))
+        self.heard.put((self, {"warning": "Take care."}))
         self.heard.put((self, {"piece": 1, "end": "finished", "sentence": ""}))
         self.heard.put((self, None))
 
@@ -162,8 +174,9 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> type[EndlessWorker]:
 def test_a_worker_stops_when_the_sign_is_gone(folder: Path, endless: type[EndlessWorker]) -> None:
     with signed(folder) as (word, take_down):
         threading.Timer(0.1, take_down).start()
-        found = carry_out(order(folder, word, open_pieces(folder, plan()), None))
-    assert found == {"ends": {"1": {"end": "finished", "sentence": ""}}, "sentence": ""}
+        found = carry_out(order(folder, word, open_pieces(folder, plan()), None, 1))
+    ends = {"1": {"end": "finished", "sentence": ""}}
+    assert found == {"ends": ends, "warnings": ["Take care."], "sentence": ""}
 
 
 def test_a_process_that_dies_on_a_worker_is_told_with_its_status(
@@ -172,7 +185,7 @@ def test_a_process_that_dies_on_a_worker_is_told_with_its_status(
     monkeypatch.setattr(endless, "status", -9)
     with signed(folder) as (word, _):
         threading.Timer(0.1, lambda: endless.made[0].over.set()).start()
-        found = carry_out(order(folder, word, open_pieces(folder, plan()), None))
+        found = carry_out(order(folder, word, open_pieces(folder, plan()), None, 1))
     assert "ended with status -9 in the middle of the run" in found["sentence"]
 
 
@@ -182,13 +195,39 @@ def test_an_order_is_plain_and_takes_the_data_folder_along(
     monkeypatch.setenv("COUNTERPOISE_DATA", "/shared/data")
     monkeypatch.chdir(folder.parent)
     with signed(folder) as (word, take_down):
-        sent = order(folder, word, open_pieces(folder, plan()), None)
+        sent = order(folder, word, open_pieces(folder, plan()), None, 4)
         assert json.loads(json.dumps(sent)) == sent
         monkeypatch.delenv("COUNTERPOISE_DATA")
         threading.Timer(0.1, take_down).start()
         carry_out(sent)
     assert endless.made[0].environment == {"COUNTERPOISE_DATA": "/shared/data"}
     assert endless.made[0].where == str(folder.parent)
+    assert endless.made[0].sharing == -(-4 // max(torch.cuda.device_count(), 1))
+
+
+def test_lists_on_one_machine_share_its_memory_or_that_of_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gpus, device, shared in ((0, "auto", 8), (4, "auto", 2), (3, "cuda", 3), (4, "cpu", 8)):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert far._sharing({"device": device, "sharing": 8}) == shared
+
+
+def test_an_executors_workers_are_taken_to_share_one_machine(folder: Path) -> None:
+    sent: list[Mapping[str, Any]] = []
+    executor = Pretended(lambda order: sent.append(order) or finished(order))
+    with crew(folder, open_pieces(folder, plan()), None, Workers(2), executor) as found:
+        found.work(lambda _: None)
+    assert [order["sharing"] for order in sent] == [2, 2]
+
+
+def test_what_workers_warn_of_is_shown_once_in_the_end(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(performing, "_SHOWN", 1)
+    executor = Pretended(lambda order: finished(order) | {"warnings": ["Take care.", "Take care.", "And this."]})
+    with crew(folder, open_pieces(folder, plan()), None, Workers(2), executor) as found:
+        found.work(lambda _: None)
+        assert not caplog.messages
+    assert caplog.messages == ["Take care.", f"1 more warnings of workers are in {folder / 'workers.log'}."]
 
 
 # ---------------------------------------------------------------- the command's half
@@ -219,7 +258,11 @@ class Pretended:
 
 
 def finished(sent: Mapping[str, Any]) -> dict[str, Any]:
-    return {"ends": {str(n): {"end": "finished", "sentence": ""} for n in range(len(sent["pieces"]))}, "sentence": ""}
+    return {
+        "ends": {str(n): {"end": "finished", "sentence": ""} for n in range(len(sent["pieces"]))},
+        "warnings": [],
+        "sentence": "",
+    }
 
 
 @pytest.mark.parametrize("looks", [0, 2])
@@ -391,13 +434,14 @@ def test_a_list_of_pieces_takes_a_gpu_of_a_ray_cluster_or_its_share_of_the_cores
     assert [(needs["num_cpus"], needs["num_gpus"]) for needs in asked] == [(1, 1), (4, 0), (4, 0)]
 
 
-def test_a_run_is_not_resumed_on_a_cluster(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("option", "value"), [("--on", "ray"), ("--jobs", "2"), ("--together", "3")])
+def test_a_run_is_not_resumed_on_a_cluster_or_by_workers(
+    option: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["counterpoise", "resume", str(tmp_path), "--on", "ray"])
+    monkeypatch.setattr(sys, "argv", ["counterpoise", "resume", str(tmp_path), option, value])
     with pytest.raises(SystemExit):
         main()
-    assert "--on is for comparisons and sweeps" in capsys.readouterr().err
+    assert f"{option} is for comparisons and sweeps" in capsys.readouterr().err
 
 
 # ---------------------------------------------------------------- real clusters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import time
@@ -17,6 +18,7 @@ from counterpoise.comparisons.conduct import News, conduct, seats_here
 from counterpoise.comparisons.placement import Place, Seats, cpu_workers, gpu_names, seats_for
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.process import Worker
+from counterpoise.comparisons.worker import _Telling
 
 VALUES = {
     "rounds": 2,
@@ -169,6 +171,29 @@ def test_named_gpus_and_the_cpu_are_honoured_and_no_gpu_has_two_workers(
             assert worker.place == Place(None)
         else:
             assert worker.environment == {"CUDA_VISIBLE_DEVICES": ("6", "3")[worker.place.gpu]}
+
+
+def test_a_workers_warnings_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Warning(PretendedWorker):
+        def give(self, *given: Any) -> None:
+            self.heard.put((self, {"warning": "Take care."}))
+            super().give(*given)
+
+    Warning.made = []
+    monkeypatch.setattr(conducted, "Worker", Warning)
+    warned: list[str] = []
+    some = pieces("cpu")
+    conduct(tmp_path, some, seats_for(some, 0, 1), lambda _: None, None, warn=warned.append)
+    assert warned == ["Take care."]
+
+
+def test_a_worker_tells_its_warnings() -> None:
+    told: list[dict[str, Any]] = []
+    logger = logging.Logger("some")
+    logger.addHandler(_Telling(lambda **what: told.append(what)))
+    logger.info("Nothing of note.")
+    logger.warning("%d runs", 3)
+    assert told == [{"warning": "3 runs"}]
 
 
 def test_a_worker_process_gets_the_environment_of_its_place(tmp_path: Path) -> None:

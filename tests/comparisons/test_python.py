@@ -260,6 +260,8 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
         ({"seeds": [1, 1]}, "or a list of different ones"),
         ({"rounds": 0}, "rounds must be a whole number"),
         ({"together": 0}, "together must be a whole number from 1 on, not 0."),
+        ({"jobs": -1, "out": "c"}, "jobs must be a whole number from 1 on, not -1."),
+        ({"jobs": True, "out": "c"}, "jobs must be a whole number from 1 on, not True."),
         ({"jobs": 2}, "jobs needs out=...: worker processes keep their runs in a folder."),
         ({"out": 3}, "out must be the path of a folder, not 3."),
         ({"seed": 3}, "There is no option 'seed' of compare. Did you mean 'seeds'?"),

@@ -14,6 +14,7 @@ from counterpoise.engine.clients.network import Network
 from counterpoise.errors import Interrupted
 from counterpoise.federation import bernoulli
 from counterpoise.local import Local, sgd
+from counterpoise.memory import out_of_memory
 from counterpoise.method import Part, Reply
 from counterpoise.methods import METHODS, avg
 from counterpoise.trees import fill
@@ -389,3 +390,17 @@ def test_a_sampler_that_ends_is_asked_for_no_round_that_does_not_come():
     assert [simulation.advance(last).round for last in (False, True)] == [1, 2]
     with pytest.raises(IndexError):
         simulation.advance()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to"), RuntimeError("CUDA driver error: out of memory")],
+)
+def test_a_capture_that_runs_out_of_memory_is_not_blamed_on_a_hook(error):
+    ended = RuntimeError("operation failed due to a previous error during capture")
+    ended.__context__ = error
+    for one in (error, ended):
+        found = graphs.uncaptured(one)
+        assert out_of_memory(found)
+        assert "hook" not in str(found)
+    assert "a hook waits for the GPU" in str(graphs.uncaptured(RuntimeError("operation not permitted")))

@@ -26,7 +26,7 @@ from counterpoise.comparisons import ranking
 from counterpoise.comparisons.arms import compared, shared_config
 from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.far import order
-from counterpoise.comparisons.perform import make_folder, perform
+from counterpoise.comparisons.perform import Workers, make_folder, perform
 from counterpoise.comparisons.placement import Place
 from counterpoise.comparisons.plan import write_plan
 from counterpoise.comparisons.process import Worker, own_code
@@ -450,7 +450,7 @@ def test_a_comparison_passes_its_names_to_its_workers_and_keeps_digests(project:
     assert plan.values["code"].keys() == {"mine/rules.py", "mine/size.py"}
     pieces = [next(plan.pieces(arm)) for arm in plan.arms]
     assert own_code(pieces)["mine.rules:Net"] == str(project)
-    assert order(tmp_path, "", pieces, None)["own"] == own_code(pieces)
+    assert order(tmp_path, "", pieces, None, 1)["own"] == own_code(pieces)
     with pytest.raises(CounterpoiseError, match="option hidden must be a whole number"):
         compared(source, ["fedavg"], ["model.hidden=a"])
     write_plan(make_folder(out) or out, plan)
@@ -470,7 +470,7 @@ def test_hints_say_that_a_comparison_of_own_code_must_be_trusted(
     plan = compared(str(project / "a.toml"), ["fedavg", "mine.rules:ours"], seeds=2)
     command = f"counterpoise resume {tmp_path} --trust FOLDER"
     with pytest.raises(SystemExit):
-        comparing._stopped(tmp_path, plan, "", comparing.Shown())
+        comparing._stopped(tmp_path, plan, Workers(), comparing.Shown())
     assert capsys.readouterr().err.strip().endswith(f"Stopped with 0 of 4 runs done. Continue with: {command}")
     write_plan(tmp_path, plan)
     arm = plan.arms[1]

@@ -13,10 +13,12 @@ import counterpoise as cp
 from counterpoise.comparisons.collection import read_run
 from counterpoise.engine.backends import batched
 from counterpoise.engine.rounds.setup import Setup
+from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.errors import Diverged, Interrupted
 from counterpoise.method import Part
 from counterpoise.methods import METHODS
 from counterpoise.runs import course, together
+from counterpoise.runs.companions import note_batch, noted_batches
 from counterpoise.runs.course import pause_between_saves
 from counterpoise.runs.starting import resume_course, run_setup, setup_course
 
@@ -54,30 +56,61 @@ def test_runs_of_several_groups_and_lengths_are_kept_as_they_are_alone(tmp_path)
         assert (alone / "config.toml").read_text() == (joint / "config.toml").read_text()
         assert read_run(joint).status == "finished"
         assert not read_run(joint).doubts
-    batch = json.loads((tmp_path / "joint/2/batch.json").read_text())
-    assert (batch["runs"], batch["clients"], batch["backend"]) == (2, 6, "per-client")
+    two = {"from_round": 1, "runs": 2, "clients": 6, "backend": "per-client", "compile": False}
+    assert noted_batches(tmp_path / "joint/2") == [two]
     assert not (tmp_path / "alone/2/batch.json").exists()
 
 
 def test_at_most_so_many_train_together(tmp_path):
     drive([setup_course(setup(seed=seed), out=tmp_path / str(seed)) for seed in range(5)], most=2)
-    runs = [(tmp_path / str(seed) / "batch.json") for seed in range(5)]
-    assert [json.loads(place.read_text())["runs"] for place in runs if place.exists()] == [2, 2, 2, 2]
+    assert [one["runs"] for seed in range(5) for one in noted_batches(tmp_path / str(seed))] == [2, 2, 2, 2]
+
+
+def test_a_run_that_goes_on_alone_notes_it(tmp_path):
+    setups = [setup(seed=seed, rounds=4) for seed in (0, 1)]
+    places = [tmp_path / str(seed) for seed in (0, 1)]
+    drive([setup_course(made, lambda r: r.round == 2, place) for made, place in zip(setups, places, strict=True)])
+    given = {"federation": setups[0].federation, "model": setups[0].training.model}
+    drive([resume_course(places[0], **given)])
+    assert [(one["from_round"], one["runs"]) for one in noted_batches(places[0])] == [(1, 2), (3, 1)]
+    assert [(one["from_round"], one["runs"]) for one in noted_batches(places[1])] == [(1, 2)]
+
+
+def test_the_batches_of_a_run_follow_one_another(tmp_path):
+    two, three = (Batch(runs, 3 * runs, "per-client", None, False) for runs in (2, 3))
+
+    def noted(batch, round):
+        note_batch(tmp_path, batch, round)
+        return [(one["from_round"], one["runs"]) for one in noted_batches(tmp_path)]
+
+    assert noted(None, 1) == []
+    assert not (tmp_path / "batch.json").exists()  # a run that is always alone
+    assert noted(two, 3) == [(3, 2)]
+    assert noted(two, 5) == [(3, 2)]
+    assert noted(None, 7) == [(3, 2), (7, 1)]
+    assert noted(three, 6) == [(3, 2), (6, 3)]  # resumed from round 5: what came later is gone
+    assert noted(None, 2) == []
+    (tmp_path / "batch.json").write_text("{}")
+    assert noted(two, 1) == [(1, 2)]
 
 
 @pytest.mark.parametrize(
     ("sharing", "most", "could", "there"),
-    [(1, 5, "5.09 kB", "10 kB of memory there"), (2, 2, "2.54 kB", "5 kB of memory that each of 2 workers has")],
+    [(1, 5, "35.6 kB", "60 kB of memory there"), (2, 2, "17.8 kB", "30 kB of memory that each of 2 workers has")],
 )
-def test_what_runs_keep_for_clients_must_fit_into_memory(sharing, most, could, there, monkeypatch, caplog):
-    monkeypatch.setattr(together, "machine_memory", lambda: 10_000)  # a row of a small model has 59 numbers of 4 bytes
+def test_what_runs_keep_for_clients_and_their_updates_must_fit_into_memory(
+    sharing, most, could, there, monkeypatch, caplog
+):
+    # A row of a small model has 53 numbers of 4 bytes. Scaffold keeps one for each of 4 clients, and 3 clients of a
+    # round return two each, of which there are four copies: 5,936 bytes for each run.
+    monkeypatch.setattr(together, "machine_memory", lambda: 60_000)
     found = {}
     courses = [setup_course(setup("scaffold", seed)) for seed in range(7)]
     together.drive_together(courses, found.__setitem__, sharing=sharing)
     assert all(run.status == "finished" for run in found.values())
     assert [r.getMessage() for r in caplog.records if "train together" in r.getMessage()] == [
-        f"At most {most} of these runs train together: with one more, what they keep for their clients could take "
-        f"{could}, which is more than half of the {there}."
+        f"At most {most} of these runs train together: with one more, what they keep for their clients and the updates of "
+        f"a round could take {could}, which is more than half of the {there}."
     ]
 
 
@@ -174,12 +207,12 @@ def test_on_a_gpu_one_batch_trains_while_the_servers_of_another_work(on_a_gpu, m
     for seed, run in enumerate(runs):
         own = run_setup(setup(seed=seed, rounds=2 + seed % 2, **BATCHED))
         assert run.rounds[-1].metrics == pytest.approx(own.rounds[-1].metrics, rel=1e-9)
-        assert json.loads((tmp_path / str(seed) / "batch.json").read_text())["runs"] == (2 if seed % 2 else 3)
+        assert noted_batches(tmp_path / str(seed))[0]["runs"] == (2 if seed % 2 else 3)
 
 
 def test_three_runs_on_a_gpu_are_one_batch(on_a_gpu, tmp_path):
     drive([setup_course(setup(seed=seed, **BATCHED), out=tmp_path / str(seed)) for seed in range(3)])
-    assert json.loads((tmp_path / "0/batch.json").read_text())["runs"] == 3
+    assert [(one["runs"], one["chunk"]) for one in noted_batches(tmp_path / "0")] == [(3, 9)]
 
 
 def test_an_interruption_on_a_gpu_stops_both_batches_with_checkpoints(on_a_gpu, tmp_path):

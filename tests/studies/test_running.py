@@ -92,7 +92,10 @@ def test_every_cell_is_an_ordinary_comparison(copy: Path) -> None:
 
 def test_runs_of_different_cells_train_as_one_batch(whole: Path) -> None:
     """Both cells and both seeds of a method; the other method does other work on clients."""
-    found = {path.parent.parent.name: json.loads(path.read_text())["runs"] for path in whole.rglob("batch.json")}
+    found = {
+        path.parent.parent.name: json.loads(path.read_text())["batches"][0]["runs"]
+        for path in whole.rglob("batch.json")
+    }
     assert found == {"fedavg": 4, "scaffold": 4}
 
 

@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.compare import On, compare, sweep
+from counterpoise.cli.compare import Jobs, On, Together, compare, sweep
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -161,6 +161,8 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run, a comparison or a sweep.")],
     rounds: Rounds = None,
     log: Log = None,
+    jobs: Jobs = None,
+    together: Together = None,
     on: On = "",
     trust: Trust = None,
     as_json: Json = False,
@@ -173,19 +175,23 @@ def resume(
         from counterpoise.cli.comparing import carry_on as carry_on_comparison
         from counterpoise.cli.running import carry_on as carry_on_run
         from counterpoise.comparisons.contents import COMPARISON
+        from counterpoise.comparisons.perform import Workers
         from counterpoise.studies.contents import STUDY
     if (folder / STUDY).exists():
         raise CounterpoiseError(
             f"{folder} holds a study. Continue it with the command that began it: counterpoise study run."
         )
+    workers = Workers(jobs, together, on)
     if not (folder / COMPARISON).exists():
-        if on:
-            raise CounterpoiseError("--on is for comparisons and sweeps; a run continues on this machine.")
+        if workers.words:
+            raise CounterpoiseError(
+                f"{workers.words[0]} is for comparisons and sweeps; a run continues in one process on this machine."
+            )
         carry_on_run(folder, rounds, log, trust, as_json)
         return
     if rounds is not None:
         raise CounterpoiseError("The rounds of a comparison are fixed; start a new one with --rounds.")
-    carry_on_comparison(folder, on, trust, as_json)
+    carry_on_comparison(folder, workers, trust, as_json)
 
 
 def main() -> None:

@@ -86,7 +86,7 @@ def start_sweep(
     _do(plan, out, workers, show)
 
 
-def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
+def carry_on(folder: Path, workers: Workers, trust: Path | None, as_json: bool) -> None:
     """Continue the comparison or sweep in a folder."""
     plan = read_plan(folder)  # fails before a lock file is made in a folder without a plan
     if own := own_objects(open_pieces(folder, plan)):
@@ -98,7 +98,7 @@ def carry_on(folder: Path, on: str, trust: Path | None, as_json: bool) -> None:
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
-        _finish(folder, read_plan(folder), lock, Workers(on=on), Shown(as_json=as_json))
+        _finish(folder, read_plan(folder), lock, workers, Shown(as_json=as_json))
 
 
 def _command() -> str:
@@ -133,7 +133,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: 
         with conducting(folder):
             found, report = _done(folder, plan, lock, workers, told, show.metric)
     except KeyboardInterrupt:
-        _stopped(folder, plan, workers.on, show)
+        _stopped(folder, plan, workers, show)
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
@@ -170,11 +170,11 @@ def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
     return stand_of(of_plan(folder, plan), plan.baseline, metric=metric)
 
 
-def _stopped(folder: Path, plan: Plan, on: str, show: Shown) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, workers: Workers, show: Shown) -> NoReturn:
     if show.as_json:
         echo(json.dumps(_document(folder, plan, _stand(folder, plan, show.metric), show.target, None)))
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
-    leave(f"{how_far(folder, plan)} Continue with: {resuming(folder, values, on)}", 128 + signal.SIGINT)
+    leave(f"{how_far(folder, plan)} Continue with: {resuming(folder, values, workers.words)}", 128 + signal.SIGINT)
 
 
 def _document(folder: Path, plan: Plan, found: Stand, target: float | None, report: Path | None) -> dict[str, Any]:

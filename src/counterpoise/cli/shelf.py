@@ -18,6 +18,7 @@ from counterpoise.comparisons.collection import read_or_tell, read_run, run_fold
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import PERSONAL, check_metric, curve, last, lower_is_better, metrics_of
+from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.saved import UNREADABLE, SavedRun
 from counterpoise.texts import clean
@@ -80,7 +81,8 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     measures = run.measures(name, target, lower_is_better(name))
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
-        echo(json.dumps({**_plain(run), "measures": plain, "settings": dict(run.settings)}, default=str))
+        more = {"batches": run.batches, "measures": plain, "settings": dict(run.settings)}
+        echo(json.dumps({**_plain(run), **more}, default=str))
         return
     table = Table.grid(padding=(0, 2))
     for key, value in measures.items():
@@ -90,6 +92,7 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
     lines += [run.sentence] if run.sentence else []
     lines += [f"ended early: {run.why}"] if run.why else []
+    lines += [f"trained {line}" for line in worded_batches(run.batches)]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())

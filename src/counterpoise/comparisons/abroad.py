@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from counterpoise.comparisons.batches import batches
-from counterpoise.comparisons.conduct import News, Tell
+from counterpoise.comparisons.conduct import News, Tell, Warn
 from counterpoise.comparisons.far import carry_out, order
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.sign import signed
@@ -60,10 +60,13 @@ def conduct_abroad(
     tell: Tell,
     together: int | None = None,
     most: int | None = None,
+    sharing: int = 1,
+    warn: Warn = lambda sentence: None,
 ) -> None:
     """Run pieces on the workers of an executor, in lists that suit this many workers, at most `most` lists at a time.
 
-    After an interruption, the workers are asked to write checkpoints, and those that are at work are waited for.
+    `sharing` is how many lists share the memory of one machine. `warn` gets the workers' warnings. After an
+    interruption, the workers are asked to write checkpoints, and those that are at work are waited for.
     """
     check_plain(folder)
     folder = folder.resolve()
@@ -75,7 +78,7 @@ def conduct_abroad(
                 while waiting and (most is None or len(sent) < most):
                     batch = waiting.pop(0)
                     try:
-                        future = executor.submit(carry_out, order(folder, word, batch, together))
+                        future = executor.submit(carry_out, order(folder, word, batch, together, sharing))
                     except Exception as error:
                         _tell_all(tell, [_failed(folder, piece, _lost(error)) for piece in batch])
                         continue
@@ -88,7 +91,7 @@ def conduct_abroad(
                     _tell_all(tell, _rounds(folder, one.open))
                     if done:
                         sent.remove(one)
-                        _tell_all(tell, _ends(folder, one))
+                        _tell_all(tell, _ends(folder, one, warn))
         finally:
             take_down()
             while any(_at_work(folder, one) for one in sent):
@@ -122,13 +125,14 @@ def _written(piece: Piece, watch: Watch) -> Iterator[News]:
         yield News(piece, record.round, told(record), record.seconds)
 
 
-def _ends(folder: Path, sent: _Sent) -> Iterator[News]:
+def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:
     """News of the pieces whose ends have not been told."""
-    answer: Mapping[str, Any] = {"ends": {}, "sentence": ""}
     try:
-        answer = sent.future.result()
+        answer: Mapping[str, Any] = sent.future.result()
     except Exception as error:
-        answer = {"ends": {}, "sentence": _lost(error)}
+        answer = {"ends": {}, "warnings": [], "sentence": _lost(error)}
+    for sentence in answer["warnings"]:
+        warn(sentence)
     why = answer["sentence"] or "Its worker stopped before the end."
     for number, (piece, _) in sent.open.items():
         if (end := answer["ends"].get(str(number))) is not None:

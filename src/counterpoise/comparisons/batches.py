@@ -22,8 +22,8 @@ _MAY_DIFFER = ("seed", "rounds", "cohort", "method", "metrics", "adversary", "ev
 def batches(pieces: Sequence[Piece], workers: int, together: int | None) -> list[list[Piece]]:
     """The pieces in lists for workers, with at most `together` in each.
 
-    A group that can train as one batch is cut only if it is more than a worker's share of all pieces. Methods with much
-    to do on clients come first: a long list that begins last would keep one worker busy while the others have ended.
+    A group that can train as one batch is cut only if all workers together then end earlier. Methods with much to do on
+    clients come first: a long list that begins last would keep one worker busy while the others have ended.
     """
     groups: list[tuple[Any, list[Piece]]] = []
     for piece in pieces:
@@ -32,9 +32,20 @@ def batches(pieces: Sequence[Piece], workers: int, together: int | None) -> list
         if (group := next(fits, None)) is None:
             groups.append((work, group := []))
         group.append(piece)
-    share = -(-len(pieces) // workers)
     groups.sort(key=lambda group: -len(group[1]) * _weight(group[0][-1]))
-    return [part for _, group in groups for part in _cut(group, min(share, together or share))]
+    whole = min(max(len(group) for _, group in groups), together or len(pieces)) if groups else 1
+    lengths = {min(whole, -(-len(pieces) // parts)) for parts in range(1, workers + 1)}
+    cuts = [[(_weight(work[-1]), part) for work, group in groups for part in _cut(group, most)] for most in lengths]
+    best = min(cuts, key=lambda parts: (_longest(parts, workers), len(parts)))
+    return [part for _, part in best]
+
+
+def _longest(parts: Sequence[tuple[int, Sequence[Piece]]], workers: int) -> int:
+    """How long the busiest worker takes if each takes the next list as soon as it is free."""
+    busy = [0] * workers
+    for weight, part in parts:
+        busy[busy.index(min(busy))] += weight * len(part)
+    return max(busy)
 
 
 def _weight(hooks: Sequence[Sequence[Any]]) -> int:

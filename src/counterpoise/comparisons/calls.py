@@ -143,9 +143,9 @@ def sweep(
 
 def performed(asked: Asked, keeping: Keeping, together: int | None, progress: bool | None) -> Comparison:
     """Run what was asked for, or what is left of it in its folder."""
-    if together is not None and (type(together) is not int or together < 1):
-        raise CounterpoiseError(f"together must be a whole number from 1 on, not {brief(together)}.")
     out, overwrite, jobs = keeping
+    workers = Workers(jobs, together)
+    workers.check()
     if out is None:
         if jobs is not None:
             raise CounterpoiseError("jobs needs out=...: worker processes keep their runs in a folder.")
@@ -156,9 +156,9 @@ def performed(asked: Asked, keeping: Keeping, together: int | None, progress: bo
     if overwrite and (folder / COMPARISON).exists():
         remove(folder)
     try:
-        found = _kept(asked, folder, Workers(jobs, together), progress)
+        found = _kept(asked, folder, workers, progress)
     except KeyboardInterrupt:
-        raise _stopped(asked, folder) from None
+        raise _stopped(asked, folder, workers) from None
     if not any(group.done for group in found.groups):
         raise CounterpoiseError(next((group.sentence for group in found.groups if group.sentence), "No run finished."))
     return found
@@ -200,10 +200,10 @@ def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -
         return Comparison(plan, of_plan(folder, plan), folder)
 
 
-def _stopped(asked: Asked, folder: Path) -> Interrupted:
+def _stopped(asked: Asked, folder: Path, workers: Workers) -> Interrupted:
     plan = read_plan(folder) if (folder / COMPARISON).exists() else asked.plan
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
-    command = "" if asked.own else f", and so does: {resuming(folder, values)}"
+    command = "" if asked.own else f", and so does: {resuming(folder, values, workers.words)}"
     return Interrupted(f"{how_far(folder, plan)} The same call goes on{command}")
 
 

@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ class Cluster(NamedTuple):
     workers: int
     """How many lists of pieces it does at once, as far as it can be known now."""
     sentence: str
+    sharing: int
+    """How many of these lists share the memory of one machine."""
 
 
 def opened(on: str, pieces: Sequence[Piece]) -> contextlib.AbstractContextManager[Cluster]:
@@ -58,10 +61,13 @@ def _dask(address: str) -> Iterator[Cluster]:
     except (OSError, ValueError) as error:
         raise CounterpoiseError(f"--on: no Dask scheduler answers at {address}: {error}. {how}") from None
     with client:
-        workers = sum(worker["nthreads"] for worker in client.scheduler_info(n_workers=-1)["workers"].values())
+        hosts: Counter[str] = Counter()
+        for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+            hosts[worker["host"]] += worker["nthreads"]
+        workers = hosts.total()
         count = "1 worker" if workers == 1 else f"{workers} workers"
         sentence = f"The runs train on the Dask cluster at {address}, which has {count} now."
-        yield Cluster(client.get_executor(pure=False), workers, sentence)
+        yield Cluster(client.get_executor(pure=False), workers, sentence, max(hosts.values(), default=1))
 
 
 @contextlib.contextmanager
@@ -85,7 +91,9 @@ def _ray(address: str, pieces: Sequence[Piece]) -> Iterator[Cluster]:
         share, workers = _shares(pieces, cores, gpus)
         where = f"at {address}" if address else f"of {len(cores)} machine{'s' if len(cores) > 1 else ''}"
         what = f"{workers} GPU{'s' if workers > 1 else ''}" if share is None else f"{sum(cores)} cores"
-        yield Cluster(_Ray(ray, share or 1, gpus), workers, f"The runs train on the Ray cluster {where}, with {what}.")
+        sharing = 1 if share is None else max(1, max(cores, default=1) // share)  # a list on a GPU has it alone
+        sentence = f"The runs train on the Ray cluster {where}, with {what}."
+        yield Cluster(_Ray(ray, share or 1, gpus), workers, sentence, sharing)
     finally:
         ray.shutdown()
 

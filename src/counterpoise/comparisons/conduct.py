@@ -25,12 +25,16 @@ from counterpoise.runs.files import check_plain, open_plain
 from counterpoise.runs.locks import hold, in_use
 from counterpoise.runs.saved import status_of
 
-__all__ = ["News", "Tell", "conduct", "conducting", "held", "open_pieces", "seats_here"]
+__all__ = ["News", "Tell", "Warn", "conduct", "conducting", "held", "open_pieces", "seats_here"]
 
 _LEAST = 2**30
 """Bytes that a worker is assumed to need until one has reported."""
 _PATIENCE = 30.0
 """Seconds that the workers of a killed comparison get to write their checkpoints."""
+
+
+Warn = Callable[[str], object]
+"""Is given what a worker warned of."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +93,11 @@ def conduct(
     tell: Tell,
     lock: int | None,
     together: int | None = None,
+    warn: Warn = lambda sentence: None,
 ) -> None:
     """Run pieces in as many workers as there are seats, each with at most `together` pieces in one batch.
+
+    `warn` gets the workers' warnings.
 
     `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
     the exception reaches the caller.
@@ -124,6 +131,8 @@ def conduct(
                     for piece in worker.pieces.values():
                         tell(_died(folder, piece, worker))
                     worker.pieces = {}
+                elif "warning" in said:
+                    warn(said["warning"])
                 elif "end" in said:
                     tell(News(worker.pieces.pop(said["piece"]), end=said["end"], sentence=said["sentence"]))
                 else:

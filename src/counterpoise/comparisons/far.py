@@ -33,7 +33,7 @@ _SEEN = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.5
 
 
-def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None) -> dict[str, Any]:
+def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None, sharing: int) -> dict[str, Any]:
     """What `carry_out` is sent: some pieces of the plan in a folder, whose sign has this word."""
     return {
         "version": _version(),
@@ -41,6 +41,7 @@ def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None
         "word": word,
         "pieces": [vars(piece) for piece in pieces],
         "together": together,
+        "sharing": sharing,
         "device": device_of(pieces[0]),
         "place": str(Path.cwd()),
         "own": own_code(pieces),
@@ -49,13 +50,14 @@ def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None
 
 
 def carry_out(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Do the pieces of an order. Return how each ended, by its number, and why the others were not done, if not asked.
+    """Do the pieces of an order. Return how each ended, by its number, what the worker warned of, and why the others
+    were not done, if not asked.
 
     The runs stop with checkpoints when the sign in the folder is gone.
     """
     folder, pieces = Path(order["folder"]), [Piece(**piece) for piece in order["pieces"]]
     if sentence := _why_not(order, folder):
-        return {"ends": {}, "sentence": sentence}
+        return {"ends": {}, "warnings": [], "sentence": sentence}
     check_plain(folder)
     until = time.monotonic() + _PATIENCE
     while any(in_use(folder / piece.place) for piece in pieces) and time.monotonic() < until:
@@ -65,11 +67,19 @@ def carry_out(order: Mapping[str, Any]) -> dict[str, Any]:
     with os.fdopen(open_plain(folder / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as log:
         worker = Worker(heard, log, None, Place(), order["environment"], place)
         try:
-            worker.give(folder, pieces, order["together"], own=order["own"])
+            worker.give(folder, pieces, order["together"], _sharing(order), order["own"])
             return _heard_out(worker, heard, folder, order["word"])
         finally:
             worker.dismiss()
             worker.wait()
+
+
+def _sharing(order: Mapping[str, Any]) -> int:
+    """How many lists share the memory that this one uses: a machine's, or that of one of its GPUs."""
+    import torch  # it is slow, and the process that does the pieces imports it anyway
+
+    gpus = torch.cuda.device_count() if order["device"] != "cpu" else 0
+    return -(-int(order["sharing"]) // max(gpus, 1))
 
 
 def _version() -> str:
@@ -105,6 +115,7 @@ def _why_not(order: Mapping[str, Any], folder: Path) -> str:
 def _heard_out(worker: Worker, heard: Heard, folder: Path, word: str) -> dict[str, Any]:
     """Wait until every piece has ended, or the sign is gone and the worker has stopped."""
     ends: dict[str, Any] = {}
+    warnings: list[str] = []
     looked, stopping = time.monotonic(), False
     while worker.pieces:
         if not stopping and time.monotonic() - looked > _SECONDS_BETWEEN_LOOKS:
@@ -119,9 +130,12 @@ def _heard_out(worker: Worker, heard: Heard, folder: Path, word: str) -> dict[st
             how = f"Its process on {platform.node()} ended with status {worker.wait()} in the middle of the run"
             return {
                 "ends": ends,
+                "warnings": warnings,
                 "sentence": "" if stopping else f"{how}, perhaps for lack of memory; see workers.log.",
             }
+        if "warning" in said:
+            warnings.append(said["warning"])
         if "end" in said:
             del worker.pieces[said["piece"]]
             ends[str(said["piece"])] = {"end": said["end"], "sentence": said["sentence"]}
-    return {"ends": ends, "sentence": ""}
+    return {"ends": ends, "warnings": warnings, "sentence": ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ def how_far(folder: Path, plan: Plan) -> str:
     return f"Stopped with {total - left} of {total} runs done."
 
 
-def resuming(folder: Path, values: Any, on: str = "") -> str:
+def resuming(folder: Path, values: Any, words: Sequence[str] = ()) -> str:
     """The command that goes on; `values` are the configurations, which may name code of the user's own.
+
+    `words` are more options.
 
     >>> resuming(Path("runs/mine"), {"model": {"name": "my_project.models:net"}})
     'counterpoise resume runs/mine --trust FOLDER'
     """
-    where = ["--on", on] if on else []
     trust = ["--trust", "FOLDER"] if own_names(values) else []
-    return shlex.join(["counterpoise", "resume", str(folder), *where, *trust])
+    return shlex.join(["counterpoise", "resume", str(folder), *words, *trust])

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from counterpoise.comparisons.abroad import Executor, conduct_abroad
 from counterpoise.comparisons.clusters import opened
 from counterpoise.comparisons.collection import Group, of_plan
-from counterpoise.comparisons.conduct import Tell, conduct, conducting, held, open_pieces, seats_here
-from counterpoise.comparisons.contents import COMPARISON, of_comparison
+from counterpoise.comparisons.conduct import Tell, Warn, conduct, conducting, held, open_pieces, seats_here
+from counterpoise.comparisons.contents import COMPARISON, LOG, of_comparison
 from counterpoise.comparisons.plan import Piece, Plan, read_plan, write_plan
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.files import check_plain, is_partial
 from counterpoise.runs.locks import LOCK
 
 __all__ = ["Crew", "Workers", "check_free", "crew", "make_folder", "perform", "taken"]
+
+log = logging.getLogger(__name__)
+
+_SHOWN = 5
+"""How many different warnings of workers are shown."""
+_HOW_MANY = "Say with jobs=... how many workers the executor has."
 
 
 class Workers(NamedTuple):
@@ -29,6 +37,18 @@ class Workers(NamedTuple):
     """The most runs that one of them trains as one batch; by default all that can."""
     on: str = ""
     """A cluster: dask:ADDRESS, ray or ray:ADDRESS; by default this machine."""
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command line that say the same."""
+        said = {"--jobs": self.jobs, "--together": self.together, "--on": self.on or None}
+        return [word for option, value in said.items() if value is not None for word in (option, str(value))]
+
+    def check(self) -> None:
+        """Refuse a number of jobs or runs that makes no sense, before anything is written or removed."""
+        for name, value in (("jobs", self.jobs), ("together", self.together)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise CounterpoiseError(f"{name} must be a whole number from 1 on, not {brief(value)}.")
 
 
 class Crew(NamedTuple):
@@ -56,11 +76,13 @@ def perform(
     the same version of counterpoise, and `out` under the same path. By default, worker processes of this machine run
     the plan.
     """
-    if together is not None and together < 1:
-        raise CounterpoiseError(f"together must be at least 1, not {together}: it is how many runs train as one batch.")
+    workers = Workers(jobs, together)
+    workers.check()
+    if executor is not None and jobs is None:
+        raise CounterpoiseError(_HOW_MANY)
     folder = Path(out)
     with taken(folder, plan) as (whole, lock), conducting(folder):
-        with crew(folder, open_pieces(folder, whole), lock, Workers(jobs, together), executor) as found:
+        with crew(folder, open_pieces(folder, whole), lock, workers, executor) as found:
             found.work(tell)
         return of_plan(folder, whole)
 
@@ -82,21 +104,47 @@ def taken(folder: Path, plan: Plan) -> Iterator[tuple[Plan, int | None]]:
 def crew(
     folder: Path, pieces: Sequence[Piece], lock: int | None, workers: Workers, executor: Executor | None = None
 ) -> Iterator[Crew]:
-    """The workers for pieces: those of an executor, of a cluster, or processes on this machine."""
+    """The workers for pieces: those of an executor, of a cluster, or processes on this machine.
+
+    What they warned of is logged in the end, each sentence once.
+    """
+    warned: dict[str, None] = {}
+    with _hired(folder, pieces, lock, workers, executor, lambda sentence: warned.setdefault(sentence)) as found:
+        try:
+            yield found
+        finally:
+            for sentence in [*warned][:_SHOWN]:
+                log.warning("%s", sentence)
+            if len(warned) > _SHOWN:
+                log.warning("%d more warnings of workers are in %s.", len(warned) - _SHOWN, folder / LOG)
+
+
+@contextlib.contextmanager
+def _hired(
+    folder: Path,
+    pieces: Sequence[Piece],
+    lock: int | None,
+    workers: Workers,
+    executor: Executor | None,
+    warn: Warn,
+) -> Iterator[Crew]:
     jobs, together, on = workers
     if executor is not None:
         if jobs is None:
-            raise CounterpoiseError("Say with jobs=... how many workers the executor has.")
-        yield Crew("", jobs, lambda tell: conduct_abroad(executor, folder, pieces, jobs, tell, together))
+            raise CounterpoiseError(_HOW_MANY)
+        # An executor does not say where its workers are: all of them may share one machine's memory.
+        abroad = partial(conduct_abroad, executor, folder, pieces, jobs, together=together, warn=warn)
+        yield Crew("", jobs, partial(abroad, sharing=jobs))
     elif on and pieces:
-        with opened(on, pieces) as (there, count, sentence):
+        with opened(on, pieces) as (there, count, sentence, sharing):
             at_once = jobs or max(count, 1)
-            yield Crew(
-                sentence, at_once, lambda tell: conduct_abroad(there, folder, pieces, at_once, tell, together, jobs)
-            )
+            abroad = partial(conduct_abroad, there, folder, pieces, at_once, together=together, warn=warn)
+            yield Crew(sentence, at_once, partial(abroad, most=jobs, sharing=min(sharing, at_once)))
     else:
         seats = seats_here(pieces, jobs)
-        yield Crew(seats.sentence(), seats.most, lambda tell: conduct(folder, pieces, seats, tell, lock, together))
+        yield Crew(
+            seats.sentence(), seats.most, lambda tell: conduct(folder, pieces, seats, tell, lock, together, warn)
+        )
 
 
 def make_folder(folder: Path) -> None:

@@ -43,7 +43,7 @@ class Arm:
     @property
     def whole(self) -> str:
         """A label that names all of its settings."""
-        return ", ".join(worded(value) if key == "method" else f"{key}={value}" for key, value in self.settings.items())
+        return ", ".join(("" if key == "method" else f"{key}=") + worded(value) for key, value in self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -132,18 +132,20 @@ def _free(labels: Sequence[str], taken: Collection[str]) -> str:
     return next(label for label in itertools.chain(labels, numbered) if label not in taken)
 
 
-def worded(method: Any) -> str:
-    """A method and the options it was given, as text; one of the user's own by what it is called.
+def worded(value: Any) -> str:
+    """A setting's value as text: a choice with its options, one of the user's own by what it is called, or any other.
 
-    >>> worded({"name": "fedprox", "mu": 0.1})
-    'fedprox(mu=0.1)'
+    >>> worded({"name": "fedprox", "mu": 0.1}), worded({"every": 2}), worded(0.1)
+    ('fedprox(mu=0.1)', '{every=2}', '0.1')
     """
-    if not isinstance(method, Mapping):
-        return str(method)
-    if "called" in method:
-        return f"{method['called']} (own)"
-    options = ", ".join(f"{key}={value}" for key, value in method.items() if key != "name")
-    return f"{method['name']}({options})" if options else str(method["name"])
+    if not isinstance(value, Mapping):
+        return str(value)
+    if "called" in value:
+        return f"{value['called']} (own)"
+    options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+    if "name" not in value:
+        return f"{{{options}}}"
+    return f"{value['name']}({options})" if options else str(value["name"])
 
 
 def slugs(labels: Sequence[str]) -> list[str]:

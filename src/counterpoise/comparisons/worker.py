@@ -99,6 +99,7 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with contextlib.suppress(BrokenPipeError), os.fdopen(os.dup(1), "w", encoding="utf-8") as news:
         os.dup2(2, 1)  # what libraries print goes to standard error
+        logging.getLogger().addHandler(_Telling(partial(_tell, news)))
         orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
         busy = threading.Event()
         threading.Thread(target=_listen, args=(orders, busy), daemon=True).start()
@@ -111,6 +112,17 @@ def main() -> None:
             except Interrupted:
                 return
             busy.clear()
+
+
+class _Telling(logging.Handler):
+    """Tells the parent of warnings, which otherwise only the log would hold."""
+
+    def __init__(self, tell: Callable[..., object]) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._tell(warning=record.getMessage())
 
 
 def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from counterpoise.engine.backends.settings import Engine
+from counterpoise.engine.backends.settings import Engine, check_options
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.errors import CounterpoiseError, brief, unknown
@@ -143,6 +143,7 @@ def parse(values: Mapping[str, Any], where: str) -> Config:
             f"{where} has schema {config.schema_}, but this version of counterpoise knows only {SCHEMA}. "
             "Upgrade counterpoise."
         )
+    check_options(dict(config.engine))
     return config
 
 

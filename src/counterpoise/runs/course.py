@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.simulation import Simulation
+from counterpoise.engine.rounds.simulation import Batch, Simulation
 from counterpoise.errors import Diverged, Failed, Interrupted
 from counterpoise.logs.base import Logger, Start, logged
 from counterpoise.measures.stopping import When
@@ -157,21 +157,22 @@ def _rounds(
     folder: Folder | None,
     rule: When | None,
 ) -> Generator[Turn, RoundRecord, str]:
-    saved, pause, noted = time.monotonic(), pause_between_saves(0.0, 1), None
+    saved, pause = time.monotonic(), pause_between_saves(0.0, 1)
+    noted: list[Batch | None] = []
     while simulation.round < rounds:
         record = yield Turn(simulation, last=simulation.round + 1 == rounds)
         run.rounds.append(record)
         if rule is not None and simulation.round < rounds and (why := rule.reason(run.rounds)):
             run.why, run.rounds[-1] = why, (record := simulation.complete(record))
         if folder is not None:
-            if simulation.batch is not None and simulation.batch is not noted:
-                noted = simulation.batch
-                folder.note_batch(noted)
+            if [simulation.batch] != noted:
+                noted = [simulation.batch]
+                folder.note_batch(simulation.batch, record.round)
             folder.append(record)
             if (begun := time.monotonic()) - saved > pause:
                 folder.save(simulation.loop, "running")
                 saved = time.monotonic()
-                pause = pause_between_saves(saved - begun, 1 if noted is None else noted.runs)
+                pause = pause_between_saves(saved - begun, simulation.batch.runs if simulation.batch else 1)
         enough = on_round is not None and bool(on_round(record))
         if run.why or simulation.round == rounds:
             return "finished"

@@ -23,8 +23,9 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.simulation import Batch
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint
+from counterpoise.runs.companions import note_batch
 from counterpoise.runs.config import Config, parse
-from counterpoise.runs.contents import BATCH, CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
+from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
 from counterpoise.runs.files import check_plain, is_partial, replace_text
 from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import record
@@ -116,9 +117,9 @@ class Folder:
         replace_text(self.path / HOLDINGS, text)
         self._holdings = {HOLDINGS: _sha256(text)}
 
-    def note_batch(self, batch: Batch) -> None:
-        """Note the batch of runs that this one trains in. It has no effect on the run, and rounds its numbers."""
-        replace_text(self.path / BATCH, json.dumps({"schema": SCHEMA, **batch._asdict()}) + "\n")
+    def note_batch(self, batch: Batch | None, round: int) -> None:
+        """Note the batch of runs that this one trains in from a round on; None if it trains alone."""
+        note_batch(self.path, batch, round)
 
     @property
     def holdings_changed(self) -> bool:

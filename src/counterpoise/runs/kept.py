@@ -17,7 +17,7 @@ from counterpoise.engine.rounds.records import MOST_ROUNDS, Outcome, RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.verdict import Action, Verdict
 
-__all__ = ["STATUSES", "Form", "Holdings", "Index", "Settings", "checked", "record", "shown"]
+__all__ = ["STATUSES", "Batches", "Form", "Holdings", "Index", "Settings", "checked", "record", "shown"]
 
 STATUSES = ("running", "stopped", "finished", "diverged", "failed")
 
@@ -118,6 +118,22 @@ class Holdings(Form):
         if self.labels and self.class_names is not None and len(self.class_names) != len(self.labels[0]):
             raise ValueError(f"it lists {len(self.class_names)} names for {len(self.labels[0])} classes")
         return self
+
+
+class _Batch(Form):
+    from_round: Round
+    runs: Annotated[Count, Field(ge=1)]
+    """1 is the run alone; the other fields are then missing."""
+    clients: Count | None = None
+    backend: str | None = None
+    chunk: Count | None = None
+    compile: bool | None = None
+
+
+class Batches(Form):
+    """``batch.json``: the batches of runs that a run trained in, one after the other."""
+
+    batches: list[_Batch]
 
 
 class Settings(Form):

@@ -21,6 +21,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import summary
 from counterpoise.measures.stopping import When
 from counterpoise.registry import flatten
+from counterpoise.runs.companions import noted_batches
 from counterpoise.runs.contents import CLIENTS, CONFIG, FAILURE, HOLDINGS, INDEX, METRICS
 from counterpoise.runs.ending import untrained
 from counterpoise.runs.frames import frame
@@ -93,6 +94,11 @@ class SavedRun:
     def holdings(self) -> Mapping[str, Any] | None:
         """Who holds which data; None if that is not recorded."""
         return self.held if self.path is None else holdings(self.path)
+
+    @functools.cached_property
+    def batches(self) -> list[dict[str, Any]]:
+        """The batches of runs that it trained in, each with its first round; empty if it was always alone."""
+        return [] if self.path is None else noted_batches(self.path)
 
     @property
     def client_names(self) -> list[str] | None:

@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 _TWO_BATCHES = 4
 """From this many runs on, a GPU trains them in two batches."""
 
+_COPIES = 4
+"""How often the rows of a round's clients are in memory at once: as a chunk's or a client's result, joined, in the
+cohort's order, and as what a server makes of them."""
+
 Ended = Callable[[int, Run | BaseException], object]
 """Told of each run's end: its place among the courses, and the run or what stopped it."""
 
@@ -73,21 +77,24 @@ def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, shari
     """Whether a run joins a group. A sentence is added to `full` if only memory is in its way."""
     if len(group) == most or why_apart(group[0], one):
         return False
-    kept, there = sum(map(_most_kept, [*group, one])), _memory(one)
-    if there is not None and kept > there / 2 / sharing:
+    held, there = sum(map(_most_held, [*group, one])), _memory(one)
+    if there is not None and held > there / 2 / sharing:
         full.add(
-            f"At most {len(group)} of these runs train together: with one more, what they keep for their clients could "
-            f"take {bytes_in_words(kept)}, which is more than half of the {bytes_in_words(there / sharing)} of memory "
+            f"At most {len(group)} of these runs train together: with one more, what they keep for their clients and "
+            f"the updates of a round could take {bytes_in_words(held)}, which is more than half of the {bytes_in_words(there / sharing)} of memory "
             f"{'there' if sharing == 1 else f'that each of {sharing} workers has'}."
         )
         return False
     return True
 
 
-def _most_kept(one: Simulation) -> float:
-    """The most bytes of memory that the rows kept for a run's clients can take."""
+def _most_held(one: Simulation) -> float:
+    """The most bytes of memory that the rows kept for a run's clients, and what the clients of a round return, can take."""
     stores = (*one.server.records.values(), *one.client_state.values())
-    return sum(min(store.row * one.trainer.federation.clients, one.trainer.memory) for store in stores)
+    kept = sum(min(store.row * one.trainer.federation.clients, one.trainer.memory) for store in stores)
+    start = one.trainer.start
+    returned = start.numel() * start.element_size() + sum(store.row for store in one.client_state.values())
+    return kept + one.trainer.work.cohort * returned * _COPIES
 
 
 def _memory(one: Simulation) -> int | None:

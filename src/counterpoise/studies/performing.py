@@ -73,6 +73,7 @@ def study(
     beside = folder / RESULTS if isinstance(source, Mapping) else results_of(Path(source))
     path = beside if results is None else Path(results)
     workers = Workers(jobs, together, on)
+    workers.check()
     with (
         begun(whole, folder, path, cells=cells, seeds=seeds, anyway=anyway, on=on) as work,
         crew(folder, work.pieces, work.lock, workers, executor) as found,

@@ -12,9 +12,10 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.memory import out_of_memory
 from counterpoise.trees import align, fill, leaves, on, rebuild
 
-__all__ = ["CapturedGraph", "Compiled"]
+__all__ = ["CapturedGraph", "Compiled", "uncaptured"]
 
 aten = torch.ops.aten
 
@@ -64,11 +65,7 @@ class CapturedGraph:
                     self._graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
         except RuntimeError as error:
-            raise CounterpoiseError(
-                "This training step cannot be captured as a CUDA graph: the model or a hook waits for the GPU or makes "
-                f"a tensor from a Python number ({str(error).splitlines()[0]}). "
-                "Choose engine=cp.Engine(backend='per-client')."
-            ) from error
+            raise uncaptured(error) from error
         finally:
             if collecting:
                 gc.enable()
@@ -91,6 +88,17 @@ class CapturedGraph:
         """Call this after something else has written to a buffer."""
         if self._compiled is not None:
             self._compiled.renew()
+
+
+def uncaptured(error: RuntimeError) -> Exception:
+    """What to raise if a capture failed with this error."""
+    for one in (error, error.__context__):  # ending a broken capture raises an error of its own
+        if isinstance(one, Exception) and out_of_memory(one):
+            return MemoryError(f"The GPU ran out of memory while a training step was captured: {one}")
+    return CounterpoiseError(
+        "This training step cannot be captured as a CUDA graph: the model or a hook waits for the GPU or makes a tensor "
+        f"from a Python number ({str(error).splitlines()[0]}). Choose engine=cp.Engine(backend='per-client')."
+    )
 
 
 class Compiled:

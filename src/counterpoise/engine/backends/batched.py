@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -75,8 +76,12 @@ class Batched:
         self._forward = Forward(self._evaluate)
         self.captures = graphs and use_cuda_graphs(next(module.parameters()).device)
         self._captured: dict[tuple[Any, ...], CapturedChunk] = {}
-        self.pool = torch.cuda.graph_pool_handle() if self.captures else None
         self.scripted_steps = ScriptedSteps(_OFTEN, script_steps)
+
+    @cached_property
+    def pool(self) -> Any:
+        """The memory that captured steps share."""
+        return torch.cuda.graph_pool_handle()
 
     @property
     def asynchronous(self) -> bool:
@@ -167,8 +172,9 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
+        apart = job.of is not None
         inputs = ChunkInputs(
-            job.shared, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, job.apart
+            job.sent, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, apart
         )
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
@@ -179,7 +185,7 @@ class Batched:
         if chunk is not None and chunk.fits(plan):
             chunk.load(plan)
             into = (chunk.shared, chunk.inputs.state, chunk.inputs.letters, chunk.inputs.numbers)
-            fill(into, (job.shared, job.state, job.letters, job.numbers))
+            fill(into, (inputs.shared, job.state, job.letters, job.numbers))
         else:
             # Each holds memory of its own, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:
@@ -194,6 +200,10 @@ class Batched:
         """How many steps the buffers of a captured chunk have room for: the longest client's, if that is not too much."""
         of_one = plan.sequence.rows[0].numel() * _BATCH_BYTES
         return self.longest if self.longest * of_one <= _MOST_BYTES else 0
+
+    def forget(self) -> None:
+        self._captured.clear()
+        self._forward = Forward(self._evaluate)
 
     def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
@@ -223,5 +233,5 @@ def _keep_traces(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> 
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
         if len(due):
             places, rows = (put(t, w.device) for t in (due, taken[due] // every))
-            start = job.shared.start[places] if job.apart else job.shared.start
+            start = job.shared.start if job.of is None else job.shared.start[put(job.of[due], w.device)]
             trace[places, rows] = w[places] - start

@@ -37,9 +37,11 @@ class ChunkBackend(Protocol):
     dtype: torch.dtype
     fused: bool
     """Whether steps are compiled."""
-    pool: Any
-    """The memory that captured steps share."""
     scripted_steps: ScriptedSteps
+
+    @property
+    def pool(self) -> Any:
+        """The memory that captured steps share."""
 
 
 class ChunkInputs(NamedTuple):

@@ -187,6 +187,9 @@ class Distributed:
             self._like = TrainingResult(start, reports, state, start.new_zeros(()))
         return self._like  # type: ignore[no-any-return]
 
+    def forget(self) -> None:
+        self._inner.forget()
+
     def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return self._inner.outputs(models, inputs)
 

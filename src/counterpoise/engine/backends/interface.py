@@ -40,21 +40,26 @@ class Job(NamedTuple):
     """What each client alone is sent, stacked; on the samples' device."""
     numbers: Named = {}  # noqa: RUF012
     """The parts' numbers, stacked, if the clients belong to runs whose numbers differ; on the samples' device."""
-    apart: bool = False
-    """Whether `shared` has a row for each client, because the clients belong to several runs."""
+    of: Tensor | None = None
+    """``[C]`` if the clients belong to several runs: the row of `shared` that each of them is sent."""
 
     @property
     def device(self) -> torch.device:
         return self.samples.device
+
+    @property
+    def sent(self) -> Shared:
+        """What the clients are sent: the same for all, or a row for each if they belong to several runs."""
+        return self.shared if self.of is None else select(self.shared, put(self.of, self.device))
 
     def some(self, places: Tensor) -> Job:
         """The job of the clients at these places."""
         if _all_in_order(places, len(self.sizes)):
             return self
         sizes = self.sizes[places]
-        there = put(places, self.device) if self.state or self.letters or self.apart else places
+        there = put(places, self.device) if self.state or self.letters or self.numbers else places
         return Job(
-            select(self.shared, there) if self.apart else self.shared,
+            self.shared,
             self.samples,
             self.rows[places][:, : int(sizes.max())],
             sizes,
@@ -64,7 +69,7 @@ class Job(NamedTuple):
             select(self.state, there),
             select(self.letters, there),
             select(self.numbers, there),
-            self.apart,
+            None if self.of is None else self.of[places],
         )
 
     @property
@@ -120,6 +125,9 @@ class Backend(Protocol):
 
     def train(self, job: Job, planned: Any = None) -> TrainingResult:
         """What every client ends the round with, stacked in the job's order."""
+
+    def forget(self) -> None:
+        """Free what is kept for the next rounds: captured steps and their buffers."""
 
     def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         """The outputs of models ``[M, D]`` in evaluation mode on the same inputs."""

@@ -15,7 +15,7 @@ from counterpoise.engine.backends.interface import Job
 from counterpoise.engine.clients.program import Named, TrainingResult
 from counterpoise.engine.devices import put
 from counterpoise.federation.samples import Samples
-from counterpoise.trees import cat, expand, leaves, select
+from counterpoise.trees import cat, leaves, select, stack
 
 __all__ = ["join_jobs", "join_samples", "number_equals", "split_results"]
 
@@ -63,13 +63,13 @@ def join_jobs(
 ) -> Job:
     """The jobs' clients one after the other.
 
-    `begins` says where each job's samples begin in the joint ones. `numbers` are those of each job's parts, or empty if
+    What a run sends to its clients is held once. `begins` says where each job's samples begin in the joint ones. `numbers` are those of each job's parts, or empty if
     those of all runs of the batch are the same.
     """
     width = max(job.rows.shape[1] for job in jobs)
     rows = [pad(job.rows + begin, (0, width - job.rows.shape[1])) for job, begin in zip(jobs, begins, strict=True)]
     return Job(
-        cat([expand(job.shared, len(job.sizes)) for job in jobs]),
+        stack([job.shared for job in jobs]),
         samples,
         torch.cat(rows),
         torch.cat([job.sizes for job in jobs]),
@@ -79,19 +79,23 @@ def join_jobs(
         cat([job.state for job in jobs]),
         cat([job.letters for job in jobs]),
         _rows_of(numbers, jobs) if numbers else {},
-        apart=True,
+        torch.arange(len(jobs)).repeat_interleave(_counts(jobs)),
     )
 
 
 def _rows_of(numbers: Sequence[Mapping[str, Mapping[str, float]]], jobs: Sequence[Job]) -> Named:
     """The parts' numbers as tensors, with a row for each client."""
-    counts = torch.tensor([len(job.sizes) for job in jobs])
 
     def rows(part: str, name: str) -> Tensor:
         each = torch.tensor([own[part][name] for own in numbers], dtype=jobs[0].shared.start.dtype)
-        return put(each.repeat_interleave(counts), jobs[0].device)
+        return put(each.repeat_interleave(_counts(jobs)), jobs[0].device)
 
     return {part: {name: rows(part, name) for name in named} for part, named in numbers[0].items()}
+
+
+def _counts(jobs: Sequence[Job]) -> Tensor:
+    """How many clients each job has."""
+    return torch.tensor([len(job.sizes) for job in jobs])
 
 
 def split_results(results: TrainingResult, clients: Sequence[int]) -> list[TrainingResult]:

@@ -24,7 +24,7 @@ from counterpoise.engine.clients.program import Participant, Program, Progress, 
 from counterpoise.engine.devices import put
 from counterpoise.errors import Interrupted
 from counterpoise.flat import Layout
-from counterpoise.trees import form, leaves, select, stack
+from counterpoise.trees import fill, form, leaves, mapped, select
 
 __all__ = ["PerClient"]
 
@@ -87,7 +87,7 @@ class PerClient:
                     futures[place] = self._pool.submit(
                         self._train, some, select(participants, row), survey, passes, row, failed
                     )
-            return TrainingResult(*stack([futures[i].result() for i in range(len(job.sizes))]))
+            return _collected(futures, len(job.sizes))
         except BaseException:
             failed.set()
             for future in futures.values():
@@ -146,6 +146,9 @@ class PerClient:
         if self.halt.is_set() or failed.is_set():
             raise Interrupted("Stopped.")
 
+    def forget(self) -> None:
+        """Nothing: scripted steps hold no buffers."""
+
     def outputs(self, models: Tensor, inputs: Any) -> Tensor:
         return torch.stack([self.output(model, inputs) for model in models])
 
@@ -157,9 +160,21 @@ class PerClient:
             return self._evaluate(model, inputs)
 
 
+def _collected(futures: dict[int, Future[TrainingResult]], clients: int) -> TrainingResult:
+    """The results in the cohort's order. Each is copied and freed as soon as it is there: otherwise all exist twice."""
+    stacked: TrainingResult | None = None
+    for place in list(futures):
+        own = futures.pop(place).result()
+        if stacked is None:
+            stacked = mapped(lambda tensor: tensor.new_empty(clients, *tensor.shape), own)
+        fill(select(stacked, place), own)
+    assert stacked is not None
+    return stacked
+
+
 def _shared(job: Job, row: int) -> Shared:
     """What the client in a row of a job is sent."""
-    return select(job.shared, row) if job.apart else job.shared
+    return job.shared if job.of is None else select(job.shared, int(job.of[row]))
 
 
 def _take_step(

@@ -9,14 +9,16 @@ from __future__ import annotations
 import logging
 import os
 import platform
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 from counterpoise.engine.acceleration.doors import use_compiled_steps, use_kernels, use_scripted_steps
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 
-__all__ = ["Engine", "chunk"]
+__all__ = ["Engine", "check_options", "chunk"]
 
 log = logging.getLogger(__name__)
 
@@ -168,13 +170,27 @@ def _cores() -> int:
     return max(1, there // int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
 
 
-def _check_device(name: str) -> None:
+def check_options(options: Mapping[str, Any]) -> None:
+    """Refuse what `Engine` would refuse, except a device that this machine lacks: another one may have it."""
+    given = dict(options)
+    name = given.pop("device", "auto")
+    Engine(**given)
+    if name != "auto":
+        _read_device(name)
+
+
+def _read_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except (RuntimeError, TypeError) as error:
         raise CounterpoiseError(f"engine: there is no device {name!r}; use cpu or cuda.") from error
     if device.type not in _ELEMENTS:
         raise CounterpoiseError(f"engine: device must be cpu or cuda, not {name!r}.")
+    return device
+
+
+def _check_device(name: str) -> None:
+    device = _read_device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise CounterpoiseError("engine: device cuda was asked for, and torch finds no GPU here. Use device=cpu.")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

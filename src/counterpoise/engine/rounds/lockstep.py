@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from counterpoise.engine.backends.buckets import room
 from counterpoise.engine.backends.joining import join_jobs, join_samples, number_equals, split_results
 from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
 from counterpoise.engine.clients.likeness import alike, why_different
@@ -25,12 +27,18 @@ from counterpoise.engine.rounds.loop import Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.simulation import Batch, Prepared, Simulation
+from counterpoise.memory import out_of_memory
 from counterpoise.models.copies import layer_settings
 from counterpoise.trees import select
 
 __all__ = ["Lockstep", "Member", "why_apart"]
 
 log = logging.getLogger(__name__)
+
+_NAMED = 4
+"""The most runs that a warning names."""
+_STACK_RATIO = 2.0
+"""How many times the next size each size of a captured stack of models is, as runs end."""
 
 
 def why_apart(a: Simulation, b: Simulation) -> str:
@@ -86,7 +94,14 @@ class Member:
             work(self)
         except Exception as error:  # raised again in the run that it belongs to
             self.error = error
+            if out_of_memory(error):  # the others need what its frames still hold
+                traceback.clear_frames(error.__traceback__)
         self.seconds += time.perf_counter() - begun
+
+    @property
+    def trained(self) -> bool:
+        """Whether its clients have trained, or there are none in this round."""
+        return self.ready.job is None or self.results is not None
 
     @property
     def steps(self) -> int:
@@ -103,6 +118,8 @@ class Member:
         self.ready = self.simulation.prepare(self.opened)
 
     def train_alone(self) -> None:
+        if self.ready.job is None:
+            return
         self.results = self.simulation.backend.train(self.simulation.make_job(self.opened, self.ready))
 
     def decide(self) -> None:
@@ -117,6 +134,14 @@ class Member:
         loop = self.simulation.loop
         closed = loop.conclude(self.opened, self.replies, self.decision, self.measured, self.last)
         self.record = loop.commit(closed._replace(seconds=self.seconds))
+
+    def go_alone(self, train: Callable[[Member], None]) -> None:
+        """The rest of the round without the other runs. Only its record is kept: they need the memory."""
+        for work in (train, Member.decide, Member.evaluate_alone, Member.commit):
+            self.attempt(work)
+        for name in ("opened", "ready", "replies", "decision"):
+            vars(self).pop(name, None)
+        self.results = None
 
 
 class Lockstep:
@@ -135,12 +160,17 @@ class Lockstep:
         work = join_work([trainer.work for trainer in trainers])
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
+        self._apart = False
+        """Whether the runs train one by one for good, because together they ran out of memory."""
+        self._stacks: dict[tuple[int, int], int] = {}
+        """The most models measured at once on some samples: by the number of these, and how many."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         for simulation in simulations:
+            chunk = self.engine.chunk if self.engine.backend == "batched" else None
             simulation.batch = Batch(
-                len(simulations), work.cohort, self.engine.backend, self.engine.chunk, bool(self.engine.compile)
+                len(simulations), work.cohort, self.engine.backend, chunk, bool(self.engine.compile)
             )
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
@@ -159,12 +189,12 @@ class Lockstep:
     def finish(self, members: Sequence[Member]) -> list[RoundRecord | Exception]:
         """The servers' half of a round that was begun."""
         with self._setting(members[0]):
-            self._wait([m for m in members if m.results is not None])
-            for member in members:
-                member.attempt(Member.decide)
-            self._evaluate([m for m in members if m.error is None])
-            for member in members:
-                member.attempt(Member.commit)
+            if all(m.trained for m in members if m.error is None):
+                self._close(members)
+            else:
+                # One backend for all of them, if memory is short: each would keep threads or captured steps of its own.
+                for member in members:
+                    member.go_alone(self._train_one if self._apart else Member.train_alone)
         if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
@@ -181,22 +211,56 @@ class Lockstep:
                 yield
 
     def _train(self, members: Sequence[Member]) -> None:
-        if not members:
+        """Train the clients of these runs together. If that fails, `finish` trains them run by run.
+
+        Not here in the `except`: the error holds the joint tensors until it ends.
+        """
+        if self._apart or not members:
             return
         begun = time.perf_counter()
         try:
-            jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
-            begins = [self._begins[id(m.simulation)] for m in members]
-            numbers = [_numbers(m.simulation) for m in members] if self._numbers_differ else []
-            results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
+            self._train_together(members)
         except Exception as error:
-            log.warning("%s train one by one, because together they failed: %s", _named(members), error)
-            for member in members:
-                member.attempt(Member.train_alone)
-            return
+            self._failed(members, "train", error)
+        _share(members, [m.steps for m in members], time.perf_counter() - begun)
+
+    def _train_together(self, members: Sequence[Member]) -> None:
+        jobs = [m.simulation.make_job(m.opened, m.ready) for m in members]
+        begins = [self._begins[id(m.simulation)] for m in members]
+        numbers = [_numbers(m.simulation) for m in members] if self._numbers_differ else []
+        results = self.backend.train(join_jobs(jobs, self.samples, begins, numbers))
         for member, own in zip(members, split_results(results, [len(job.sizes) for job in jobs]), strict=True):
             member.results = own
-        _share(members, [m.steps for m in members], time.perf_counter() - begun)
+
+    def _train_one(self, member: Member) -> None:
+        if member.ready.job is not None:
+            self._train_together([member])
+
+    def _failed(self, members: Sequence[Member], what: str, error: Exception) -> None:
+        """Say why these runs do something one by one in this round. If memory ran out, they do so for good."""
+        if not out_of_memory(error):
+            log.warning("%s %s one by one, because together they failed: %s", _named(members), what, str(error))
+            return
+        log.warning(
+            "%s %s one by one from now on: together they need more memory than there is (%s). To train fewer runs as "
+            "one batch from the start, use --together N, or together=N in Python.",
+            _named(members),
+            what,
+            str(error).partition("\n")[0],
+        )
+        self._apart = True
+        self.backend.forget()
+        for member in members:
+            member.simulation.batch = None
+
+    def _close(self, members: Sequence[Member]) -> None:
+        """The servers' half of a round whose clients trained together."""
+        self._wait([m for m in members if m.results is not None])
+        for member in members:
+            member.attempt(Member.decide)
+        self._evaluate([m for m in members if m.error is None])
+        for member in members:
+            member.attempt(Member.commit)
 
     def _wait(self, members: Sequence[Member]) -> None:
         """Wait until a GPU has trained the clients, so that this time is not taken for a server's."""
@@ -206,17 +270,25 @@ class Lockstep:
             _share(members, [m.steps for m in members], time.perf_counter() - begun)
 
     def _evaluate(self, members: Sequence[Member]) -> None:
-        begun = time.perf_counter()
+        begun, measured, work = time.perf_counter(), None, [1 for _ in members]
         try:
             measured, work = self._measure(members)
         except Exception as error:
-            log.warning("%s are evaluated one by one, because together they failed: %s", _named(members), error)
-            for member in members:
-                member.attempt(Member.evaluate_alone)
-            return
-        for member, own in zip(members, measured, strict=True):
-            member.measured = own
+            self._failed(members, "are evaluated", error)
         _share(members, work, time.perf_counter() - begun)
+        for place, member in enumerate(members):
+            if measured is None:
+                member.attempt(Member.evaluate_alone)
+            else:
+                member.measured = measured[place]
+
+    def _padded(self, models: Tensor, on: Measuring) -> Tensor:
+        """On a GPU, repeat the last model in place of runs that have ended, so that few stacks are captured."""
+        if not self.backend.asynchronous:
+            return models
+        key = self._numbers[id(on.samples)], len(on.rows)
+        self._stacks[key] = most = max(self._stacks.get(key, 0), len(models))
+        return torch.cat((models, models[-1:].expand(room(len(models), most, _STACK_RATIO) - len(models), -1)))
 
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
         """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
@@ -239,7 +311,7 @@ class Lockstep:
                     stacks.append((on, one, those := []))
                 those.append((place, what))
         for on, one, those in stacks:
-            models = torch.stack([members[place].scored for place, _ in those])
+            models = self._padded(torch.stack([members[place].scored for place, _ in those]), on)
             values = one.measure(models, on, self.backend)
             for row, (place, what) in enumerate(those):
                 found[place][what] = select(values, row)
@@ -252,8 +324,9 @@ def _numbers(simulation: Simulation) -> dict[str, Mapping[str, float]]:
 
 
 def _named(members: Sequence[Member]) -> str:
-    runs = (m.simulation for m in members)
-    return ", ".join(f"{run.server.method.name} with seed {run.trainer.seed} in round {run.round + 1}" for run in runs)
+    runs = [m.simulation for m in members]
+    names = [f"{run.server.method.name} with seed {run.trainer.seed} in round {run.round + 1}" for run in runs]
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more runs" if len(names) > _NAMED else "")
 
 
 def _share(members: Sequence[Member], work: Sequence[int], seconds: float) -> None:
