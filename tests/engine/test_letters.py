@@ -3,11 +3,10 @@
 import pytest
 import torch
 from helpers import BACKENDS, ENGINES, Spy, blobs, double, postman, run, small
-from played import Played
+from played import play
 
 import counterpoise as cp
 from counterpoise.engine import Simulation
-from counterpoise.engine.backends import chunks
 from counterpoise.engine.rounds.lockstep import Lockstep
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
@@ -60,7 +59,7 @@ def test_letters_do_not_depend_on_how_clients_are_trained():
 
 
 def test_a_captured_chunk_reads_the_letters_of_the_round(monkeypatch):
-    monkeypatch.setattr(chunks, "CapturedGraph", Played)
+    play(monkeypatch)
     plain, captured = (simulation(engine=double(backend="batched", chunk=2)) for _ in range(2))
     captured.backend.captures = captured.overlaps = True
     assert torch.allclose(run(captured, 4), run(plain, 4), rtol=1e-12, atol=1e-14)

@@ -197,7 +197,12 @@ def test_real_data_is_all_there(name):
 
 @pytest.mark.data
 def test_mnists_writers_are_539_with_their_own_digits():
-    federation = cp.load(real("mnist"), partition=cp.natural(), heldout=0)
+    try:
+        federation = cp.load(real("mnist"), partition=cp.natural(), heldout=0)
+    except cp.CounterpoiseError as error:
+        if "could not be fetched" not in str(error):
+            raise
+        pytest.skip("MNIST's writers are not in the local data folder")
     sizes = federation.train.sizes(torch.arange(federation.clients))
     assert federation.clients == 539
     assert int(sizes.sum()) == 60_000

@@ -134,12 +134,6 @@ def test_steady_needs_one_update():
 # ---------------------------------------------------------------- pace
 
 
-def three_of_eight(round):
-    world = FixedWorld(SIZE, round, 8)
-    world.cohort = 3
-    return world
-
-
 def test_the_pace_follows_whether_clients_agree_with_the_step_before():
     """Of four clients, one always opposes the others and one sends zeros; they have no say."""
     rng, made = np.random.default_rng(2), server(pace(avg()), SIZE)
@@ -153,10 +147,10 @@ def test_the_pace_follows_whether_clients_agree_with_the_step_before():
         alpha = min(12.0, max(0.5, alpha * np.exp(sorted(cosines)[1])))
         m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
         r = np.sqrt(v.sum() / SIZE)
-        step = u + (1 - 3 / 8) * (alpha * 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r) - u)
+        step = u + (1 - 4 / 10) * (alpha * 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r) - u)
         w = w + step
         paces.append(alpha)
-        outcome = made.receive(cohort([0, 1, 2, 3], [*d, np.zeros(SIZE)]), three_of_eight(round))
+        outcome = made.receive(cohort([0, 1, 2, 3], [*d, np.zeros(SIZE)]), FixedWorld(SIZE, round))
         assert outcome.facts["pace"] == pytest.approx(alpha, rel=1e-10)
         assert made.model.numpy() == pytest.approx(w, rel=1e-9, abs=1e-12)
     assert max(paces) == 12.0
@@ -169,7 +163,7 @@ def test_steps_scale_with_the_updates():
     def walked(scale):
         made = server(pace(avg()), SIZE)
         for round, u in enumerate(updates, 1):
-            made.receive(cohort([0], [scale * u]), three_of_eight(round))
+            made.receive(cohort([0], [scale * u]), FixedWorld(SIZE, round))
         return made.model.numpy()
 
     assert walked(1e-4) == pytest.approx(1e-4 * walked(1.0), rel=1e-9)
@@ -178,20 +172,20 @@ def test_steps_scale_with_the_updates():
 def test_coordinates_that_move_alike_take_the_mean_update_and_no_update_takes_no_step():
     made = server(pace(avg()), SIZE)
     signs = np.where(np.arange(SIZE) % 2, 1.0, -1.0)
-    made.receive(cohort([0], [np.zeros(SIZE)]), three_of_eight(1))
+    made.receive(cohort([0], [np.zeros(SIZE)]), FixedWorld(SIZE, 1))
     assert not made.model.numpy().any()
     made = server(pace(avg()), SIZE)
-    outcome = made.receive(cohort([0], [0.3 * signs]), three_of_eight(1))
+    outcome = made.receive(cohort([0], [0.3 * signs]), FixedWorld(SIZE, 1))
     assert outcome.facts["pace"] == 1
     assert made.model.numpy() == pytest.approx(0.3 * signs, rel=1e-12)
 
 
-def test_if_everyone_is_asked_the_step_is_the_update():
+def test_if_everyone_is_heard_the_step_is_the_update():
     models = []
     for method in (pace(avg()), avg()):
         made = server(method, SIZE)
         for round, u in enumerate(np.random.default_rng(4).normal(size=(6, SIZE)), 1):
-            made.receive(cohort([0], [u]), FixedWorld(SIZE, round))
+            made.receive(cohort([0], [u]), FixedWorld(SIZE, round, 1))
         models.append(made.model)
     assert torch.equal(*models)
 

@@ -272,7 +272,7 @@ class Loops:
         size = np.sqrt(self.v / (1 - 0.99**self.rounds))
         r = sqrt(float((size * size).mean()))
         n = 1.3 * r * self.m / (1 - 0.8**self.rounds) / (size + 0.3 * r)
-        self.step = u + (1 - ASKED / POPULATION) * (self.pace * n - u)
+        self.step = u + (1 - len(heard) / POPULATION) * (self.pace * n - u)
         self.w = self.w + self.step
         return c
 

@@ -223,15 +223,22 @@ def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_a
     assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 
 
-@pytest.mark.parametrize(("name", "methods"), [("worlds", 16), ("worlds-ablation", 9)])
+@pytest.mark.parametrize(("name", "methods"), [("worlds", 16), ("worlds-ablation", 10)])
 def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int) -> None:
     study = read_study(STUDIES / f"{name}.toml")
     full = {name for name in preset_names() if name.startswith("worlds/") and not name.endswith("-small")}
     assert {cell.like for cell in study.cells} == full
     assert len(full) == 24
-    plans = [plan_of(cell) for cell in study.cells]
-    assert {(len(plan.arms), len(plan.seeds)) for plan in plans} == {(methods, 5)}
-    assert {cell.metric.words for cell in study.cells} == {"accuracy, mean of the last 4 evaluations"}
+    own = [cell for cell in study.cells if not cell.runs_of]
+    assert {(len(plan.arms), len(plan.seeds)) for plan in map(plan_of, own)} == {(methods, 5)}
+    assert {cell.metric.words for cell in own} == {"accuracy, mean of the last 4 evaluations"}
+    views = [cell for cell in study.cells if cell.runs_of]
+    attacked = {cell.name for cell in own if "adversary" in plan_of(cell).values}
+    if views:
+        assert {cell.runs_of for cell in views if cell.metric.measure == "honest replies left out"} == {
+            c.name for c in own
+        }
+        assert {cell.runs_of for cell in views if cell.metric.measure == "hostile replies left out"} == attacked
 
 
 def test_the_study_in_the_docs_can_be_run() -> None:

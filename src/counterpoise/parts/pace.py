@@ -21,7 +21,7 @@ def pace(
     square: float = 0.99,
     floor: float = 0.3,
 ) -> Part:
-    """The step ``u + q (alpha n - u)``, q the share of clients not asked; ``alpha <- alpha exp(gain s)``.
+    """The step ``u + q (alpha n - u)``, q the share of clients not heard; ``alpha <- alpha exp(gain s)``.
 
     alpha, the pace, begins at 1 and stays between `least` and `most`. s is the median over the clients that moved of the
     cosine of their updates with the step before. An update is about the direction in which the loss falls. So its
@@ -33,7 +33,7 @@ def pace(
     mean of v over the coordinates. So coordinates that move little are moved more, and if all move alike, n is m. If
     all updates are scaled, so are the steps.
 
-    Means and long steps make up for the clients that a round does not hear. If all are asked, the step is u.
+    Means and long steps make up for the clients that a round does not hear. If all are heard, the step is u.
     """
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
@@ -41,7 +41,7 @@ def pace(
         return {**empty, "pace": start.new_ones(()), "rounds": start.new_zeros(())}
 
     def apply(round: Round) -> Round:
-        u, state, world = round.combined, round.state, round.world
+        u, state = round.combined, round.state
         if u is None:
             raise CounterpoiseError("pace needs one update: put it behind a part that combines, such as parts.mean().")
         rounds = state["rounds"] + 1
@@ -52,7 +52,8 @@ def pace(
         n = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
         s = _agreement(round.cohort.updates, state["step"])
         alpha = (state["pace"] * torch.exp(gain * s)).clamp(least, most)
-        step = u + (1 - min(1.0, world.cohort / world.population)) * (alpha * n - u)
+        heard = len(round.cohort.updates) / round.world.population
+        step = u + (1 - heard) * (alpha * n - u)
         new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
         return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
 
