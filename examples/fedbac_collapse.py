@@ -1,13 +1,8 @@
 """FedBaC as printed loses many clients under label skew; the soft form does not.
 
-Twenty clients hold two label-sorted shards of digits each, and ten take part in a round. The script prints the mean
-test accuracy of the last ten rounds over three seeds, its spread, and the effective number of clients (one over the
-sum of the squared weights; a cohort has ten).
-
-    python examples/fedbac_collapse.py
+Twenty clients hold two label-sorted shards of digits each, and ten take part in a round. Printed: the mean test
+accuracy of the last ten rounds over three seeds, its spread, and the effective number of clients (of ten).
 """
-
-from __future__ import annotations
 
 import statistics
 import sys
@@ -25,30 +20,20 @@ METHODS = {
 
 
 def measure(method: cp.Method, seed: int, rounds: int) -> tuple[float, float]:
-    """Accuracy and effective number of clients over the last ten rounds."""
     federation = cp.load("digits", partition=cp.shards(clients=20, per_client=2), seed=seed)
-    run = cp.simulate(
-        method,
-        federation,
-        model=cp.models.mlp,
-        rounds=rounds,
-        cohort=10,
-        local=cp.Local(batch=16, optimizer=cp.sgd(0.05, momentum=0.9)),
-        evaluation=cp.Evaluation(every=1, clients_every=0),
-        seed=seed,
-    )
-    accuracy = statistics.mean(value for _, value in run.curve()[-10:])
+    local, each = cp.Local(batch=16, optimizer=cp.sgd(0.05, momentum=0.9)), cp.Evaluation(every=1, clients_every=0)
+    how = {"rounds": rounds, "cohort": 10, "local": local, "evaluation": each, "seed": seed}
+    run = cp.simulate(method, federation, model=cp.models.mlp, **how)
     heard = statistics.mean(1 / sum(w * w for w in weights.values()) for weights in run.weights[-10:] if weights)
-    return accuracy, heard
+    return statistics.mean(value for _, value in run.curve()[-10:]), heard
 
 
 def main(rounds: int = 80, seeds: int = 3) -> None:
     print(f"{'':26} accuracy  spread  clients heard")
     for name, method in METHODS.items():
-        found = [measure(method, seed, rounds) for seed in range(seeds)]
-        accuracies, heard = zip(*found, strict=True)
-        spread = max(accuracies) - min(accuracies)
-        print(f"{name:26} {statistics.mean(accuracies):8.1%} {spread:7.1%} {statistics.mean(heard):14.1f}")
+        accuracies, heard = zip(*(measure(method, seed, rounds) for seed in range(seeds)), strict=True)
+        mean, spread = statistics.mean(accuracies), max(accuracies) - min(accuracies)
+        print(f"{name:26} {mean:8.1%} {spread:7.1%} {statistics.mean(heard):14.1f}")
 
 
 if __name__ == "__main__":

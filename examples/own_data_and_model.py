@@ -1,11 +1,7 @@
 """Use your own data and model: measurements of three hospitals, and a network of two layers.
 
 Data are arrays, one pair for each client. A model is any module.
-
-    python examples/own_data_and_model.py
 """
-
-from __future__ import annotations
 
 import sys
 
@@ -25,8 +21,7 @@ def hospital(number: int, patients: int) -> tuple[np.ndarray, np.ndarray]:
 
 def main(rounds: int = 30) -> cp.Run:
     federation = cp.Federation.from_clients(
-        [hospital(number, patients) for number, patients in enumerate((600, 200, 80))],
-        test=hospital(0, 1000),
+        [hospital(number, patients) for number, patients in enumerate((600, 200, 80))], test=hospital(0, 1000)
     )
     model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 2))
     run = cp.simulate(

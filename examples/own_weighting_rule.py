@@ -1,12 +1,8 @@
 """Write your own weighting rule in 20 lines: clients whose updates agree with the mean count more.
 
-A rule is a part with one function from a round to a round. It sees the cohort's stacked updates ``[C, D]`` and
-returns weights ``[C]``. It goes into the slot `weigh` of any method.
-
-    python examples/own_weighting_rule.py
+A rule is a part with one function from a round to a round: stacked updates ``[C, D]`` to weights ``[C]``. It goes into
+the slot `weigh` of any method.
 """
-
-from __future__ import annotations
 
 import sys
 
@@ -20,9 +16,8 @@ def by_agreement(sharpness: float) -> cp.Part:
     """``w_i ~ n_i exp(sharpness cos(d_i, mean d))``."""
 
     def apply(round: cp.Round) -> cp.Round:
-        cohort = round.cohort
-        cosine = F.cosine_similarity(cohort.updates, cohort.updates.mean(0, keepdim=True))
-        weights = cohort.examples * torch.exp(sharpness * cosine)
+        cosine = F.cosine_similarity(round.cohort.updates, round.cohort.updates.mean(0, keepdim=True))
+        weights = round.cohort.examples * torch.exp(sharpness * cosine)
         return round.but(weights=weights / weights.sum(), notes={"agreement": cosine})
 
     return cp.Part("by-agreement", apply=apply)
@@ -36,10 +31,8 @@ def main(rounds: int = 30, seeds: int = 3) -> dict[str, list[float]]:
         for method in (cp.methods.fedavg(), agreeing):
             run = cp.simulate(method, federation, model=cp.models.mlp, rounds=rounds, cohort=10, seed=seed)
             found.setdefault(method.name, []).append(run.accuracy or 0.0)
-    for name, values in found.items():
-        print(f"{name:9} " + "  ".join(f"{value:.1%}" for value in values))
     beside = cp.measures.paired(found["fedagree"], found["fedavg"])
-    print(f"difference {beside.difference:+.2%} [{beside.low:+.2%}, {beside.high:+.2%}]")
+    print(f"{found}\ndifference {beside.difference:+.2%} [{beside.low:+.2%}, {beside.high:+.2%}]")
     return found
 
 

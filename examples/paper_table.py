@@ -7,8 +7,6 @@ feda4/table-1-fmnist-small` repeats one column, with several seeds and a report.
     python examples/paper_table.py [PRESET] [KEY=VALUE]...
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 

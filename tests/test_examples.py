@@ -162,3 +162,8 @@ def test_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run.settings["code"].keys() == {"my_project/rules.py"}
     assert run.settings["data"]["options"] == {"brightness": 1.0}
     assert cp.resume(tmp_path / "run", rounds=3, trust=EXAMPLES / "own_by_name").status == "finished"
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_a_script_has_at_most_40_lines(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 40

@@ -31,6 +31,12 @@ def test_help_lists_every_hook_with_its_arguments_and_an_example() -> None:
         assert re.search(rf"\n    {named}  +\S.*\n        {hook}=lambda {re.escape(takes[1:-1])}: ", text), hook
 
 
+def test_the_page_has_the_same_list() -> None:
+    text = inspect.getdoc(cp.Part)
+    listed = text[text.index("On one client,") : text.index("A client hook may run")].rstrip()
+    assert f"```text\n{listed}\n```" in PAGE
+
+
 def test_help_lists_what_a_part_says_beside_its_hooks() -> None:
     text = inspect.getdoc(cp.Part)
     hooks = {*CLIENT_HOOKS, *SERVER_HOOKS, "name"}

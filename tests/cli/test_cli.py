@@ -172,6 +172,8 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
         (["run", "quickstart", "--target", "nan"], 2, "such as 0.9, not nan."),
         (["run", "missing.toml"], 2, "There is no file missing.toml."),
         (["run", "empty.toml"], 2, "empty.toml: the setting rounds is missing."),
+        (["run", "quickstart", "--set", "stop.above=0.5"], 2, "the setting stop.metric is missing."),
+        (["run", "quickstart", "--set", "stop.abve=0.5", "--set", "stop.metric=loss"], 2, "Did you mean 'stop.above'?"),
         (["run", "broken.toml"], 2, "broken.toml is not valid TOML"),
         (["run", "binary.toml"], 2, "binary.toml cannot be read"),
         (["resume", "nowhere"], 2, "nowhere holds no run: there is no config.toml in it."),

@@ -134,6 +134,10 @@ def test_personal_accuracy_has_one_name_for_people_and_keeps_its_keys(cli) -> No
     assert "own model" not in out
     shown = json.loads(cli("runs", "show", "run", "--json")[1])["measures"]
     assert "own model's accuracy mean" in shown
+    assert cli("runs", "show", "run", "--metric", "accuracy")[1] == cli("runs", "show", "run")[1]
+    asked = cli("runs", "show", "run", "--metric", "personal_accuracy")[1].splitlines()
+    last = shown["own model's accuracy (last round)"]
+    assert asked[1].split() == ["personal", "accuracy", "(last", "round)", f"{last:.6g}"]
 
 
 @pytest.mark.parametrize(

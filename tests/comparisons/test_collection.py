@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -435,6 +436,12 @@ def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) ->
     lucky = one._replace(label="lucky", values={0: 0.2, 1: 0.9}, mean=0.55)
     assert said("accuracy", one, lucky)[0] == "ahead of lucky by 10.00 with one seed"
     assert said("loss", one, lucky)[0] == "ahead of fedavg by 0.1000 with one seed"
+    less, more = (
+        one._replace(label=label, values=dict(enumerate(values)), mean=sum(values) / 3)
+        for label, values in (("less", (0.1, 0.2, 0.3)), ("more", (0.2, 0.31, 0.39)))
+    )
+    (lead, low, high) = map(float, re.findall(r"[-+]?\d+\.\d{4}", said("loss", less, more)[0])[:3])
+    assert 0 < low < lead < high
     third = one._replace(label="third", values={2: 0.1}, mean=0.1)  # no seed is shared by all three
     assert said("accuracy", one, lucky, third)[0] == "behind fedavg by 10.00 with one seed"
     assert said("accuracy", one, lucky, third)[-1].endswith(

@@ -65,6 +65,14 @@ def test_a_title_says_that_the_data_is_ones_own() -> None:
     assert Study((), (Group("a", (run,)), Group("b", (run,))), None).title == "a and b on own data"
 
 
+def test_a_run_in_memory_has_a_report(tmp_path: Path) -> None:
+    run = cp.simulate("fedavg", federation(), **SETTINGS)
+    assert cp.report(run).path is None
+    made = cp.report(run, tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == made.page
+    assert f"{100 * run.last('accuracy'):.2f}" in made.page
+
+
 def test_folders_have_the_command_lines_report(tmp_path: Path) -> None:
     run = cp.simulate("fedavg", federation(), out=tmp_path / "run", **SETTINGS)
     assert cp.report(run).path == tmp_path / "run" / "report.html"
@@ -79,7 +87,6 @@ def test_folders_have_the_command_lines_report(tmp_path: Path) -> None:
         (3, "A report is about a comparison, a run or folders of runs, not 3."),
         ([], "A report is about a comparison, a run or folders of runs, not []."),
         ("nowhere", "There is no folder nowhere."),
-        (cp.Run("fedavg", 0, None), "Keep it first: run.save(folder)."),
     ],
 )
 def test_what_cannot_be_reported_is_one_sentence(of: Any, sentence: str) -> None:

@@ -260,7 +260,7 @@ def _impatient(folder: Path, name: str) -> Iterator[None]:
 def test_a_folder_with_something_else_in_it_is_refused(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").touch()
-    with pytest.raises(cp.CounterpoiseError, match=r"is not empty\. Choose another one with --out\."):
+    with pytest.raises(cp.CounterpoiseError, match=r"is not empty\. Choose another one with --out"):
         places(tmp_path / "out", put(tmp_path))
 
 
@@ -355,3 +355,12 @@ def test_a_study_names_code_beside_its_file(tmp_path: Path) -> None:
     assert list(plan.values["code"]) == ["beside.py"]
     found = cp.study(path, tmp_path / "out", jobs=1)
     assert [len(row.values) for row in found.rows] == [1, 1]
+
+
+def test_a_cells_file_names_code_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "own_rules.py").write_text(
+        "import counterpoise as cp\ndef ours(mu: float = 0.1) -> cp.Method:\n    return cp.methods.fedprox(mu=mu)\n"
+    )
+    (tmp_path / "base.toml").write_text('like = "quickstart"\nmethod = { name = "own_rules:ours", mu = 0.3 }\n')
+    path = put(tmp_path, methods=["fedavg"], cell=[{"name": "a", "like": "base.toml"}])
+    assert plan_of(read_study(path).cells[0]).values["method"]["name"] == "own_rules:ours"

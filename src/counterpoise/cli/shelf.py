@@ -79,6 +79,8 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
         check_metric(metric, metrics_of(run.records), "in this run")
     name = metric.removeprefix(PERSONAL) or "accuracy"  # the measures have the personal models beside it
     measures = run.measures(name, target, lower_is_better(name))
+    if metric.startswith(PERSONAL):
+        measures = dict(sorted(measures.items(), key=lambda pair: not pair[0].startswith("own model's")))
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
         more = {"batches": run.batches, "measures": plain, "settings": dict(run.settings)}

@@ -163,4 +163,6 @@ def check_free(folder: Path, plan: str = COMPARISON, ours: Callable[[str], bool]
     if (folder / plan).exists():
         check_plain(folder)
     elif any(entry.name != LOCK and not is_partial(entry.name, ours) for entry in folder.iterdir()):
-        raise CounterpoiseError(f"The folder {folder} is not empty. Choose another one with --out.")
+        raise CounterpoiseError(
+            f"The folder {folder} is not empty. Choose another one with --out (in Python with out=...)."
+        )

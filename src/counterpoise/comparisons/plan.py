@@ -103,7 +103,8 @@ class Plan:
             if mine.get(key) != theirs.get(key) and not added:
                 raise CounterpoiseError(
                     f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
-                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder with --out."
+                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder "
+                    "with --out (in Python with out=...), or in Python replace it with overwrite=True."
                 )
         first, second = (other, self) if other.named else (self, other)
         taken = {arm.label for arm in first.arms}

@@ -93,9 +93,17 @@ def _finishing(groups: Sequence[Group], lacking: dict[str, list[int]]) -> list[s
 
 def _unmeasured(found: Stand) -> list[str]:
     """Warn of methods whose personal models were not measured: their purpose is not the server's model."""
-    named = [group.label for group in found.groups if group.done and any(map(_makes_models, group.done.values()))]
+    named = [
+        group.label
+        for group in found.groups
+        if any(map(_makes_models, group.done.values())) and not any(map(_measured_models, group.done.values()))
+    ]
     why = "no client's data was held out, or evaluation.clients_every is 0"
     return [f"warning: the personal models of {', '.join(named)} were not measured: {why}"] if named else []
+
+
+def _measured_models(run: SavedRun) -> bool:
+    return any(name.startswith(PERSONAL) for record in run.records for name in record.clients)
 
 
 def _makes_models(run: SavedRun) -> bool:
@@ -122,7 +130,8 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: boo
     if math.isnan(beside.p):
         same = f"{ahead} with each of {beside.seeds} seeds"
         return [same, "a difference that never varies cannot be tested for noise: compare more seeds"]
-    tested = f"{interval_of(beside, show)}, p = {beside.p:.2g}"
+    lead = beside._replace(low=-beside.high, high=-beside.low) if lower else beside  # of the lead, as `ahead` says it
+    tested = f"{interval_of(lead, show)}, p = {beside.p:.2g}"
     tested += dashed(beside.wilcoxon, lambda p: f", Wilcoxon's p = {p:.2g}", "")
     if beside.low <= 0 <= beside.high:
         lines = [f"warning: {ahead}, which cannot be told from noise: {tested}"]

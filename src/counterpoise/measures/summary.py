@@ -21,7 +21,7 @@ from counterpoise.measures.curves import (
 )
 from counterpoise.measures.detection import detection
 from counterpoise.measures.fairness import distribution
-from counterpoise.measures.personal import has_personal, own
+from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Record
 
 __all__ = ["summary"]
@@ -41,8 +41,11 @@ def summary(
     adds the error of the estimated ones.
     """
     found: dict[str, Any] = {}
-    for name, less in ((metric, lower), ("loss", True), (f"train_{metric}", lower)):
-        values = curve(records, name)
+    curves = [(name, curve(records, name), less) for name, less in ((metric, lower), ("loss", True))]
+    curves += [(f"train_{metric}", curve(records, f"train_{metric}"), lower)]
+    if has_personal(records, metric):
+        curves += [(f"own model's {metric}", own_curve(records, metric), lower)]
+    for name, values, less in curves:
         if values:
             top = best(values, less)
             found |= {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import html
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.comparison import Comparison
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.measures.columns import size
@@ -14,6 +16,7 @@ from counterpoise.reports.report import page_path, render
 from counterpoise.reports.study import Study, study
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.run import Run
+from counterpoise.runs.saved import SavedRun
 
 __all__ = ["Report", "report"]
 
@@ -51,7 +54,7 @@ def report(
     """A report of a comparison, or of the runs in folders, as ``counterpoise report`` writes it.
 
     It is written to the file `out`: by default ``report.html`` in the folder, or in the current folder if several are
-    given. The report of a comparison that is kept in no folder is only written if you name a file. `metric` is the one
+    given. The report of a comparison or a run that is kept in no folder is only written if you name a file. `metric` is the one
     by which methods are compared.
     """
     found, place = _found(of, metric)
@@ -67,7 +70,9 @@ def _found(of: object, metric: str) -> tuple[Study, Path | None]:
     if isinstance(of, Comparison) and of.folder is None:
         return Study((), tuple(of.groups), of.plan, metric or of.metric), None
     if isinstance(of, Run) and of.folder is None:
-        raise CounterpoiseError("This run is kept in no folder. Keep it first: run.save(folder).")
+        now = datetime.datetime.now().astimezone()
+        alone = SavedRun(None, of.settings, tuple(of.rounds), of.status, "", now, why=of.why)
+        return Study((), (Group(of.method, (alone,)),), None, metric), None
     kept = of.folder if isinstance(of, Comparison | Run) else of
     places = [kept] if isinstance(kept, str | Path) else list(kept) if isinstance(kept, Iterable) else None
     if not places or not all(isinstance(one, str | Path) for one in places):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
@@ -154,7 +154,7 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
     if first["type"] == "extra_forbidden":
         table: Any = Config
         for part in path[:-1]:
-            table = table.model_fields[part].annotation
+            table = _given(table.model_fields[part].annotation)
         known = [field.alias or key for key, field in table.model_fields.items()]
         known = [".".join([*path[:-1], k]) for k in known]
         return unknown("setting", name, known, f"in {where}", meant(path, Config))
@@ -174,5 +174,11 @@ def _known(location: tuple[int | str, ...]) -> list[str]:
         if part not in names and not (fields and part == str(location[-1])):
             break
         path.append(part)
-        table = names[part].annotation if part in names else None
+        table = _given(names[part].annotation) if part in names else None
     return path
+
+
+def _given(annotation: Any) -> Any:
+    """What a setting is if it is given: ``StopConfig`` of ``StopConfig | None``."""
+    kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
+    return kinds[0] if len(kinds) == 1 and type(None) in get_args(annotation) else annotation

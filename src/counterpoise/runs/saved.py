@@ -48,7 +48,7 @@ _NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerp
 """Settings that may differ between the seeds of one experiment: the seed, what follows from it, and the engine."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SavedRun:
     """A run as tables and reports read it: loaded from its folder, or taken over from memory."""
 
@@ -70,6 +70,10 @@ class SavedRun:
     """Who holds which data, of a run in memory; `holdings` reads it from the folder of others."""
     why: str = ""
     """Why its rule (`stop`) ended it before its last round; empty if it did not."""
+
+    def __repr__(self) -> str:
+        done = f"{len(self.records)} of {self.rounds} rounds"
+        return f"SavedRun({self.method} on {self.data}, seed {self.seed}, {done}, {self.status})"
 
     @property
     def method(self) -> str:

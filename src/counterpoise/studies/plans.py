@@ -24,7 +24,7 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
     """The comparison of a cell's methods. As in `compare`, options that the preset sets go to its own method alone."""
     if any(re.match(r"\s*method\s*[.=]", setting) for setting in cell.settings):
         raise CounterpoiseError(f"The cell {cell.name!r} takes its methods from methods = [...], not from set.")
-    config, values = shared_config(cell.like, cell.settings, cell.rounds)
+    config, values = shared_config(cell.like, cell.settings, cell.rounds, typed=())
     own = dict(config.method)
     arms = []
     labels = [entry.label for entry in cell.entries]
