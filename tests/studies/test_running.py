@@ -359,8 +359,8 @@ def test_a_study_names_code_beside_its_file(tmp_path: Path) -> None:
 
 def test_a_cells_file_names_code_beside_it(tmp_path: Path) -> None:
     (tmp_path / "own_rules.py").write_text(
-        "import counterpoise as cp\ndef ours(mu: float = 0.1) -> cp.Method:\n    return cp.methods.fedprox(mu=mu)\n"
+        "import counterpoise as cp\ndef net(shape, classes):\n    return cp.models.mlp(shape, classes, hidden=4)\n"
     )
-    (tmp_path / "base.toml").write_text('like = "quickstart"\nmethod = { name = "own_rules:ours", mu = 0.3 }\n')
+    (tmp_path / "base.toml").write_text('like = "quickstart"\nmodel = "own_rules:net"\n')
     path = put(tmp_path, methods=["fedavg"], cell=[{"name": "a", "like": "base.toml"}])
-    assert plan_of(read_study(path).cells[0]).values["method"]["name"] == "own_rules:ours"
+    assert list(plan_of(read_study(path).cells[0]).values["code"]) == ["own_rules.py"]
