@@ -76,7 +76,7 @@ def capped(
 @METHODS.register("pace", group="parts", paper=PAPER, wraps="method")
 def pace(
     method: Method | str = "fedavg",
-    fastest: Annotated[float, Option("the longest step, in mean updates", low=1)] = 12.0,
+    fastest: Annotated[float, Option("the longest step, in mean updates", low=1, high=1000)] = 12.0,
     pace_momentum: Annotated[float, Option("decay of the mean update", low=0, below=1)] = 0.8,
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.

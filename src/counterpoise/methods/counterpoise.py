@@ -34,7 +34,9 @@ def counterpoise(
         float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)
     ] = 2.0,
     capped: Annotated[float, Option("the largest count, in medians of the cohort; 0 turns the cap off", low=0)] = 3.0,
-    pace: Annotated[float, Option("the longest server step, in mean updates; 0: the update itself", low=0)] = 12.0,
+    pace: Annotated[
+        float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)
+    ] = 12.0,
     momentum: Annotated[float, Option("decay of that mean update", low=0, below=1)] = 0.8,
     trust: Annotated[bool, Option("test whether clients keep opposing the others")] = True,
     exclude: Annotated[bool, Option("leave clients out that do; otherwise they are only on record")] = False,
@@ -42,8 +44,8 @@ def counterpoise(
 ) -> Method:
     """Corrects clients' drift and the noise of sampling by a memory of each client, with an estimated coefficient.
 
-    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``, clipped, then averaged by capped counts into u; ``w <- w + lr (u + q (alpha n - u))``.
-    Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
+    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``, clipped, then averaged by capped counts into u.
+    ``w <- w + lr (u + q (alpha n - u))``. Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
     """
     weigh = [
         *([parts.memory(coefficient, share, power, weights, capped, clip, gate=gate)] if coefficient != 0 else []),

@@ -99,7 +99,7 @@ def with_lora(
 
 @takes_only_its_options()
 def merge_lora(model: nn.Module) -> nn.Module:
-    """A copy of the model with each adapter added to the weight beside it, in the original layers; all of it can be trained."""
+    """A copy of the model, all of it trainable, with each adapter added to the weight beside it in the original layers."""
     if not isinstance(model, nn.Module):
         raise CounterpoiseError(f"merge_lora takes a module, not {brief(model)}.")
     made = copy.deepcopy(model)

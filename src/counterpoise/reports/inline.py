@@ -54,8 +54,8 @@ def report(
     """A report of a comparison, or of the runs in folders, as ``counterpoise report`` writes it.
 
     It is written to the file `out`: by default ``report.html`` in the folder, or in the current folder if several are
-    given. The report of a comparison or a run that is kept in no folder is only written if you name a file. `metric` is the one
-    by which methods are compared.
+    given. The report of a comparison or a run that is kept in no folder is only written if you name a file. `metric` is
+    the one by which methods are compared.
     """
     found, place = _found(of, metric)
     path = place if out is None else Path(out)

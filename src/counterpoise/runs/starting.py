@@ -73,8 +73,8 @@ def simulate(
 
     `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
     them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
-    value per sample. `stop` is a rule that ends the run early, such as
-    ``cp.when("accuracy", above=0.9)``; `run.why` then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
+    value per sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
+    then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
 
     With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with
     it if it was stopped. A folder that holds a run with another configuration is refused; `overwrite` replaces it.

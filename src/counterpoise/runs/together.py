@@ -81,7 +81,8 @@ def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, shari
     if there is not None and held > there / 2 / sharing:
         full.add(
             f"At most {len(group)} of these runs train together: with one more, what they keep for their clients and "
-            f"the updates of a round could take {bytes_in_words(held)}, which is more than half of the {bytes_in_words(there / sharing)} of memory "
+            f"the updates of a round could take {bytes_in_words(held)}, which is more than half of the "
+            f"{bytes_in_words(there / sharing)} of memory "
             f"{'there' if sharing == 1 else f'that each of {sharing} workers has'}."
         )
         return False
@@ -89,7 +90,7 @@ def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, shari
 
 
 def _most_held(one: Simulation) -> float:
-    """The most bytes of memory that the rows kept for a run's clients, and what the clients of a round return, can take."""
+    """The most bytes of memory that the rows kept for a run's clients, and what a round's clients return, can take."""
     stores = (*one.server.records.values(), *one.client_state.values())
     kept = sum(min(store.row * one.trainer.federation.clients, one.trainer.memory) for store in stores)
     start = one.trainer.start

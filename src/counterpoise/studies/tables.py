@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from textwrap import fill
 from typing import Any
 
 from counterpoise.studies.standing import ClaimRow, Row
@@ -139,7 +140,8 @@ def markdown(
     published = any(row.published is not None for row in every)
     metrics = list(dict.fromkeys(row.cell.metric.words for row in every))
     parts = [f"{'#' * level} {study.title}", study.about.strip()]
-    parts.append(f"{RULES if published else RULES.partition(' *d*')[0]} Measured: {'; '.join(metrics)}.")
+    rules = RULES if published else RULES.partition(" *d*")[0]
+    parts.append(fill(f"{rules} Measured: {'; '.join(metrics)}.", 120))
     parts.append(_pipes(*(table(every) if published else matrix(every))))
     if claims:
         parts.append(_pipes(*claim_table(claims)))

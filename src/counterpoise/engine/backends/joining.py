@@ -63,8 +63,8 @@ def join_jobs(
 ) -> Job:
     """The jobs' clients one after the other.
 
-    What a run sends to its clients is held once. `begins` says where each job's samples begin in the joint ones. `numbers` are those of each job's parts, or empty if
-    those of all runs of the batch are the same.
+    What a run sends to its clients is held once. `begins` says where each job's samples begin in the joint ones.
+    `numbers` are those of each job's parts, or empty if those of all runs of the batch are the same.
     """
     width = max(job.rows.shape[1] for job in jobs)
     rows = [pad(job.rows + begin, (0, width - job.rows.shape[1])) for job, begin in zip(jobs, begins, strict=True)]

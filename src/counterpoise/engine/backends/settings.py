@@ -29,7 +29,8 @@ _MOST_THREADS, _MOST_CHUNK, _MOST_STORE = 4096, 10**9, 2**20
 """Larger numbers are taken for a mistake; the last are GiB."""
 _ELEMENTS = {"cpu": 2**22, "cuda": 2**29}
 """How many numbers one copy of a chunk's models, its batch, or a tensor of its forward pass may hold by default. What
-is kept for the backward pass is not counted. On a CPU, malloc sets the limit: from 32 MiB on, it maps fresh memory for every tensor, and steps took up to 2.5 times as long."""
+is kept for the backward pass is not counted. On a CPU, malloc sets the limit: from 32 MiB on, it maps fresh memory for
+every tensor, and steps took up to 2.5 times as long."""
 
 
 @takes_only_its_options({"gpu": "device='cuda'"})
@@ -126,8 +127,8 @@ class Engine:
     ) -> Engine:
         """This setting with every open choice made.
 
-        `numbers` is how many numbers a client's model, batch or largest tensor holds, whichever is most. `stacks` says that a CPU, too,
-        should train clients as one batch; `scripts` that steps do nothing but compute and gain from being scripted;
+        `numbers` is how many numbers a client's model, batch or largest tensor holds, whichever is most. `stacks` says
+        that a CPU, too, should train clients as one batch; `scripts` that steps do nothing but compute and gain from being scripted;
         `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them;
         `compiling_pays` that compiled steps would save more time than compiling them takes.
         """

@@ -152,8 +152,8 @@ def _check_rows(inputs: Any, targets: Any, where: str, called: str) -> None:
     if None in counts or counts[0] != counts[1]:
         has = ["one value" if count is None else f"{count} rows" for count in counts]
         raise CounterpoiseError(
-            f"{where}: {called} has {has[0]} and y {has[1]}; give as many of both, one row for each sample. A list holds one data "
-            "set for each client; stack single samples first, and deal them: from_arrays(x, y, partition=...)."
+            f"{where}: {called} has {has[0]} and y {has[1]}; give as many of both, one row for each sample. "
+            "A list holds one data set for each client; stack single samples first, and deal them: from_arrays(x, y, partition=...)."
         )
 
 
