@@ -180,8 +180,8 @@ def test_verdicts_are_held_against_the_lies_of_their_round() -> None:
 
 def test_shares_of_honest_and_of_hostile_replies_that_are_left_out() -> None:
     records = [
-        record(1, {}, {}, cohort=(0, 1, 2, 3, 4, 5), liars=(0, 1), excluded={0: "why", 5: "why"}),
-        record(2, {}, {}, cohort=(2, 3), excluded={}),
+        record(1, {}, {}, claims=dict.fromkeys(range(6), 1), liars=(0, 1), excluded={0: "why", 5: "why"}),
+        record(2, {}, {}, cohort=(2, 3, 4), claims={2: 1, 3: 1}, excluded={4: "it dropped out"}),
     ]
     assert curve_of(records, "honest replies left out") == [(1, 0.25), (2, 0.0)]
     assert curve_of(records, "hostile replies left out") == [(1, 0.5)]

@@ -114,15 +114,15 @@ def _count_error(record: RoundRecord) -> float:
 
 
 def _honest_left_out(record: RoundRecord) -> float:
-    return _left_out(record, set(record.cohort) - set(record.liars))
+    return _left_out(record, set(record.outcome.claims) - set(record.liars))
 
 
 def _hostile_left_out(record: RoundRecord) -> float:
-    return _left_out(record, set(record.cohort) & set(record.liars))
+    return _left_out(record, set(record.outcome.claims) & set(record.liars))
 
 
 def _left_out(record: RoundRecord, clients: set[int]) -> float:
-    """The share of these clients' replies that the method left out."""
+    """The share of these clients, all of which replied, that the method left out."""
     return len(clients & set(record.outcome.excluded)) / len(clients) if clients else math.nan
 
 
