@@ -62,14 +62,13 @@ def memory(
         apart, reach, bar = _apart(state, records), _reach(round), _mean(state)
         sent, steps = trial.doses(state["share"], records), -cohort.updates / reach
         squares = _inner(apart, apart)
+        counts = _counts(cohort, weights, most_count)
         applied, tested = sent, {name: records[name] for name in _TESTS}
         if gate and sends:
-            applied, tested = trial.heard(
-                _along(steps - bar, apart), sent, squares > 0, _coefficient(state, coefficient), records
-            )
+            r = _along(steps - bar, apart)
+            applied, tested = trial.heard(r, sent, squares > 0, counts, _coefficient(state, coefficient), records)
         out = trial.distrusted(tested)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
-        counts = _counts(cohort, weights, most_count)
         w = counts / counts.sum()
         sums = {
             "explained": smoothing * state["explained"] + (1 - smoothing) * (_inner(gradients - bar, apart) @ w),

@@ -51,14 +51,17 @@ def distrusted(records: Tensors) -> Tensor:
     return (records["doubt"] > _DOUBTED) & (records["proof"] > _MOST)
 
 
-def heard(r: Tensor, dose: Tensor, known: Tensor, c: Tensor, records: Tensors) -> tuple[Tensor, dict[str, Tensor]]:
+def heard(
+    r: Tensor, dose: Tensor, known: Tensor, counts: Tensor, c: Tensor, records: Tensors
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The share of its memory that each client seems to have applied ``[C]``, and the clients' new records.
 
     `known` are the clients with a memory, and c is how much clients repeat themselves in general. With ``f = r + dose``,
-    m the median of f over the clients known, s 1.4826 times the median distance from it (at least 0.05):
+    m the median of f over the clients known, s 1.4826 times the median distance from it (at least 0.05), and b a
+    client's count over the cohort's median, at most 1, because replies from few samples are noisier:
 
-        doubt <- doubt + dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
-        proof <- proof + (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
+        doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
+        proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
     are logarithms of likelihoods that it ignored its correction, over those that it applied it, each step between -3 and
     3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
@@ -66,15 +69,16 @@ def heard(r: Tensor, dose: Tensor, known: Tensor, c: Tensor, records: Tensors) -
     """
     enough = known.sum() >= _FEWEST
     m, s = _centre(torch.where(known, r + dose, torch.nan))
+    certainty = (counts / counts.quantile(0.5)).clamp(max=1) / s.square()
     doubt, proof, ahead = records["doubt"], records["proof"], records["ahead"]
 
     x = torch.minimum(r - c - ahead, r - m)
-    step = (dose * (x + dose / 2) / s.square()).clamp(-_MOST, _MOST)
+    step = (certainty * dose * (x + dose / 2)).clamp(-_MOST, _MOST)
     doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(_SURE, -_SURE), doubt)
 
     trial = proof > -_MOST
     dr, da = r - records["last"], dose - records["dose"]
-    step = ((2 * dr * da + da.square()) / (4 * s.square())).clamp(-_MOST, _MOST)
+    step = (certainty * (2 * dr * da + da.square()) / 4).clamp(-_MOST, _MOST)
     proof = torch.where(trial & enough & known & (records["dose"] >= 0), (proof + step).clamp(-_MOST, 2 * _MOST), proof)
 
     over = trial & (proof <= -_MOST)
