@@ -24,9 +24,6 @@ __all__ = ["Weights", "memory"]
 
 _UNMOVED = "it does not apply the corrections that it is sent"
 
-_TESTS = ("doubt", "proof", "ahead", "last", "dose")
-"""What `trial` keeps of a client, also of one that an earlier part leaves out."""
-
 Weights = Literal["data", "uniform"]
 
 
@@ -63,9 +60,9 @@ def memory(
         sent, steps = trial.doses(state["share"], records), -cohort.updates / reach
         squares = _inner(apart, apart)
         counts = _counts(cohort, weights, most_count)
-        applied, tested = sent, {name: records[name] for name in _TESTS}
+        applied, tested = sent, {name: records[name] for name in trial.KEPT}
         if gate and sends:
-            r = _along(steps - bar, apart)
+            r = torch.where(squares > 0, _inner(steps - bar, apart) / torch.where(squares > 0, squares, 1), 0)
             applied, tested = trial.heard(r, sent, squares > 0, counts, _coefficient(state, coefficient), records)
         out = trial.distrusted(tested)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
@@ -83,7 +80,7 @@ def memory(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
             state=_remember(state, records, new, round.left_out) | sums | sent_next,
             records=new,
-            left_out={n: rows if n in _TESTS else torch.zeros_like(rows) for n, rows in round.left_out.items()},
+            left_out={n: rows if n in trial.KEPT else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
             verdicts={**round.verdicts, **verdicts},
             excluded=dict.fromkeys(verdicts, _UNMOVED),
@@ -157,12 +154,6 @@ def _column(numbers: Tensor, rows: Tensor) -> Tensor:
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(1).double()
-
-
-def _along(rows: Tensor, apart: Tensor) -> Tensor:
-    """How much of what the memory says is in each row ``[C]``; 0 without a memory."""
-    squares = _inner(apart, apart)
-    return torch.where(squares > 0, _inner(rows, apart) / torch.where(squares > 0, squares, 1), 0)
 
 
 def _mean(state: Tensors) -> Tensor:
