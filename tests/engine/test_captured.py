@@ -184,6 +184,20 @@ def test_what_a_traced_client_passes_on_is_its_own(monkeypatch):
     assert heard.cohort.reports["who"]["who"].tolist() == [*range(6)]
 
 
+def test_a_single_run_captures_its_evaluation(monkeypatch):
+    play(monkeypatch)
+    settings = {"evaluation": Evaluation(clients_every=1, batch=4), "engine": double(backend="batched")}
+
+    def run(captures):
+        simulation = Simulation(avg(), blobs([8] * 4, heldout=0.5), small(), **settings)
+        simulation.backend.captures = captures
+        return simulation, [simulation.advance().clients for _ in range(3)]
+
+    (recorded, found), (_, wanted) = run(True), run(False)
+    assert found == wanted
+    assert [kind for kind, *_ in recorded.backend._forward._captured] == ["alone"]
+
+
 def test_a_compiled_function_reads_what_its_buffers_hold(monkeypatch):
     monkeypatch.setattr(graphs.torch, "compile", lambda traced, **_: traced)
     buffers = {"a": torch.ones(2, 3), "b": torch.zeros(3)}

@@ -1,4 +1,4 @@
-"""Outputs of stacked models, captured with graphs that play on a CPU."""
+"""Outputs of models, captured with graphs that play on a CPU."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from played import Played
 from counterpoise.engine.backends import forward
 from counterpoise.engine.backends.forward import Forward
 from counterpoise.engine.clients.network import Network
+from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import Layout
 
 
@@ -60,3 +61,55 @@ def test_few_are_kept_and_rare_forms_are_not_captured(made):
             )
     assert len(made) == 10
     assert len(outputs._captured) == 8
+
+
+def test_one_model_alone_is_captured_too(made):
+    its = network()
+    outputs = Forward(its)
+    kept = []
+    for seed in range(5):
+        torch.manual_seed(seed)
+        model, inputs = torch.randn(its.layout.size).double(), torch.randn(4, 6).double()
+        kept.append((outputs.alone(model, inputs, captures=True), its(model, inputs)))
+    for found, wanted in kept:
+        assert torch.equal(found, wanted)
+    assert len(made) == 1
+
+
+def test_a_cycle_of_many_forms_is_not_captured_anew_each_time(made):
+    its = network()
+    outputs = Forward(its)
+    model = torch.randn(its.layout.size).double()
+    for _ in range(6):
+        for count in range(1, 12):
+            outputs.alone(model, torch.randn(count, 6).double(), captures=True)
+    assert len(made) == 8
+
+
+def test_a_form_that_is_no_longer_met_makes_room_for_new_ones(made):
+    its = network()
+    outputs = Forward(its)
+    model = torch.randn(its.layout.size).double()
+    for forms in (range(1, 9), range(11, 13)):
+        for _ in range(5):
+            for count in forms:
+                outputs.alone(model, torch.randn(count, 6).double(), captures=True)
+    assert len(made) == 10
+    assert len(outputs._captured) == 8
+
+
+@pytest.mark.parametrize("error", [CounterpoiseError("it waits for the GPU"), MemoryError("out of memory")])
+def test_what_cannot_be_captured_is_computed_plainly(error, monkeypatch):
+    tried = []
+
+    def fail(*given, **how):
+        tried.append(given)
+        raise error
+
+    monkeypatch.setattr(forward, "CapturedGraph", fail)
+    its = network()
+    outputs = Forward(its)
+    model, inputs = torch.randn(its.layout.size).double(), torch.randn(4, 6).double()
+    for _ in range(6):
+        assert torch.equal(outputs.alone(model, inputs, captures=True), its(model, inputs))
+    assert len(tried) == 1

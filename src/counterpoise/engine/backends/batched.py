@@ -215,8 +215,7 @@ class Batched:
 
     def output(self, model: Tensor, inputs: Any) -> Tensor:
         with torch.no_grad():
-            # On a GPU, torch's recurrent layers would need weights that lie together in memory.
-            return self._evaluate(model, inputs, alone=not model.is_cuda)
+            return self._forward.alone(model, inputs, captures=self.captures)
 
 
 def _key(job: Job, plan: ChunkPlan) -> tuple[Any, ...]:
