@@ -36,6 +36,7 @@ def memory(
     clip: float = 2.0,
     smoothing: float = 0.9,
     gate: bool = True,
+    half: bool = False,
 ) -> Part:
     """Take out of each update what the client's last one predicts; put it before the parts that weigh and combine.
 
@@ -51,6 +52,8 @@ def memory(
 
     With `gate`, the server tests whether clients apply their corrections (`counterpoise.parts.trial`). It leaves out
     those that do not, and their memories do not count in y_bar. Cohorts of fewer than five are not tested.
+
+    With `half`, what is remembered is rounded to bfloat16, which takes half the room.
     """
     sends = share != 0
 
@@ -73,7 +76,8 @@ def memory(
         }
         c = _coefficient(sums, coefficient)
         rest = _column((c - applied).clamp(min=0), apart)
-        new = {"y": gradients, "n": torch.where(out, 0, counts), "seen": torch.ones_like(counts), **tested}
+        new = {"y": gradients.to(records["y"].dtype), "n": torch.where(out, 0, counts), **tested}
+        new["seen"] = torch.ones_like(counts)
         verdicts = _verdicts(cohort, out, tested["proof"])
         sent_next = {"share": c * _share(round.world, share, power)}
         return round.but(
@@ -89,7 +93,7 @@ def memory(
     return Part(
         "memory",
         server_state=_start_state,
-        client_record=_start_record,
+        client_record=lambda start: _start_record(start, torch.bfloat16 if half else start.dtype),
         letters=_letters if sends else None,
         gradient=_gradient if sends else None,
         apply=apply,
@@ -111,9 +115,9 @@ def _start_state(start: Tensor) -> dict[str, Tensor]:
     return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
 
 
-def _start_record(start: Tensor) -> dict[str, Tensor]:
+def _start_record(start: Tensor, kind: torch.dtype) -> dict[str, Tensor]:
     number = start.new_zeros((), dtype=torch.float64)
-    return {"y": torch.zeros_like(start), "n": number, "seen": number.clone(), **trial.begin(start)}
+    return {"y": torch.zeros_like(start, dtype=kind), "n": number, "seen": number.clone(), **trial.begin(start)}
 
 
 def _coefficient(sums: Tensors, given: float | None) -> Tensor:
@@ -125,7 +129,8 @@ def _coefficient(sums: Tensors, given: float | None) -> Tensor:
 
 
 def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
-    return {"correction": _column(trial.doses(state["share"], records), records["y"]) * _apart(state, records)}
+    apart = _apart(state, records)
+    return {"correction": _column(trial.doses(state["share"], records), apart) * apart}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
@@ -192,7 +197,7 @@ def _remember(state: Tensors, old: Tensors, new: Tensors, gone: Tensors) -> dict
     """The sums behind y_bar: with the cohort's new memories in place of the old ones, without those of clients gone."""
 
     def total(rows: Tensors) -> Tensor:
-        summed: Tensor = rows["n"].to(rows["y"].dtype) @ rows["y"]
+        summed: Tensor = rows["n"].to(state["sum"].dtype) @ rows["y"].to(state["sum"].dtype)
         return summed
 
     count = state["count"] + new["n"].sum() - old["n"].sum() - gone["n"].sum()
