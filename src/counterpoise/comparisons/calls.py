@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -33,8 +32,6 @@ from counterpoise.models.building import Model
 from counterpoise.runs.starting import ELSEWHERE
 
 __all__ = ["compare", "sweep"]
-
-log = logging.getLogger(__name__)
 
 
 class Keeping(NamedTuple):
@@ -180,13 +177,6 @@ def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -
     with taken(folder, asked.plan) as (plan, lock), conducting(folder):
         before = of_plan(folder, plan)
         if asked.own:
-            if own := [name for name in asked.own if name != "federation" and any(group.runs for group in before)]:
-                log.warning(
-                    "The runs in %s were begun with your own %s. Its code is not compared: if you changed it since, "
-                    "give overwrite=True to train again.",
-                    folder,
-                    " and ".join(own),
-                )
             with shown(plan_board(plan, before, 1), progress) as hear:
                 run_here(asked, plan, folder, workers.together, hear)
         else:

@@ -98,7 +98,7 @@ def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
         check_plain(folder)
         if folder.is_dir() and is_ours(folder):
             (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt
-    return (yield from setup_course(made, on_round, folder, warn=False))
+    return (yield from setup_course(made, on_round, folder))
 
 
 def _told(folder: Path | None, piece: Piece, error: Exception) -> str:

@@ -42,10 +42,11 @@ from counterpoise.local import Local
 from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.parts.statistics import BATCH_NORM
-from counterpoise.runs.build import check_same, describe
+from counterpoise.runs.build import describe
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.index import read_index
+from counterpoise.runs.repeating import check_same
 from counterpoise.runs.run import Run
 from counterpoise.trees import select
 

@@ -44,8 +44,10 @@ INTERRUPTED = "interrupted"
 
 log = logging.getLogger(__name__)
 
-_NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
-"""Settings that may differ between the seeds of one experiment: the seed, what follows from it, and the engine."""
+_NOT_IDENTITY = re.compile(
+    r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|objects\..*|engine\.(?!dtype|tf32).*"
+)
+"""Settings that may differ between the seeds of one experiment: the seed, what follows from it, digests of objects, and the engine."""
 
 
 @dataclass(frozen=True, repr=False)

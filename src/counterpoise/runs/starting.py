@@ -165,16 +165,12 @@ def setup_course(
     out: Path | None = None,
     log: Log | None = None,
     overwrite: bool = False,
-    warn: bool = True,
 ) -> Course:
-    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it.
-
-    `warn` if code of the user's own cannot be compared with that of the kept run.
-    """
+    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it."""
     _check_on_round(on_round)
     loggers = resolve(log)
     if out is not None and not overwrite and os.path.lexists(out / "config.toml"):
-        return (yield from _repeated(made, on_round, out, loggers, warn))
+        return (yield from _repeated(made, on_round, out, loggers))
     simulation = Simulation.of(made)
     names = made.federation.client_names
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
@@ -213,7 +209,7 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
         yield folder
 
 
-def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger], warn: bool) -> Course:
+def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger]) -> Course:
     """A run that the folder holds already: what is left of it."""
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder, busy
@@ -225,7 +221,7 @@ def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequenc
         raise Busy(busy(out))
     asked, made = made.training.engine, with_choices_of(kept.config, made)
     simulation = Simulation.of(made)
-    check_repeats(out, kept.config, describe(made, simulation.trainer), warn)
+    check_repeats(out, kept.config, describe(made, simulation.trainer))
     simulation.trainer.asked = asked
     return (yield from _restored(kept, made, simulation, None, on_round, loggers))
 
@@ -302,8 +298,9 @@ def resume_course(
     `asked` is the engine that the run was begun with. The one in its configuration has the choices of the run alone
     made, so that it would not join a batch of runs. `trust` as in `resume`.
     """
-    from counterpoise.runs.build import check_same, describe, setup, whole
+    from counterpoise.runs.build import describe, setup, whole
     from counterpoise.runs.folder import Folder
+    from counterpoise.runs.repeating import check_same
     from counterpoise.runs.trust import check_trusted
 
     _check_on_round(on_round)

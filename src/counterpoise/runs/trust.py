@@ -23,7 +23,7 @@ def own_names(values: Any) -> list[str]:
     return sorted({part for name in _names(values) if (part := own_part(name))})
 
 
-_TEXTS = (("data", "columns"), ("own",), ("code",))
+_TEXTS = (("data", "columns"), ("own",), ("code",), ("objects",))
 """Tables of plain text, which name nothing that could be imported."""
 
 
