@@ -63,6 +63,8 @@ def test_each_run_has_the_numbers_of_a_single_one_and_nothing_is_kept(nowhere: P
     for label, mu in (("fedprox(mu=5.0)", 5.0), ("fedprox(mu=0.5)", 0.5)):
         for seed in (1, 4):
             alike(found.runs[label][seed], cp.simulate(cp.methods.fedprox(mu=mu), fed, seed=seed, **SETTINGS))
+    for text in ("fedprox(mu=5.0)", ("fedprox", {"mu": 5.0})):
+        alike(found.runs["fedprox(mu=5.0)"][1], cp.simulate(text, fed, seed=1, **SETTINGS))
     assert not list(nowhere.iterdir())
     ends = [found.runs["fedavg"][seed].records[-1].metrics["accuracy"] for seed in (1, 4)]
     assert found.table()["accuracy"]["fedavg"] == pytest.approx(sum(ends) / 2)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import typer
 
+from counterpoise.choices import split
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import echo
 from counterpoise.cli.tables import output, stand_table
@@ -31,7 +32,6 @@ from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import PERSONAL, check_metric
-from counterpoise.runs.config import split
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.trust import check_trusted
 

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, combined, method_arms, parse_method, setting_arms
+from counterpoise.choices import parse_choice
+from counterpoise.comparisons.arms import check_method, combined, method_arms, setting_arms
 from counterpoise.comparisons.plan import Piece, Plan
-from counterpoise.engine.rounds.setup import Setup
+from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.errors import CounterpoiseError, brief, check_call
 from counterpoise.federation import Federation
 from counterpoise.method import Method
@@ -21,10 +22,8 @@ from counterpoise.randomness import check_seed
 from counterpoise.runs.build import asked_values, method_choice, setup
 from counterpoise.runs.config import OWN, parse
 
-__all__ = ["Asked", "Choice", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
+__all__ = ["Asked", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
 
-Choice = str | Method | tuple[str, Mapping[str, Any]]
-"""A method: its name, with options in brackets if need be; its name and a table of options; or the method itself."""
 Data = Federation | Callable[[int], Federation]
 """One federation for all seeds, or a function that makes the federation of a seed."""
 Seeds = int | Sequence[int]
@@ -223,7 +222,7 @@ def _chosen(methods: object) -> list[tuple[dict[str, Any], Method | None]]:
 def _choice(given: object, label: str = "") -> tuple[dict[str, Any], Method | None]:
     match given:
         case str():
-            return check_method(parse_method(given)), None
+            return check_method(parse_choice(given)), None
         case (str() as name, Mapping() as options):
             return check_method({**options, "name": name}), None
         case Method() if given.spec.name:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from counterpoise.comparisons.asking import Asked, Choice, Data, Seeds, asked_comparison, asked_sweep
+from counterpoise.comparisons.asking import Asked, Data, Seeds, asked_comparison, asked_sweep
 from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import Group, of_plan
 from counterpoise.comparisons.comparison import Comparison
@@ -22,7 +22,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.setup import Settings
+from counterpoise.engine.rounds.setup import Choice, Settings
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
 from counterpoise.federation import Availability, Sampler

@@ -29,7 +29,7 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.loop import Closed, Loop, Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
-from counterpoise.engine.rounds.setup import Setup
+from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
@@ -39,7 +39,6 @@ from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics
 from counterpoise.flower.roster import Roster
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
-from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.runs.build import describe
@@ -72,7 +71,7 @@ class Strategy(strategy.Strategy):
 
     def __init__(
         self,
-        method: Method | str,
+        method: Choice,
         federation: Federation,
         *,
         model: Model,

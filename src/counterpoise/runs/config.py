@@ -25,12 +25,10 @@ from counterpoise.runs.experiments import (
     override,
     preset_names,
     read,
-    split,
-    value,
 )
 from counterpoise.runs.places import meant
 
-__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
+__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read"]
 
 SCHEMA = 1
 OWN = "own"

@@ -34,6 +34,7 @@ from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, re
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 __all__ = ["INTERRUPTED", "UNREADABLE", "SavedRun", "load_run", "status_of", "unreadable_run"]
 
@@ -133,6 +134,17 @@ class SavedRun:
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """As `counterpoise.Run.frame`."""
         return frame(self.records, of, self.client_names, method=self.method, seed=self.seed)
+
+    def plot(self, metric: str | None = None, against: str = "rounds") -> go.Figure:
+        """As `counterpoise.Run.plot`."""
+        from counterpoise.runs.plots import plot_curves
+
+        return plot_curves([(self.method, [self.records])], metric, against)
+
+    def _repr_html_(self) -> str:
+        from counterpoise.runs.pictures import run_html
+
+        return run_html(self.method, self.seed, self.status, self.records, self.path, self.why, self.sentence)
 
 
 def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:

@@ -15,7 +15,7 @@ from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.setup import Setup, check_rounds
+from counterpoise.engine.rounds.setup import Choice, Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, brief, check_call, takes_only_its_options
@@ -48,7 +48,7 @@ ELSEWHERE = {
 
 @takes_only_its_options(ELSEWHERE)
 def simulate(
-    method: Method | str,
+    method: Choice,
     federation: Federation,
     *,
     model: Model,
@@ -71,7 +71,8 @@ def simulate(
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
-    `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
+    `method` is a name such as ``"fedprox"`` or ``"fedprox(mu=0.1)"``, a pair ``("fedprox", {"mu": 0.1})``, or a method
+    such as ``cp.methods.fedprox(mu=0.1)``. `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
     them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
     value per sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
     then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, first_seeds, parse_method, shared_config, with_code
+from counterpoise.choices import parse_choice
+from counterpoise.comparisons.arms import check_method, first_seeds, shared_config, with_code
 from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
@@ -29,7 +30,7 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
     arms = []
     labels = [entry.label for entry in cell.entries]
     for entry, slug in zip(cell.entries, slugs(labels), strict=True):
-        choice = parse_method(entry.method)
+        choice = parse_choice(entry.method)
         choice = check_method({**own, **choice} if choice["name"] == own["name"] else choice)
         arms.append(Arm(entry.label, slug, {"method": choice, **entry.settings}))
     fedavg = (arm.label for arm in arms if arm.settings["method"]["name"] == "fedavg")
