@@ -163,23 +163,43 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
 
 
 @pytest.mark.slow
+def test_a_call_returns_what_it_asks_for_and_leaves_the_rest_in_the_folder(tmp_path: Path) -> None:
+    fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1, "out": tmp_path / "out"}
+    every = cp.compare(["fedavg", "fedprox", mine(0.5)], fed, seeds=3, **settings)
+    assert repr(every).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
+    found = cp.compare([mine(0.5), "fedprox"], fed, seeds=[2, 0], **settings)
+    assert [(label, [*runs]) for label, runs in found.runs.items()] == [("mine", [2, 0]), ("fedprox", [2, 0])]
+    assert repr(found).startswith("Comparison: 2 methods, 2 seeds, 1 round\n")
+    assert repr(found).endswith("out (beside 5 runs that this call did not ask for)")
+    assert "beside 5 runs" in found._repr_html_()
+    assert (found.plan.baseline, every.plan.baseline) == ("mine", "fedavg")
+    assert found.table()["difference"].isna().tolist() == [True, False]
+    page = cp.report(found, tmp_path / "some.html").page
+    assert "fedprox" in page
+    assert "fedavg" not in page
+    assert [len(group.runs) for group in cp.compare(["fedavg"], fed, seeds=4, **settings).groups] == [4]
+    whole = read_plan(tmp_path / "out")
+    assert ([arm.label for arm in whole.arms], whole.seeds) == (["fedavg", "fedprox", "mine"], (0, 1, 2, 3))
+    assert whole.baseline == "fedavg"
+
+
 def test_own_methods_are_found_when_their_label_is_taken_and_names_are_changed(tmp_path: Path) -> None:
     settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
     cp.compare({"a": "fedavg", "b": "fedprox"}, arrays(), **settings)
     found = cp.compare({"b": mine(0.5), "plain": "fedavg"}, arrays(), baseline="b", **settings)
-    assert [*found.runs] == ["plain", "fedprox", "b"]
+    assert {group.label: group.runs[0].method for group in found.groups} == {"b": "b", "plain": "fedavg"}
     assert found.stand.baseline == "b"
-    assert [group.runs[0].method for group in found.groups] == ["fedavg", "fedprox", "b"]
+    assert [arm.label for arm in read_plan(tmp_path / "out").arms] == ["plain", "fedprox", "b"]
     again = cp.compare([mine(0.5).replacing("b")], arrays(), **settings)
-    assert [*again.runs] == ["plain", "fedprox", "b"]
+    assert [*again.runs] == ["b"]
 
 
 def test_a_label_that_is_taken_does_not_hide_an_own_method(tmp_path: Path) -> None:
     settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
     cp.compare({"mine": "fedavg"}, arrays(), **settings)
     found = cp.compare([mine(0.5)], arrays(), **settings)
-    assert {group.label: group.runs[0].method for group in found.groups} == {"mine": "fedavg", "mine (own)": "mine"}
-    assert len(found.groups[1].done) == 1
+    assert {group.label: group.runs[0].method for group in found.groups} == {"mine (own)": "mine"}
+    assert len(found.groups[0].done) == 1
 
 
 def test_an_interruption_is_pythons_own_and_a_sentence_in_a_notebook() -> None:
@@ -190,10 +210,10 @@ def test_an_interruption_is_pythons_own_and_a_sentence_in_a_notebook() -> None:
 def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> None:
     cp.compare({"mine": mine(0.5), "fedavg": "fedavg"}, federation, seeds=1, out=tmp_path / "out", **SETTINGS)
     found = cp.compare(["fedavg", "fedprox"], federation, seeds=2, out=tmp_path / "out", jobs=1, **SETTINGS)
-    assert {label: [*runs] for label, runs in found.runs.items()} == {"mine": [0], "fedavg": [0, 1], "fedprox": [0, 1]}
+    assert {label: [*runs] for label, runs in found.runs.items()} == {"fedavg": [0, 1], "fedprox": [0, 1]}
     alike(found.runs["fedprox"][1], cp.simulate("fedprox", federation(1), seed=1, **SETTINGS))
     assert (tmp_path / "out" / "workers.log").exists()
-    assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
+    assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'} (beside 1 run that this call did not ask for)"
 
 
 # ---------------------------------------------------------------- sweeps
@@ -298,7 +318,7 @@ def test_progress_is_shown_if_it_is_asked_for_and_a_pipe_is_quiet(capsys: pytest
     cp.compare(["fedavg"], federation(), seeds=1, **SETTINGS)
     assert capsys.readouterr() == ("", "")
     cp.compare(["fedavg"], federation(), seeds=1, progress=True, **SETTINGS)
-    assert "Python: 1 of 1 runs done, 1 worker" in capsys.readouterr().err
+    assert "comparison: 1 of 1 run done, 1 worker" in capsys.readouterr().err
 
 
 def test_a_comparison_is_a_short_text_a_picture_and_a_figure() -> None:

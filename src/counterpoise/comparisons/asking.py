@@ -12,7 +12,7 @@ from typing import Any
 
 from counterpoise.choices import parse_choice
 from counterpoise.comparisons.arms import check_method, combined, method_arms, setting_arms
-from counterpoise.comparisons.plan import Piece, Plan
+from counterpoise.comparisons.plan import PYTHON, Piece, Plan
 from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.errors import CounterpoiseError, brief, check_call
 from counterpoise.federation import Federation
@@ -84,7 +84,7 @@ def asked_comparison(
     labels = list(methods) if isinstance(methods, Mapping) else ()
     arms, against = method_arms([choice for choice, _ in chosen], baseline, labels)
     numbers, base, federations, values = _shared(data, seeds, settings)
-    plan = Plan("compare", "Python", "cp.compare(...)", numbers, arms, against, values, bool(labels), bool(baseline))
+    plan = Plan("compare", PYTHON, "cp.compare(...)", numbers, arms, against, values, bool(labels), bool(baseline))
     own = {method.name: method for _, method in chosen if method is not None}
     return Asked(plan, base, federations, own)
 
@@ -101,7 +101,7 @@ def asked_sweep(
     points = _points(over, at)
     choice, own = _choice(method)
     numbers, base, federations, values = _shared(data, seeds, settings)
-    plan = Plan("sweep", "Python", "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
+    plan = Plan("sweep", PYTHON, "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
     whole = parse({**plan.values, "seed": numbers[0]}, "the sweep")
     for key in dict.fromkeys(key for point in points for key in point):
         _check_named(key, whole.asked_for)

@@ -21,6 +21,7 @@ from counterpoise.display.live import live
 from counterpoise.measures import PERSONAL, across_seeds
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
+from counterpoise.texts import counted
 
 __all__ = ["Board", "plan_board", "shown"]
 
@@ -114,8 +115,7 @@ class Board:
                 "" if ended == len(runs) else clock(self.left(label)),
             )
         ended = sum(bool(run.end) for run in self.runs.values())
-        workers = "1 worker" if self.at_once == 1 else f"{self.at_once} workers"
-        line = f"{self.source}: {ended} of {len(self.runs)} runs done, {workers}"
+        line = f"{self.source}: {ended} of {counted(len(self.runs), 'run')} done, {counted(self.at_once, 'worker')}"
         left = clock(self.left())
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
 
@@ -138,7 +138,7 @@ def plan_board(plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "
     By default, the metric is accuracy.
     """
     pieces = {arm.label: list(plan.pieces(arm)) for arm in plan.arms}
-    board = Board(plan.arm_word, plan.source, pieces, at_once, metric or "accuracy")
+    board = Board(plan.arm_word, plan.title, pieces, at_once, metric or "accuracy")
     for group in before:
         places = {piece.seed: piece.place for piece in pieces[group.label]}
         for kept in group.runs:

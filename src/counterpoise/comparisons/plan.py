@@ -25,9 +25,11 @@ from counterpoise.runs.files import replace_text
 from counterpoise.runs.kept import checked
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
+__all__ = ["PYTHON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
 SCHEMA = 1
+PYTHON = "Python"
+"""The source of a plan that was made by a call in Python."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,11 @@ class Plan:
         """What an arm is."""
         return "setting" if self.kind == "sweep" else "method"
 
+    @property
+    def title(self) -> str:
+        """What the live table calls it: the preset or file, or what a call in Python makes."""
+        return self.source if self.source != PYTHON else "comparison" if self.kind == "compare" else self.kind
+
     def pieces(self, arm: Arm) -> Iterator[Piece]:
         """The runs of one arm."""
         for seed in self.seeds:
@@ -121,6 +128,17 @@ class Plan:
         code = {**self.values.get("code", {}), **other.values.get("code", {})}
         values = {**self.values, "code": code} if code else self.values
         return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), baseline=baseline, values=values)
+
+    def narrowed(self, other: Plan) -> Plan:
+        """The arms and seeds of another plan, which this one holds, in the other's order and with this one's labels.
+
+        The baseline is this one's, or the other's if that was not asked for.
+        """
+        found = [arm for wanted in other.arms for arm in self.arms if arm.settings == wanted.settings]
+        theirs = next((arm.settings for arm in other.arms if arm.label == other.baseline), None)
+        there = [arm.label for arm in found if arm.label == self.baseline or arm.settings == theirs]
+        baseline = self.baseline if self.baseline in there else (there or [""])[0]
+        return replace(self, seeds=other.seeds, arms=tuple(found), baseline=baseline)
 
     def _label(self, settings: Mapping[str, Any]) -> str:
         """The label of the arm with these settings; empty if there is none."""

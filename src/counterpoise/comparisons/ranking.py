@@ -18,6 +18,7 @@ from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
 from counterpoise.runs.contents import CONFIG
 from counterpoise.runs.saved import SavedRun
+from counterpoise.texts import counted
 
 __all__ = ["reached", "verdict"]
 
@@ -48,15 +49,11 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     unit, show = unit_of(found.metric)
     low, high = (max(best.low, 0.0), min(best.high, 1.0)) if is_share(found.metric) else (best.low, best.high)
     interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
-    seeds = _counted(len(best.values))
+    seeds = counted(len(best.values), "seed")
     lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
     if second is None or beside is None:
         return lines
     return [*lines, *_ahead(second.label, beside, show, found.lower)]
-
-
-def _counted(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def _uneven(found: Stand) -> list[str]:
@@ -66,7 +63,7 @@ def _uneven(found: Stand) -> list[str]:
         return []
     shared = set.intersection(*(seeds_of(row) for row in found.rows if seeds_of(row)))
     over = (
-        f"over the {_counted(len(shared))} that all have"
+        f"over the {counted(len(shared), 'seed')} that all have"
         if shared
         else "over different seeds, as none is shared by all"
     )

@@ -29,6 +29,7 @@ from counterpoise.reports.study import Study, study
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun
+from counterpoise.texts import counted
 
 __all__ = ["charts", "page_path", "render", "sections", "write"]
 
@@ -94,18 +95,14 @@ def _lead(found: Study, standing: Stand) -> str:
     runs = [run for group in found.groups for run in group.runs]
     told = [f"{line[0].upper()}{line[1:]}." for line in verdict(standing)] if len(found.groups) > 1 else []
     facts = [
-        _counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
-        _counted(len({run.seed for run in runs}), "seed"),
-        _counted(max(len(run.records) for run in runs), "round"),
+        counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
+        counted(len({run.seed for run in runs}), "seed"),
+        counted(max(len(run.records) for run in runs), "round"),
         f"model {_named(runs, 'model')}",
         f"data {_named(runs, 'data')}, dealt by {_named(runs, 'data', 'partition')}",
     ]
     lead = f'<p class="lead">{escaped(" ".join(told))}</p>' if told else ""
     return f'{lead}\n<p class="facts">{escaped("; ".join(facts))}.</p>'
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _named(runs: list[SavedRun], *keys: str) -> str:

@@ -9,6 +9,7 @@ from counterpoise import measures
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.measures.columns import size
 from counterpoise.sketch import card, lines, table
+from counterpoise.texts import counted
 
 __all__ = ["run_html"]
 
@@ -25,7 +26,7 @@ def run_html(
     """The curve of the accuracy, or else of the loss, and what the run came to."""
     metric = next((name for name in ("accuracy", "loss", "train_loss") if measures.curve(rounds, name)), "")
     curve = measures.curve(rounds, metric) if metric else []
-    rows: list[tuple[str, str]] = [("status", f"{status}, {len(rounds)} round{'' if len(rounds) == 1 else 's'}")]
+    rows: list[tuple[str, str]] = [("status", f"{status}, {counted(len(rounds), 'round')}")]
     rows += [("ended early", why)] if why else []
     rows += [("failed", failure)] if failure else []
     if metric == "accuracy":

@@ -15,6 +15,7 @@ from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.measures import curve, has_personal, own_curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,7 @@ class Run:
 
     def __repr__(self) -> str:
         shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
-        rounds = f"{len(self.rounds)} round" + ("" if len(self.rounds) == 1 else "s")
+        rounds = counted(len(self.rounds), "round")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:

@@ -30,7 +30,7 @@ from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.ledger import SCHEMA, digest_of
 from counterpoise.runs.locks import abandoned
-from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
+from counterpoise.texts import Malformed, counted, parse_json, parse_toml, read_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ class SavedRun:
     """Why its rule (`stop`) ended it before its last round; empty if it did not."""
 
     def __repr__(self) -> str:
-        done = f"{len(self.records)} of {self.rounds} rounds"
+        done = f"{len(self.records)} of {counted(self.rounds, 'round')}"
         return f"SavedRun({self.method} on {self.data}, seed {self.seed}, {done}, {self.status})"
 
     @property
@@ -195,7 +195,7 @@ def _believed(path: Path, written: Sequence[RoundRecord], status: str) -> list[R
 
 def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, Any]) -> Iterator[str]:
     if written > believed:
-        yield f"{path / METRICS} holds {written} rounds, and the run has {believed}: the others are left out."
+        yield f"{path / METRICS} holds {counted(written, 'round')}, and the run has {believed}: the others are left out."
     if believed > int(settings.get("rounds", believed)):
         yield f"{path / CONFIG} asks for fewer rounds than the run's {believed}: it is not what was written."
 

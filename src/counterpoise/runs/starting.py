@@ -28,6 +28,7 @@ from counterpoise.models.building import Model
 from counterpoise.runs.course import Course, OnRound, drive, go
 from counterpoise.runs.run import Run
 from counterpoise.screens import watching
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -370,7 +371,7 @@ def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -
     check_rounds(rounds)
     if rounds < simulation.round:
         raise CounterpoiseError(
-            f"The run in {folder.path} has already run {simulation.round} rounds; it cannot end at round {rounds}."
+            f"The run in {folder.path} has already run {counted(simulation.round, 'round')}; it cannot end at round {rounds}."
         )
     if writes:
         folder.extend(rounds)
