@@ -275,7 +275,14 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
         ({"methods": []}, "methods must be a list such as"),
         ({"methods": ["fedavg", 3]}, "A method is a name such as"),
         ({"methods": ["fedpox"]}, "There is no method 'fedpox'. Did you mean 'fedprox'?"),
-        ({"methods": ["fedavg", "fedavg"]}, "fedavg is named twice."),
+        (
+            {"methods": ["fedavg", "fedavg"]},
+            "fedavg is named twice. Name it once, or give one of the two other options.",
+        ),
+        ({"out": __file__}, "test_python.py is a file. Choose another one."),
+        ({"out": f"{__file__}/new"}, "test_python.py is a file. Choose another one."),
+        ({"stop": cp.when("acuracy", above=0.5)}, "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'?"),
+        ({"stop": cp.when("acuracy", above=0.5), "out": "c"}, "There is no metric 'acuracy' to stop by."),
         ({"methods": {"": "fedavg"}}, "A method is named by a line of text, not ''."),
         ({"methods": ["fedavg"], "baseline": "x"}, "The baseline must be one of fedavg, not 'x'."),
         ({"federation": "digits"}, "federation must be made by cp.load(...), or be a function"),
@@ -291,12 +298,13 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
         ({"seed": 3}, "There is no option 'seed' of compare. Did you mean 'seeds'?"),
     ],
 )
-def test_a_mistake_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_is_one_sentence(changed: dict[str, Any], sentence: str, nowhere: Path) -> None:
     given = {"methods": ["fedavg"], "federation": federation(), **SETTINGS, **changed}
     with pytest.raises(cp.CounterpoiseError) as told:
         cp.compare(given.pop("methods"), given.pop("federation"), **given)
     assert sentence in str(told.value)
     assert "\n" not in str(told.value)
+    assert not list(nowhere.iterdir())
 
 
 def test_one_failure_leaves_the_others_and_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from counterpoise.cli.screen import echo
 from counterpoise.comparisons.collection import run_folders
-from counterpoise.comparisons.removal import check_removable, remove
+from counterpoise.studies.removal import check_removable, remove
 from counterpoise.texts import clean, counted
 
 __all__ = ["remove_all"]

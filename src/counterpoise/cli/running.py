@@ -25,6 +25,7 @@ from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
 from counterpoise.runs.starting import run_setup, watched
+from counterpoise.runs.trust import check_named
 from counterpoise.texts import counted
 
 __all__ = ["carry_on", "start"]
@@ -45,6 +46,7 @@ def start(
     values, name = read(source, settings)
     values = override(values, settings)
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    check_named(values, source)
     made = setup(parse(values, source))
     own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))

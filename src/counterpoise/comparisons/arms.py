@@ -15,7 +15,7 @@ from counterpoise.methods import METHODS
 from counterpoise.own import digests
 from counterpoise.runs.build import check_own
 from counterpoise.runs.config import Config, override, parse, read
-from counterpoise.runs.trust import own_names
+from counterpoise.runs.trust import check_named, own_names
 
 __all__ = [
     "check_method",
@@ -53,6 +53,7 @@ def compared(
         )
     own = dict(config.method)
     choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
+    check_named([{**values, "method": choice} for choice in choices], source)
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
@@ -102,6 +103,7 @@ def swept(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
     plan = Plan("sweep", source, command, first_seeds(config, seeds), setting_arms(chosen), "", values)
+    check_named([next(plan.pieces(arm)).values for arm in plan.arms], source)
     for arm in plan.arms:
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
@@ -189,4 +191,4 @@ def _short(keys: Sequence[str]) -> dict[str, str]:
 def _no_twins(labels: Sequence[str]) -> None:
     for label in labels:
         if labels.count(label) > 1:
-            raise CounterpoiseError(f"{label} is named twice.")
+            raise CounterpoiseError(f"{label} is named twice. Name it once, or give one of the two other options.")

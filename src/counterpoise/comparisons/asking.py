@@ -14,8 +14,10 @@ from counterpoise.choices import parse_choice
 from counterpoise.comparisons.arms import check_method, combined, method_arms, setting_arms
 from counterpoise.comparisons.plan import PYTHON, Piece, Plan
 from counterpoise.engine.rounds.setup import Choice, Setup
+from counterpoise.engine.scores import named_metrics
 from counterpoise.errors import CounterpoiseError, brief, check_call
 from counterpoise.federation import Federation
+from counterpoise.measures.naming import check_planned
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.randomness import check_seed
@@ -156,6 +158,9 @@ def _shared(
     numbers = _numbers(seeds)
     federations = _federations(data, numbers)
     base = Setup.of("fedavg", federations[numbers[0]], seed=numbers[0], **settings)
+    if base.stop is not None:
+        metrics = base.training.metrics
+        check_planned(base.stop.metric, named_metrics(metrics) if metrics else ["accuracy"], "to stop by")
     values = asked_values(base)
     if not isinstance(data, Federation):
         tables = {seed: asked_values(replace(base, federation=one))["data"] for seed, one in federations.items()}

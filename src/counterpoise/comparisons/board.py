@@ -18,7 +18,7 @@ from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
 from counterpoise.display.live import live
-from counterpoise.measures import PERSONAL, across_seeds
+from counterpoise.measures import PERSONAL, across_seeds, metric_words
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
 from counterpoise.texts import counted
@@ -101,7 +101,7 @@ class Board:
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
         personal = any(f"{PERSONAL}{self.metric}" in run.metrics for run in self.runs.values())
-        measured = [self.metric, *(["personal"] if personal else []), "spread"] if self.metric else []
+        measured = [metric_words(self.metric), *(["personal"] if personal else []), "spread"] if self.metric else []
         for head in (*measured, "left"):
             table.add_column(head, justify="right", no_wrap=True)
         for label, places in self.rows.items():

@@ -15,7 +15,7 @@ from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
 from counterpoise.comparisons.tables import as_latex, as_markdown, columns
-from counterpoise.measures import best_two, is_share
+from counterpoise.measures import best_two, is_share, metric_words
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
 from counterpoise.sketch import card, dots, table
@@ -143,7 +143,11 @@ class Comparison:
         told = [(line,) for line in [*self._failures, *(self.verdict if len(rows) > 1 else [])]]
         told += [(line,) for line in self._kept]
         tables = [table([row[:wide] for row in rows], [self.plan.arm_word, *heads[1:wide]]), table(told)]
-        return card(f"{self._title}: {self.stand.metric}", dots(ends, percent=is_share(self.stand.metric)), *tables)
+        return card(
+            f"{self._title}: {metric_words(self.stand.metric)}",
+            dots(ends, percent=is_share(self.stand.metric)),
+            *tables,
+        )
 
     @property
     def _title(self) -> str:

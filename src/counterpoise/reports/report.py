@@ -16,7 +16,7 @@ from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import COLUMNS, is_share
+from counterpoise.measures import COLUMNS, is_share, metric_words
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -52,7 +52,9 @@ def page_path(path: Path) -> Path:
     if path.is_dir():
         raise CounterpoiseError(f"{path} is a folder; name a file for the report.")
     if not path.parent.is_dir():
-        raise CounterpoiseError(f"There is no folder {path.parent} for the report.")
+        raise CounterpoiseError(
+            f"There is no folder {path.parent} for the report. Make it first, or name another place."
+        )
     return path
 
 
@@ -128,7 +130,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
         [heads[0], "seeds done", *heads[told:]],
         [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)],
         colours,
-        f"Finished runs only. {standing.metric.capitalize()} of the last round: mean and sample deviation over seeds. "
+        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation over seeds. "
         f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
         f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "
         + " ".join(column.about for column in COLUMNS if column.server),
