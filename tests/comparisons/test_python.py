@@ -153,8 +153,10 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
     assert read_plan(out).seeds == (0, 1, 2)
     with pytest.raises(cp.CounterpoiseError, match="the model begins with other weights"):
         cp.compare(["fedavg", mine(0.5)], fed, seeds=3, out=out, **{**settings, "model": net()})
-    with pytest.raises(cp.CounterpoiseError, match=r"a value that your own method holds or uses has changed\. Choose"):
+    with pytest.raises(cp.CounterpoiseError, match="a value that your own method holds or uses has changed") as told:
         cp.compare(["fedavg", mine(0.7)], fed, seeds=3, out=out, **settings)
+    places = " ".join(f"{out}/mine/seed-{seed}" for seed in range(3))
+    assert f"To train mine again, remove its runs first: counterpoise runs rm {places}. Or " in str(told.value)
     assert not list(out.rglob("failure.txt"))
     with pytest.raises(cp.CounterpoiseError, match="rounds was 3 and is 4"):
         cp.compare(["fedavg"], fed, out=out, **{**settings, "rounds": 4})

@@ -116,7 +116,7 @@ class Board:
             )
         ended = sum(bool(run.end) for run in self.runs.values())
         line = f"{self.source}: {ended} of {counted(len(self.runs), 'run')} done, {counted(self.at_once, 'worker')}"
-        left = clock(self.left())
+        left = clock(self.left()) if ended < len(self.runs) else ""
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
 
     def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,13 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
 
     def ended(place: int, what: Run | BaseException) -> None:
         piece = pieces[place]
-        if isinstance(what, Differs):
-            raise what  # before anything is trained: the folder holds something else
+        if isinstance(what, Differs):  # before anything is trained: the folder holds something else
+            mine = [str(folder / one.place) for one in pieces if folder and one.label == piece.label]
+            raise Differs(
+                f"{what.what} To train {piece.label} again, remove its runs first: "
+                f"{shlex.join(['counterpoise', 'runs', 'rm', *mine])}. Or choose another folder, or replace all that "
+                f"{folder} holds with overwrite=True."
+            )
         if isinstance(what, Exception):
             tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
         if isinstance(what, Run):

@@ -37,6 +37,9 @@ _IN_WORDS = {
 class Differs(CounterpoiseError):
     """A folder holds a run with another configuration."""
 
+    what = ""
+    """The folder and what differs, without what to do about it."""
+
 
 def with_choices_of(kept: Config, made: Setup) -> Setup:
     """A set-up in which every choice that the user left open is the one made when the kept run began.
@@ -62,11 +65,13 @@ def check_repeats(path: Path, kept: Config, made: Config) -> None:
         more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
         longer = f" For more rounds, use cp.resume({str(path)!r}, rounds={made.rounds})."
         only_longer = kept.rounds < made.rounds and len(told) == 1 and told[0].startswith("rounds ")
-        raise Differs(
-            f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
-            f"{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
+        what = f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
+        differs = Differs(
+            f"{what}{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
             "(--overwrite on the command line)."
         )
+        differs.what = what
+        raise differs
     if own := unknown_objects(kept, made):
         logger.warning(
             "The run in %s was begun with your own %s, by another version of Python or of counterpoise. Its code is "

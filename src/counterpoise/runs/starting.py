@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.engine.rounds.setup import Choice, Setup, check_rounds
+from counterpoise.engine.rounds.setup import Setup, check_rounds
 from counterpoise.engine.rounds.simulation import Simulation
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, brief, check_call, takes_only_its_options
@@ -49,7 +49,7 @@ ELSEWHERE = {
 
 @takes_only_its_options(ELSEWHERE)
 def simulate(
-    method: Choice,
+    method: Method | str | tuple[str, Mapping[str, Any]],
     federation: Federation,
     *,
     model: Model,
@@ -109,7 +109,7 @@ def simulate(
     place = None if out is None else _path(out, "out")
     _check_on_round(on_round)
     with watched(made.training.method.name, made.rounds, progress) as show:
-        return run_setup(made, _both(show, on_round), place, log, overwrite)
+        return _shown(show, run_setup(made, _both(show, on_round), place, log, overwrite))
 
 
 @contextlib.contextmanager
@@ -144,6 +144,13 @@ def _both(show: OnRound | None, on_round: OnRound | None) -> OnRound | None:
         return on_round(record)
 
     return hear
+
+
+def _shown(show: OnRound | None, run: Run) -> Run:
+    """A run, with the bar moved to its last round, which may have been run by an earlier call."""
+    if show is not None and run.rounds:
+        show(run.rounds[-1])
+    return run
 
 
 # Keeping a run in a folder needs more packages than torch and numpy. They are imported only for runs that are kept, so
@@ -283,7 +290,7 @@ def resume(
     check_rounds(config.rounds if rounds is None else rounds)
     _check_on_round(on_round)
     with watched(config.method["name"], rounds or config.rounds, progress) as show:
-        return drive(resume_course(place, rounds, _both(show, on_round), log, trust=trust, **own))
+        return _shown(show, drive(resume_course(place, rounds, _both(show, on_round), log, trust=trust, **own)))
 
 
 def resume_course(
