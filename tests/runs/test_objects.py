@@ -1,6 +1,7 @@
 """Digests of a user's own objects: equal if they do the same, different if their code or their values differ."""
 
 from __future__ import annotations
+import __future__
 
 import functools
 import types
@@ -91,6 +92,13 @@ def test_code_and_values_are_told_apart() -> None:
     (_, plus, one), (_, minus, _), (_, also_plus, two), _ = (object_digest(way).split() for way in ways)
     assert plus == also_plus != minus
     assert one != two
+
+
+def test_a_future_import_in_another_cell_changes_nothing() -> None:
+    names = [dict[str, Any](), dict[str, Any]()]
+    for flags, there in zip((0, __future__.annotations.compiler_flag), names, strict=True):
+        exec(compile("def it(x): return x + 1", "cell", "exec", flags=flags, dont_inherit=True), there)
+    assert object_digest(names[0]["it"]) == object_digest(names[1]["it"])
 
 
 def test_a_name_of_an_attribute_is_no_global() -> None:

@@ -25,7 +25,7 @@ from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
 from counterpoise.runs.starting import run_setup, watched
-from counterpoise.runs.trust import check_named
+from counterpoise.runs.trust import check_named, own_names
 from counterpoise.texts import counted
 
 __all__ = ["carry_on", "start"]
@@ -117,7 +117,8 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     if rank():
         return
     if not ran:
-        more = f"counterpoise resume {shlex.quote(str(run.folder))} --rounds {2 * len(run.rounds)}"
+        trust = " --trust FOLDER" if own_names(run.settings) else ""
+        more = f"counterpoise resume {shlex.quote(str(run.folder))} --rounds {2 * len(run.rounds)}{trust}"
         echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
     if as_json:
         echo(json.dumps(run.summary(target)))

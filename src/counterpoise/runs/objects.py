@@ -34,18 +34,20 @@ __all__ = ["changed_objects", "object_digest", "object_digests", "unknown_object
 
 _MOST = 100_000
 """After so many values the rest is left out: it is data, not code."""
+_KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+"""The flags of a code that change what it does; a notebook adds those of earlier cells, such as future imports."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, np.generic, Path)
 
 
 def object_digests(made: Setup, names: list[str]) -> dict[str, str]:
     """The digests of those objects of a set-up that are the user's own, by the names of their arguments.
 
-    A federation has a fingerprint instead.
+    A federation has a fingerprint instead, and so have a module's weights.
     """
     training, local = made.training, made.training.local
     given = {
         "method": training.method,
-        "model": training.model,
+        "model": _layers(training.model) if isinstance(training.model, nn.Module) else training.model,
         "loss": training.loss,
         "metrics": training.metrics,
         "cohort": made.cohort,
@@ -131,8 +133,9 @@ class _Walk:
     def _compiled(self, code: types.CodeType) -> None:
         """What a code does, without its place in a file."""
         self.code.update(code.co_code)
-        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount, code.co_flags)
-        self.code.update(repr((*names, code.co_kwonlyargcount, code.co_exceptiontable)).encode())
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount)
+        kind = code.co_flags & _KINDS
+        self.code.update(repr((*names, code.co_kwonlyargcount, code.co_exceptiontable, kind)).encode())
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._compiled(constant)
@@ -160,10 +163,7 @@ class _Walk:
             self.code.update(hashlib.sha256(Path(file).read_bytes()).digest())
 
     def _network(self, module: nn.Module) -> None:
-        for layer in module.modules():
-            plain = {name: value for name, value in vars(layer).items() if name != "training" and name[0] != "_"}
-            self._all([type(layer), plain])
-        self._all(module.state_dict().values())
+        self._all([*_layers(module), *module.state_dict().values()])
 
     def _tensor(self, tensor: torch.Tensor) -> None:
         self._note(f"{tensor.dtype} {tuple(tensor.shape)}")
@@ -222,6 +222,14 @@ _FOLLOWED: dict[Any, Callable[[_Walk, Any], None]] = {
     property: _Walk._property,
     Federation: _Walk._federation,
 }
+
+
+def _layers(module: nn.Module) -> list[tuple[type, dict[str, object]]]:
+    """The class of each layer, and what it holds beside tensors and other layers."""
+    return [
+        (type(layer), {name: value for name, value in vars(layer).items() if name != "training" and name[0] != "_"})
+        for layer in module.modules()
+    ]
 
 
 def _described(value: object) -> str:
