@@ -237,6 +237,13 @@ def test_a_sweep_runs_every_combination_and_every_point(nowhere: Path) -> None:
     assert not list(nowhere.iterdir())
 
 
+def test_a_comparison_is_not_added_to_a_sweep(tmp_path: Path) -> None:
+    fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1, "out": tmp_path / "out", "seeds": 1}
+    cp.sweep("fedprox", fed, over={"method.mu": [0.1]}, **settings)
+    with pytest.raises(cp.CounterpoiseError, match="The folder holds a sweep, and this is a comparison"):
+        cp.compare(["fedavg"], fed, **settings)
+
+
 def test_a_sweep_over_the_data_deals_it_anew() -> None:
     at = [{"data.partition.clients": 3}, {"data.partition.clients": 4}]
     found = cp.sweep("fedavg", federation(), at=at, seeds=1, **SETTINGS)

@@ -30,6 +30,8 @@ __all__ = ["PYTHON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "wr
 SCHEMA = 1
 PYTHON = "Python"
 """The source of a plan that was made by a call in Python."""
+_KINDS = {"compare": "comparison", "sweep": "sweep"}
+_ELSEWHERE = "Choose another folder with --out (in Python with out=...), or in Python replace it with overwrite=True."
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Plan:
     @property
     def title(self) -> str:
         """What the live table calls it: the preset or file, or what a call in Python makes."""
-        return self.source if self.source != PYTHON else "comparison" if self.kind == "compare" else self.kind
+        return _KINDS[self.kind] if self.source == PYTHON else self.source
 
     def pieces(self, arm: Arm) -> Iterator[Piece]:
         """The runs of one arm."""
@@ -104,14 +106,17 @@ class Plan:
 
         An arm that both have keeps its label, and the plan its baseline, unless the user named them in the other one.
         """
+        if self.kind != other.kind:
+            raise CounterpoiseError(
+                f"The folder holds a {_KINDS[self.kind]}, and this is a {_KINDS[other.kind]}. {_ELSEWHERE}"
+            )
         mine, theirs = flatten(self.values), flatten(other.values)
         for key in sorted(mine.keys() | theirs.keys()):
             added = key.startswith("code.") and not (key in mine and key in theirs)  # a file of an arm's own
             if mine.get(key) != theirs.get(key) and not added:
                 raise CounterpoiseError(
-                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
-                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder "
-                    "with --out (in Python with out=...), or in Python replace it with overwrite=True."
+                    f"The folder holds a {_KINDS[self.kind]} with other settings: "
+                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. {_ELSEWHERE}"
                 )
         first, second = (other, self) if other.named else (self, other)
         taken = {arm.label for arm in first.arms}
