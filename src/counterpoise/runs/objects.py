@@ -80,9 +80,8 @@ def unknown_objects(kept: Config, made: Config) -> list[str]:
 def object_digest(value: object) -> str:
     """How it was made, a digest of the code and one of the values. Only digests made in the same way are comparable.
 
-    >>> one, two, three = (object_digest(f) for f in (lambda x: x + 1, lambda x: x + 1, lambda x: x + 2))
-    >>> one == two, one == three
-    (True, False)
+    >>> object_digest([1, "a"]) == object_digest([1, "a"]) != object_digest([1, "b"])
+    True
     """
     walk = _Walk()
     walk.visit(value)
