@@ -115,6 +115,12 @@ def test_circles_end_and_libraries_are_only_named() -> None:
     assert object_digest(types.ModuleType("one")) != object_digest(types.ModuleType("two"))
 
 
+def test_equal_tuples_may_be_one_object_or_two() -> None:
+    shared, other = (1, 2), tuple([1, 2])  # noqa: C409 - a constant, and another object
+    assert shared is not other
+    assert object_digest([shared, shared]) == object_digest([shared, other])
+
+
 def test_much_data_ends() -> None:
     assert object_digest([*range(300_000)])
 

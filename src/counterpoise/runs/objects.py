@@ -102,7 +102,7 @@ class _Walk:
         if isinstance(value, _PLAIN):
             self._note(f"{type(value).__name__} {value!r}")
             return
-        if id(value) in self.seen:
+        if id(value) in self.seen and not isinstance(value, tuple):  # Python may share equal tuples, or not
             self._note(f"again {self.seen[id(value)][0]}")
             return
         self.seen[id(value)] = len(self.seen), value
