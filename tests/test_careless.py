@@ -129,7 +129,7 @@ MISTAKES = {
     "lr by another name": (lambda: cp.sgd(learning_rate=0.1), "Did you mean 'lr'?"),
     "personal curve": (
         lambda: cp.Run("m", 0, torch.nn.Linear(1, 1)).curve("personal_accuracy"),
-        r"Did you mean 'cp\.measures\.own_curve\(run\.rounds\)'",
+        "There is no metric 'personal_accuracy' in the rounds of this run. Did you mean 'accuracy'",
     ),
     "clients dealt again": (lambda: cp.Federation.from_clients([(X, Y)], partition=cp.iid(2)), "takes no partition"),
     "federation of numbers": (lambda: cp.Federation(1, 2, 3), "base must be Samples, not 1"),

@@ -109,12 +109,14 @@ def federation(**settings: Any) -> cp.Federation:
     )
 
 
+def saved(method: str, *accuracies: float, status: str = "finished", sentence: str = "") -> SavedRun:
+    now = datetime.datetime.now().astimezone()
+    return SavedRun(None, {"method": method}, rounds(*accuracies), status, sentence, now)
+
+
 def comparison(label: str) -> cp.Comparison:
-    now, arms = datetime.datetime.now().astimezone(), (Arm(label, "one", {}), Arm("other", "two", {}))
-    groups = [
-        Group(arm.label, (SavedRun(None, {"method": arm.label}, rounds(0.5, 0.75), "finished", "", now),))
-        for arm in arms
-    ]
+    arms = (Arm(label, "one", {}), Arm("other", "two", {}))
+    groups = [Group(arm.label, (saved(arm.label, 0.5, 0.75),)) for arm in arms]
     return cp.Comparison(Plan("compare", "", "", (0,), arms, label, {"rounds": 2}), groups)
 
 
@@ -129,6 +131,7 @@ def shown() -> dict[str, Any]:
         "federation": named,
         "comparison": comparison(FOREIGN),
         "run": run(0.5, 0.75, method=FOREIGN, folder=Path("runs/" + FOREIGN.replace("/", ""))),
+        "saved run": saved(FOREIGN, sentence=FOREIGN),
     }
 
 
@@ -169,6 +172,13 @@ def test_a_run_in_a_notebook_has_its_curve_and_its_numbers() -> None:
     assert curve["stroke"] == COLOURS[0]
     for text in ("75.0%", "25.0%", "round 3", "50.00%, best 75.00% (round 2)", "finished, 3 rounds", "1.5 s"):
         assert text in read.text
+
+
+def test_a_saved_run_is_shown_and_plotted_as_a_run() -> None:
+    assert saved("fedavg", 0.25, 0.75)._repr_html_() == run(0.25, 0.75)._repr_html_()
+    assert saved("fedavg", 0.25, 0.75).plot() == run(0.25, 0.75).plot()
+    assert list(saved("fedavg", 0.25, 0.75).plot("loss", "seconds").data[0].x) == [0.5, 1.0]
+    assert "Out of memory." in Reader(saved("fedavg", status="failed", sentence="Out of memory.")._repr_html_()).text
 
 
 def test_a_run_that_measured_nothing_has_no_curve() -> None:

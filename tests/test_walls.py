@@ -17,6 +17,7 @@ CORE = [
     "randomness",
     "registry",
     "options",
+    "choices",
     "own",
     "adopting",
     "flat",

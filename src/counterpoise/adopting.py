@@ -53,7 +53,8 @@ def adopted(
         except Exception as error:
             raise CounterpoiseError(f"{owner} failed: {told(error, folder)}") from error
         if makes is not None and not isinstance(made, makes):
-            raise CounterpoiseError(f"{owner} must return a {makes.__name__}, not {brief(made)}.")
+            article = "an" if makes.__name__[0] in "AEIOU" else "a"
+            raise CounterpoiseError(f"{owner} must return {article} {makes.__name__}, not {brief(made)}.")
         return made
 
     kept = [p for p in signature.parameters.values() if p.name in parameters or p.name in facts]

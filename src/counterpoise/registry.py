@@ -215,7 +215,7 @@ class Registry(Generic[T]):
                 raise unknown(self.kind, module, self._entries)
             raise CounterpoiseError(
                 f"The {self.kind} {name} is code that you did not name, so it was not imported. In Python, import it "
-                "and pass the object itself."
+                f"and pass the object itself: from {module} import {name.partition(':')[2]}"
             )
         if "." not in module and not is_there(module, folder):
             raise unknown(self.kind, module, self._entries, f"and no module {module} in {folder}")

@@ -19,6 +19,7 @@ __all__ = [
     "MOST_LINE",
     "Malformed",
     "clean",
+    "counted",
     "elided",
     "parse_json",
     "parse_toml",
@@ -145,6 +146,15 @@ def parse_json(text: str, where: str) -> Any:
         _too_deep(where)
     except ValueError:
         _too_large(where)
+
+
+def counted(count: int, what: str) -> str:
+    """A number of things, in words.
+
+    >>> counted(1, "round"), counted(2, "round")
+    ('1 round', '2 rounds')
+    """
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _dotted(text: str) -> int:

@@ -163,6 +163,14 @@ def test_every_method_can_tell_its_costs() -> None:
 
 
 @pytest.mark.usefixtures("some")
+def test_the_run_in_the_current_folder_is_removed(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("runs/deep/fedavg")
+    code, out, err = cli("runs", "rm", ".", "--yes")
+    assert (code, out.strip(), err) == (0, "removed: 1 run", "")
+    assert not list(Path().iterdir())
+
+
+@pytest.mark.usefixtures("some")
 def test_paths_are_never_broken(cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place = "runs/" + "a-rather-long-name-of-a-folder/" * 3 + "fedavg"
     Path(place).parent.mkdir(parents=True)

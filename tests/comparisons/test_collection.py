@@ -16,7 +16,8 @@ from kept import do, keep
 from scipy import stats
 
 import counterpoise as cp
-from counterpoise.comparisons.arms import compared, parse_method, swept
+from counterpoise.choices import parse_choice, split
+from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_plan
@@ -29,7 +30,6 @@ from counterpoise.measures.columns import size
 from counterpoise.reports.chart import Table
 from counterpoise.reports.report import sections
 from counterpoise.reports.study import study
-from counterpoise.runs.config import split
 from counterpoise.runs.contents import FAILURE
 
 
@@ -154,7 +154,7 @@ def test_labels_differ_wherever_identities_do() -> None:
 
 def test_commas_within_brackets_and_quotes_do_not_divide() -> None:
     assert split("a(x=1, y=[2, 3]), 'b,c', {d = 1, e = 2}") == ["a(x=1, y=[2, 3])", "'b,c'", "{d = 1, e = 2}"]
-    assert parse_method("scaffold(weights=data, lr=0.5)") == {"name": "scaffold", "weights": "data", "lr": 0.5}
+    assert parse_choice("scaffold(weights=data, lr=0.5)") == {"name": "scaffold", "weights": "data", "lr": 0.5}
 
 
 def test_slugs_are_plain_and_no_two_alike() -> None:

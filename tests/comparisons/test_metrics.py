@@ -62,11 +62,11 @@ def test_personal_accuracy_is_the_mean_over_clients_of_the_model_each_would_use(
     found = stand(GROUPS, "a", metric="personal_accuracy")
     means = [((0.5 + 0.7) / 2 + (0.5 + 0.9) / 2) / 2, ((0.5 + 0.5) / 2 + (0.5 + 0.6) / 2) / 2]
     assert [row.mean for row in found.rows] == pytest.approx(means)
-    assert columns(found)[0][1] == "personal_accuracy (%)"
-    assert verdict(found)[0].startswith("best: a, personal_accuracy 65.00 % [")
+    assert columns(found)[0][1] == "personal accuracy (%)"
+    assert verdict(found)[0].startswith("best: a, personal accuracy 65.00 % [")
     assert reached(found, 0.62) == [
-        "personal_accuracy 0.62 reached by a: in round 2, after 20 B both ways (mean over 1 of 2 seeds)",
-        "personal_accuracy 0.62 reached by b: never",
+        "personal accuracy 0.62 reached by a: in round 2, after 20 B both ways (mean over 1 of 2 seeds)",
+        "personal accuracy 0.62 reached by b: never",
     ]
     assert as_plain(found)[0]["runs"][0]["measures"]["accuracy (last round)"] == 0.9
     both = stand(GROUPS, "a")

@@ -63,6 +63,8 @@ def test_each_run_has_the_numbers_of_a_single_one_and_nothing_is_kept(nowhere: P
     for label, mu in (("fedprox(mu=5.0)", 5.0), ("fedprox(mu=0.5)", 0.5)):
         for seed in (1, 4):
             alike(found.runs[label][seed], cp.simulate(cp.methods.fedprox(mu=mu), fed, seed=seed, **SETTINGS))
+    for text in ("fedprox(mu=5.0)", ("fedprox", {"mu": 5.0})):
+        alike(found.runs["fedprox(mu=5.0)"][1], cp.simulate(text, fed, seed=1, **SETTINGS))
     assert not list(nowhere.iterdir())
     ends = [found.runs["fedavg"][seed].records[-1].metrics["accuracy"] for seed in (1, 4)]
     assert found.table()["accuracy"]["fedavg"] == pytest.approx(sum(ends) / 2)
@@ -138,7 +140,7 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
     with pytest.raises(cp.CounterpoiseError, match="uses its author's own federation and model and method, which only"):
         carry_on(out, "", None, False)
     found = cp.compare(["fedavg", mine(0.5)], fed, seeds=2, out=out, **settings)
-    assert caplog.text.count("Its code is not compared") == 1
+    assert not caplog.messages
     for label, runs in whole.runs.items():
         for seed, run in runs.items():
             assert found.runs[label][seed].status == "finished"
@@ -151,6 +153,10 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
     assert read_plan(out).seeds == (0, 1, 2)
     with pytest.raises(cp.CounterpoiseError, match="the model begins with other weights"):
         cp.compare(["fedavg", mine(0.5)], fed, seeds=3, out=out, **{**settings, "model": net()})
+    with pytest.raises(cp.CounterpoiseError, match="a value that your own method holds or uses has changed") as told:
+        cp.compare(["fedavg", mine(0.7)], fed, seeds=3, out=out, **settings)
+    places = " ".join(f"{out}/mine/seed-{seed}" for seed in range(3))
+    assert f"To train mine again, remove its runs first: counterpoise runs rm {places}. Or " in str(told.value)
     assert not list(out.rglob("failure.txt"))
     with pytest.raises(cp.CounterpoiseError, match="rounds was 3 and is 4"):
         cp.compare(["fedavg"], fed, out=out, **{**settings, "rounds": 4})
@@ -159,23 +165,43 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
 
 
 @pytest.mark.slow
+def test_a_call_returns_what_it_asks_for_and_leaves_the_rest_in_the_folder(tmp_path: Path) -> None:
+    fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1, "out": tmp_path / "out"}
+    every = cp.compare(["fedavg", "fedprox", mine(0.5)], fed, seeds=3, **settings)
+    assert repr(every).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
+    found = cp.compare([mine(0.5), "fedprox"], fed, seeds=[2, 0], **settings)
+    assert [(label, [*runs]) for label, runs in found.runs.items()] == [("mine", [2, 0]), ("fedprox", [2, 0])]
+    assert repr(found).startswith("Comparison: 2 methods, 2 seeds, 1 round\n")
+    assert repr(found).endswith("out (beside 5 runs that this call did not ask for)")
+    assert "beside 5 runs" in found._repr_html_()
+    assert (found.plan.baseline, every.plan.baseline) == ("mine", "fedavg")
+    assert found.table()["difference"].isna().tolist() == [True, False]
+    page = cp.report(found, tmp_path / "some.html").page
+    assert "fedprox" in page
+    assert "fedavg" not in page
+    assert [len(group.runs) for group in cp.compare(["fedavg"], fed, seeds=4, **settings).groups] == [4]
+    whole = read_plan(tmp_path / "out")
+    assert ([arm.label for arm in whole.arms], whole.seeds) == (["fedavg", "fedprox", "mine"], (0, 1, 2, 3))
+    assert whole.baseline == "fedavg"
+
+
 def test_own_methods_are_found_when_their_label_is_taken_and_names_are_changed(tmp_path: Path) -> None:
     settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
     cp.compare({"a": "fedavg", "b": "fedprox"}, arrays(), **settings)
     found = cp.compare({"b": mine(0.5), "plain": "fedavg"}, arrays(), baseline="b", **settings)
-    assert [*found.runs] == ["plain", "fedprox", "b"]
+    assert {group.label: group.runs[0].method for group in found.groups} == {"b": "b", "plain": "fedavg"}
     assert found.stand.baseline == "b"
-    assert [group.runs[0].method for group in found.groups] == ["fedavg", "fedprox", "b"]
+    assert [arm.label for arm in read_plan(tmp_path / "out").arms] == ["plain", "fedprox", "b"]
     again = cp.compare([mine(0.5).replacing("b")], arrays(), **settings)
-    assert [*again.runs] == ["plain", "fedprox", "b"]
+    assert [*again.runs] == ["b"]
 
 
 def test_a_label_that_is_taken_does_not_hide_an_own_method(tmp_path: Path) -> None:
     settings = {**SETTINGS, "rounds": 1, "seeds": 1, "out": tmp_path / "out"}
     cp.compare({"mine": "fedavg"}, arrays(), **settings)
     found = cp.compare([mine(0.5)], arrays(), **settings)
-    assert {group.label: group.runs[0].method for group in found.groups} == {"mine": "fedavg", "mine (own)": "mine"}
-    assert len(found.groups[1].done) == 1
+    assert {group.label: group.runs[0].method for group in found.groups} == {"mine (own)": "mine"}
+    assert len(found.groups[0].done) == 1
 
 
 def test_an_interruption_is_pythons_own_and_a_sentence_in_a_notebook() -> None:
@@ -186,10 +212,10 @@ def test_an_interruption_is_pythons_own_and_a_sentence_in_a_notebook() -> None:
 def test_what_has_names_is_done_by_the_command_lines_workers(tmp_path: Path) -> None:
     cp.compare({"mine": mine(0.5), "fedavg": "fedavg"}, federation, seeds=1, out=tmp_path / "out", **SETTINGS)
     found = cp.compare(["fedavg", "fedprox"], federation, seeds=2, out=tmp_path / "out", jobs=1, **SETTINGS)
-    assert {label: [*runs] for label, runs in found.runs.items()} == {"mine": [0], "fedavg": [0, 1], "fedprox": [0, 1]}
+    assert {label: [*runs] for label, runs in found.runs.items()} == {"fedavg": [0, 1], "fedprox": [0, 1]}
     alike(found.runs["fedprox"][1], cp.simulate("fedprox", federation(1), seed=1, **SETTINGS))
     assert (tmp_path / "out" / "workers.log").exists()
-    assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'}"
+    assert repr(found).splitlines()[-1] == f"kept in: {tmp_path / 'out'} (beside 1 run that this call did not ask for)"
 
 
 # ---------------------------------------------------------------- sweeps
@@ -209,6 +235,13 @@ def test_a_sweep_runs_every_combination_and_every_point(nowhere: Path) -> None:
     assert found.best in found.runs
     assert repr(found).startswith("Sweep: 3 settings, 1 seed, 3 rounds\nsetting ")
     assert not list(nowhere.iterdir())
+
+
+def test_a_comparison_is_not_added_to_a_sweep(tmp_path: Path) -> None:
+    fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1, "out": tmp_path / "out", "seeds": 1}
+    cp.sweep("fedprox", fed, over={"method.mu": [0.1]}, **settings)
+    with pytest.raises(cp.CounterpoiseError, match="The folder holds a sweep, and this is a comparison"):
+        cp.compare(["fedavg"], fed, **settings)
 
 
 def test_a_sweep_over_the_data_deals_it_anew() -> None:
@@ -251,7 +284,14 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
         ({"methods": []}, "methods must be a list such as"),
         ({"methods": ["fedavg", 3]}, "A method is a name such as"),
         ({"methods": ["fedpox"]}, "There is no method 'fedpox'. Did you mean 'fedprox'?"),
-        ({"methods": ["fedavg", "fedavg"]}, "fedavg is named twice."),
+        (
+            {"methods": ["fedavg", "fedavg"]},
+            "fedavg is named twice. Name it once, or give one of the two other options.",
+        ),
+        ({"out": __file__}, "test_python.py is a file. Choose another one."),
+        ({"out": f"{__file__}/new"}, "test_python.py is a file. Choose another one."),
+        ({"stop": cp.when("acuracy", above=0.5)}, "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'?"),
+        ({"stop": cp.when("acuracy", above=0.5), "out": "c"}, "There is no metric 'acuracy' to stop by."),
         ({"methods": {"": "fedavg"}}, "A method is named by a line of text, not ''."),
         ({"methods": ["fedavg"], "baseline": "x"}, "The baseline must be one of fedavg, not 'x'."),
         ({"federation": "digits"}, "federation must be made by cp.load(...), or be a function"),
@@ -267,12 +307,13 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
         ({"seed": 3}, "There is no option 'seed' of compare. Did you mean 'seeds'?"),
     ],
 )
-def test_a_mistake_is_one_sentence(changed: dict[str, Any], sentence: str) -> None:
+def test_a_mistake_is_one_sentence(changed: dict[str, Any], sentence: str, nowhere: Path) -> None:
     given = {"methods": ["fedavg"], "federation": federation(), **SETTINGS, **changed}
     with pytest.raises(cp.CounterpoiseError) as told:
         cp.compare(given.pop("methods"), given.pop("federation"), **given)
     assert sentence in str(told.value)
     assert "\n" not in str(told.value)
+    assert not list(nowhere.iterdir())
 
 
 def test_one_failure_leaves_the_others_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
@@ -294,7 +335,7 @@ def test_progress_is_shown_if_it_is_asked_for_and_a_pipe_is_quiet(capsys: pytest
     cp.compare(["fedavg"], federation(), seeds=1, **SETTINGS)
     assert capsys.readouterr() == ("", "")
     cp.compare(["fedavg"], federation(), seeds=1, progress=True, **SETTINGS)
-    assert "Python: 1 of 1 runs done, 1 worker" in capsys.readouterr().err
+    assert "comparison: 1 of 1 run done, 1 worker" in capsys.readouterr().err
 
 
 def test_a_comparison_is_a_short_text_a_picture_and_a_figure() -> None:

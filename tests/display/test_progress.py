@@ -107,6 +107,13 @@ def test_rounds_done_before_say_nothing_about_the_time_left(monkeypatch: pytest.
     assert [re.search(r"\d/8", text)[0] for text in notebook.text] == ["0/8", "7/8", "8/8", "8/8"]
 
 
+def test_a_run_that_was_finished_before_is_shown_as_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    simulate(out=tmp_path, progress=False)
+    notebook = Notebook(monkeypatch)
+    simulate(out=tmp_path)
+    assert re.search(r"5/5 accuracy", notebook.text[-1])
+
+
 def test_a_round_without_a_measurement_leaves_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     from counterpoise.display.bar import bar
 

@@ -20,8 +20,8 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, Optimizer, adam, adamw, cosine, listed, sgd
 from counterpoise.method import Part
 from counterpoise.methods import avg, fedavg
-from counterpoise.runs.build import check_same
 from counterpoise.runs.config import parse
+from counterpoise.runs.repeating import check_same
 
 SIZES, ROUNDS, EPOCHS, BATCH = [1, 9, 4, 13, 6], 4, 3, 4
 

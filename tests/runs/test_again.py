@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 
 import counterpoise as cp
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.index import fingerprint
+from counterpoise.texts import parse_toml
 
 SETTINGS: dict[str, Any] = {"model": cp.models.linear, "rounds": 4, "cohort": 3, "seed": 1}
 
@@ -128,13 +131,77 @@ def test_a_module_that_is_made_anew_begins_with_other_weights_and_a_function_doe
     assert again(tmp_path / "factory", model=net)[1] == []
 
 
-def test_code_of_ones_own_is_said_not_to_be_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def cell(source: str, **given: Any) -> dict[str, Any]:
+    """The names that a notebook's cell defines."""
+    names: dict[str, Any] = {"__name__": "__main__", "torch": torch, "nn": nn, "cp": cp, **given}
+    exec(source, names)
+    return names
+
+
+LOSS = """
+def loss(outputs, targets):
+    return FACTOR * nn.functional.cross_entropy(outputs, targets, reduction="none")
+"""
+TERM = """
+def method(mu):
+    def pull(client, step, w):
+        return mu * w.square().sum()
+    return cp.methods.fedavg().adding("mine", local=cp.Part("pull", loss=pull))
+"""
+NET = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("argument", "first", "same", "other", "told"),
+    [
+        ("loss", cell(LOSS, FACTOR=2)["loss"], cell(f"# more\n{LOSS}", FACTOR=2)["loss"],
+         cell(LOSS.replace("FACTOR *", "FACTOR +"), FACTOR=2)["loss"], "the code of your own loss has changed"),
+        ("loss", cell(LOSS, FACTOR=2)["loss"], cell(LOSS, FACTOR=2)["loss"], cell(LOSS, FACTOR=3)["loss"],
+         "a value that your own loss holds or uses has changed"),
+        ("method", cell(TERM)["method"](0.1), cell(TERM)["method"](0.1), cell(TERM)["method"](0.2),
+         "a value that your own method holds or uses has changed"),
+        ("model", cell(NET)["Net"], cell(NET)["Net"], cell(NET.replace("x.flatten(1)", "-x.flatten(1)"))["Net"],
+         "the code of your own model has changed"),
+    ],
+)  # fmt: skip
+def test_code_of_ones_own_that_changed_is_refused(
+    argument: str, first: Any, same: Any, other: Any, told: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, _ = again(tmp_path / "run", rounds=1, **{argument: first})
+    assert again(tmp_path / "run", rounds=1, **{argument: same})[1] == []
+    with pytest.raises(cp.CounterpoiseError, match=f"another configuration: {told}.*overwrite=True"):
+        again(tmp_path / "run", rounds=1, **{argument: other})
+    with pytest.raises(cp.CounterpoiseError, match=f"T?{told[1:]} since this run began"):
+        cp.resume(tmp_path / "run", rounds=2, **{argument: other})
+    run, ran = again(tmp_path / "run", rounds=1, overwrite=True, **{argument: other})
+    assert ran == [1]
+    assert not torch.equal(weights(run), weights(before))
+    assert not caplog.messages
+
+
+def test_code_that_another_python_compiled_is_said_not_to_be_compared(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     own = cp.methods.fedavg().adding("mine", local=cp.parts.proximal(0.1))
     again(tmp_path / "run", method=own)
+    again(tmp_path / "run", method=own)
     assert not caplog.messages
+    config = tmp_path / "run" / "config.toml"
+    config.write_text(config.read_text().replace(f"{sys.implementation.cache_tag} ", "cpython-39 "))
+    index = tmp_path / "run" / "checkpoint" / "checkpoint.json"
+    kept = json.loads(index.read_text())
+    index.write_text(json.dumps({**kept, "run": fingerprint(parse_toml(config.read_text(), ""))}))
     again(tmp_path / "run", method=own)
     assert len(caplog.messages) == 1
-    assert "run was begun with your own method. Its code is not compared" in caplog.messages[0]
+    assert "run was begun with your own method, by another version of Python" in caplog.messages[0]
     again(tmp_path / "named")
     again(tmp_path / "named")
     assert len(caplog.messages) == 1

@@ -415,6 +415,7 @@ def test_a_strangers_run_is_opened_with_every_command_and_imports_nothing(
         status, said = cli(*words)
         refused = words[0] not in ("runs", "report")
         assert (status, "imported" in said) == ((2, True) if refused else (0, False)), (words, said)
+        assert ("--trust FOLDER" in said) is refused, (words, said)
         assert imported(out) == imported(project) == 0, words
     values = tomllib.loads((out / "config.toml").read_text())
     values["code"] = {}

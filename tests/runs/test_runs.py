@@ -687,5 +687,9 @@ def test_a_run_without_a_test_set_has_an_empty_curve() -> None:
     fed = cp.Federation.from_arrays(torch.randn(20, 2), torch.arange(20) % 2, partition=cp.iid(2))
     run = cp.simulate("fedavg", fed, model=cp.models.linear, rounds=1)
     assert (run.curve(), run.curve("loss"), run.last("loss"), run.accuracy) == ([], [], None, None)
-    with pytest.raises(cp.CounterpoiseError, match=r"There is no metric 'acc' .* Known: train_loss\."):
+    assert run.curve("personal_accuracy") == cp.measures.own_curve(run.rounds)
+    assert run.last("personal_loss") == cp.measures.own_curve(run.rounds, "loss")[-1][1]
+    with pytest.raises(
+        cp.CounterpoiseError, match=r"There is no metric 'acc' .* Known: personal_accuracy, personal_loss, train_loss\."
+    ):
         run.curve("acc")

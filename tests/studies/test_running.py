@@ -23,6 +23,7 @@ from counterpoise.comparisons.plan import read_plan
 from counterpoise.reports import write
 from counterpoise.runs.locks import Busy
 from counterpoise.studies.contents import STUDY
+from counterpoise.studies.measuring import check_measure
 from counterpoise.studies.performing import begun
 from counterpoise.studies.plans import plan_of
 from counterpoise.studies.reading import read_study
@@ -309,6 +310,57 @@ def test_mistakes_are_sentences(cli, whole: Path, words: list[str], sentence: st
     code, _, err = cli(*(word.format(whole) for word in words))
     assert (code, err.count("\n")) == (2, 1), err
     assert sentence in err
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"measure": "acuracy"}, r"There is no measure 'acuracy' in the cell 'mild'\. Did you mean 'accuracy'\?"),
+        ({"measure": "personal acuracy"}, "Did you mean 'personal accuracy'?"),
+        ({"measure": "honest replies"}, "Did you mean 'honest replies left out'?"),
+        (
+            {"cell": [*VALUES["cell"], {"name": "view", "runs_of": "mild", "measure": "top-k"}]},
+            "There is no measure 'top-k' in the cell 'view'",
+        ),
+    ],
+)
+def test_a_measure_that_no_run_will_have_is_refused_before_they_run(
+    tmp_path: Path, changes: Any, sentence: str
+) -> None:
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        places(tmp_path / "out", put(tmp_path, **changes))
+    assert not (tmp_path / "out").exists()
+
+
+def test_measures_that_depend_on_the_metrics_or_on_notes_are_taken() -> None:
+    for measure in ("loss", "personal loss by data", "top-k chosen by clients", "note alpha", "coupling of weight"):
+        check_measure(measure, ["accuracy", "top-k"], "here")
+
+
+def test_a_whole_study_is_removed_and_nothing_else(cli, copy: Path) -> None:
+    (copy / "out" / "notes.txt").write_text("mine")
+    (copy / "out" / "mild" / "notes.txt").write_text("mine")
+    code, out, _ = cli("runs", "rm", copy / "out", "--yes")
+    assert code == 0
+    assert "removed: 8 runs" in out
+    assert {str(path.relative_to(copy)) for path in copy.rglob("*") if path.is_file()} == {
+        "tiny.toml",
+        "tiny.json",
+        "out/notes.txt",
+        "out/mild/notes.txt",
+    }
+    put(copy).rename(copy / STUDY)  # a study's file that a user wrote
+    code, _, err = cli("runs", "rm", copy, "--yes")
+    assert code == 2
+    assert "is not the folder of a run, a comparison, a sweep or a study; it is left alone." in err
+    assert (copy / STUDY).exists()
+
+
+def test_a_study_in_use_is_not_removed(cli, copy: Path) -> None:
+    with begun(read_study(copy / "tiny.toml"), copy / "out", copy / "tiny.json"):
+        code, _, err = cli("runs", "rm", copy / "out", "--yes")
+    assert (code, "in use" in err) == (2, True)
+    assert len(list((copy / "out").rglob("config.toml"))) == 8
 
 
 def stoppable(folder: Path) -> Path:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, NoReturn
 
 import typer
 
+from counterpoise.choices import split
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import echo
-from counterpoise.cli.tables import output, stand_table
+from counterpoise.cli.tables import output, print_told, stand_table
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.asking import own_objects
 from counterpoise.comparisons.board import plan_board, shown
@@ -30,8 +31,7 @@ from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, check_metric
-from counterpoise.runs.config import split
+from counterpoise.measures.naming import check_planned
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.trust import check_trusted
 
@@ -46,11 +46,13 @@ class Shown(NamedTuple):
     as_json: bool = False
 
     def check(self, plan: Plan) -> None:
-        """Refuse a metric that no run of a plan will measure, before they run."""
-        if self.metric and not self.metric.startswith("train_"):
-            choices = [next(plan.pieces(arm)).values.get("metrics") or [{"name": "accuracy"}] for arm in plan.arms]
-            names = {str(choice["name"]).rpartition(":")[2] for some in choices for choice in some} | {"loss"}
-            check_metric(self.metric, names | {PERSONAL + name for name in names})
+        """Refuse a metric that no run of a plan will measure, before they run; also one that a run would stop by."""
+        for arm in plan.arms:
+            values = next(plan.pieces(arm)).values
+            choices = values.get("metrics") or [{"name": "accuracy"}]
+            names = [str(choice["name"]).rpartition(":")[2] for choice in choices]
+            check_planned(self.metric or "loss", names)
+            check_planned(values.get("stop", {}).get("metric", "loss"), names, "to stop by")
 
 
 def start_comparison(
@@ -200,5 +202,5 @@ def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed:
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)
     lines += verdict(found) if len(found.rows) > 1 else []
-    lines += [f"kept in: {folder}", f"report: {report}"]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    print_told(lines, console)
+    echo(f"kept in: {folder}\nreport: {report}")

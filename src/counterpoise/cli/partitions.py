@@ -15,6 +15,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.federation.overview import Overview, label_counts, overview, spread
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.trust import check_named
 from counterpoise.texts import clean
 
 __all__ = ["draw"]
@@ -28,6 +29,7 @@ def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | Non
     values, _ = read(source, settings)
     values = override(values, settings)
     values |= {} if seed is None else {"seed": seed}
+    check_named(values, source)
     federation = setup(parse(values, source)).federation
     shown = spread(federation.clients, _DRAWN)
     counts = label_counts(federation, shown)

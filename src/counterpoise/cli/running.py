@@ -25,6 +25,8 @@ from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
 from counterpoise.runs.starting import run_setup, watched
+from counterpoise.runs.trust import check_named, own_names
+from counterpoise.texts import counted
 
 __all__ = ["carry_on", "start"]
 
@@ -44,6 +46,7 @@ def start(
     values, name = read(source, settings)
     values = override(values, settings)
     values |= {key: value for key, value in (("rounds", rounds), ("seed", seed)) if value is not None}
+    check_named(values, source)
     made = setup(parse(values, source))
     own = Path("runs") / f"{name}-{made.training.method.name}-{made.seed}".replace(":", "-").replace("/", "-")
     folder = out or (own if rank() else _claimed(own))
@@ -114,7 +117,8 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     if rank():
         return
     if not ran:
-        more = f"counterpoise resume {shlex.quote(str(run.folder))} --rounds {2 * len(run.rounds)}"
+        trust = " --trust FOLDER" if own_names(run.settings) else ""
+        more = f"counterpoise resume {shlex.quote(str(run.folder))} --rounds {2 * len(run.rounds)}{trust}"
         echo(f"The run was already finished, so nothing was run. For more rounds: {more}", err=as_json)
     if as_json:
         echo(json.dumps(run.summary(target)))
@@ -130,7 +134,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     judged = run.verdicts
     rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
-    rounds = "1 round" if len(run.rounds) == 1 else f"{len(run.rounds)} rounds"
+    rounds = counted(len(run.rounds), "round")
     lines = [
         f"{run.method}: {', '.join(found) or 'no test set'} after {rounds} in {run.seconds:.1f} s",
         *([f"ended early: {run.why}"] if run.why else []),
@@ -142,7 +146,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
         *([f"controlled by the adversary: {', '.join(_called(run, run.liars[:20]))}"] if run.liars else []),
-        *([f"skipped: {len(skipped)} rounds; the last because {skipped[-1]}"] if skipped else []),
+        *([f"skipped: {counted(len(skipped), 'round')}; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
     ]
     echo("\n".join(lines))

@@ -88,12 +88,15 @@ def compare(
 
 @runs.command()
 def rm(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons or sweeps.")],
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders of runs, comparisons, sweeps or studies.")
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove runs, comparisons or sweeps from the disk.
+    """Remove runs, comparisons, sweeps or studies from the disk.
 
-    Files that counterpoise did not write stay, and so do folders that hold none of these.
+    Files that counterpoise did not write stay, and so do folders that hold none of these. The results of a study, which
+    lie beside its file, stay too.
 
     Example: `counterpoise runs rm runs/quickstart-fedavg-0`
     """

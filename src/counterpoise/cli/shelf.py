@@ -21,7 +21,7 @@ from counterpoise.measures import PERSONAL, check_metric, curve, last, lower_is_
 from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.saved import UNREADABLE, SavedRun
-from counterpoise.texts import clean
+from counterpoise.texts import clean, counted
 
 __all__ = ["chosen", "list_all", "places", "show_one"]
 
@@ -91,7 +91,8 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
         name = key.replace("own model's", "personal")  # in JSON the key stays as it is
         table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
     console = output()
-    lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {len(run.records)} of {run.rounds} rounds"]
+    done = f"{len(run.records)} of {counted(run.rounds, 'round')}"
+    lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {done}"]
     lines += [run.sentence] if run.sentence else []
     lines += [f"ended early: {run.why}"] if run.why else []
     lines += [f"trained {line}" for line in worded_batches(run.batches)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from counterpoise.cli.screen import echo
 from counterpoise.cli.shelf import chosen, places
-from counterpoise.cli.tables import output, stand_table
+from counterpoise.cli.tables import output, print_told, stand_table
 from counterpoise.comparisons.collection import collect, groups
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.ranking import reached, verdict
@@ -55,8 +55,8 @@ def compare_all(
             )
         )
     elif form == "text":
-        output().print(stand_table(found))
-        told = reached(found, target) + (verdict(found) if len(found.rows) > 1 else [])
-        echo("".join(f"{line}\n" for line in told), nl=False)
+        console = output()
+        console.print(stand_table(found))
+        print_told(reached(found, target) + (verdict(found) if len(found.rows) > 1 else []), console)
     else:
         echo(FORMATS[form](found))

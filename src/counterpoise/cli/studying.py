@@ -15,7 +15,7 @@ from rich.text import Text
 
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.screen import Console, echo
-from counterpoise.cli.tables import output
+from counterpoise.cli.tables import output, print_told
 from counterpoise.comparisons.board import shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
@@ -23,6 +23,7 @@ from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.performing import Work, begun, default_folder, results_of, study_board
 from counterpoise.studies.reading import read_study
 from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table
+from counterpoise.texts import counted
 
 __all__ = ["report_study", "run_study", "show_study"]
 
@@ -50,7 +51,8 @@ def run_study(
             work.ledger.write()
             done = len(work.pieces) - work.ledger.still_open
             leave(
-                f"Stopped with {done} of {len(work.pieces)} runs done. The same command goes on.", 128 + signal.SIGINT
+                f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
+                128 + signal.SIGINT,
             )
     found = Finding(work.study, work.ledger.results)
     _show(found, as_json)
@@ -96,7 +98,7 @@ def _show(found: Finding, as_json: bool) -> None:
         _print(console, *claim_table(found.claims))
     lines = [f"cannot be run: {name}: {why}" for name, why in cannot(found.rows).items()]
     lines += [f"collapsed: {line}" for line in reasons(found.rows)]
-    echo("".join(f"{line}\n" for line in lines), nl=False)
+    print_told(lines, console)
 
 
 def _print(console: Console, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
@@ -14,7 +15,7 @@ from counterpoise.comparisons.standing import Stand
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.measures import COLUMNS
 
-__all__ = ["lines", "output", "stand_table"]
+__all__ = ["lines", "output", "print_told", "stand_table"]
 
 _PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
@@ -39,6 +40,16 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
             pad = " " * (size - cell.cell_len)
             line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
         yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
+
+
+def print_told(told: Sequence[str], console: Console) -> None:
+    """Print sentences, wrapped to the terminal. A command stays on one line, so that it can be copied."""
+    for line in told:
+        whole = line.startswith("to finish: ") or console.width == _PIPE
+        wrapped = (
+            [line] if whole else textwrap.wrap(line, console.width, subsequent_indent="  ", break_on_hyphens=False)
+        )
+        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True)
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from counterpoise.choices import pair, parse_choice, parse_value, split
 from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
 from counterpoise.own import digests
 from counterpoise.runs.build import check_own
-from counterpoise.runs.config import Config, override, parse, read, split, value
-from counterpoise.runs.trust import own_names
+from counterpoise.runs.config import Config, override, parse, read
+from counterpoise.runs.trust import check_named, own_names
 
 __all__ = [
     "check_method",
@@ -22,7 +23,6 @@ __all__ = [
     "compared",
     "first_seeds",
     "method_arms",
-    "parse_method",
     "setting_arms",
     "shared_config",
     "swept",
@@ -46,13 +46,14 @@ def compared(
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
-    choices = [parse_method(text) for text in methods] or config.paper.methods
+    choices = [parse_choice(text) for text in methods] or config.paper.methods
     if not choices:
         raise CounterpoiseError(
             f"Say which methods to compare, such as --methods fedavg,fedprox,scaffold: {source} names none."
         )
     own = dict(config.method)
     choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
+    check_named([{**values, "method": choice} for choice in choices], source)
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
@@ -95,13 +96,14 @@ def swept(
 ) -> Plan:
     """Plan a sweep: every combination of the values in `over`, and the single `points`."""
     config, values = shared_config(source, settings, rounds, [*settings, *over, *points])
-    single = [dict(_pair(part, "--at") for part in split(point)) for point in points]
+    single = [dict(pair(part, "--at") for part in split(point)) for point in points]
     chosen = combined([_axis(text) for text in over], single)
     if not chosen:
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
     plan = Plan("sweep", source, command, first_seeds(config, seeds), setting_arms(chosen), "", values)
+    check_named([next(plan.pieces(arm)).values for arm in plan.arms], source)
     for arm in plan.arms:
         piece = next(plan.pieces(arm))
         check_method(parse(piece.values, f"{source} with {arm.label}").method)
@@ -130,18 +132,6 @@ def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
     return tuple(Arm(label, slug, one) for label, slug, one in zip(labels, slugs(labels), points, strict=True))
 
 
-def parse_method(text: str) -> dict[str, Any]:
-    """Parse a method and its options.
-
-    >>> parse_method("feddua:fedprox(mu=0.1)")
-    {'name': 'feddua:fedprox', 'mu': 0.1}
-    """
-    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text)
-    if found is None:
-        raise CounterpoiseError(f"A method is a name, or a name with options such as 'fedprox(mu=0.1)', not {text!r}.")
-    return {"name": found[1], **dict(_pair(part, "a method's option") for part in split(found[2] or ""))}
-
-
 def with_code(plan: Plan) -> Plan:
     """The plan with digests of the user's own code that its runs name, which is imported and checked."""
     pieces = [next(plan.pieces(arm)).values for arm in plan.arms]
@@ -166,23 +156,16 @@ def first_seeds(config: Config, count: int) -> tuple[int, ...]:
     return tuple(range(config.seed, config.seed + count))
 
 
-def _pair(text: str, what: str) -> tuple[str, Any]:
-    key, equals, given = text.partition("=")
-    if not equals or not key.strip() or not given.strip():
-        raise CounterpoiseError(f"{what} takes key=value, such as mu=0.1, not {text!r}.")
-    return key.strip(), value(given.strip())
-
-
 def _axis(text: str) -> tuple[str, list[Any]]:
     key, equals, given = text.partition("=")
-    values = [value(part) for part in split(given)]
+    values = [parse_value(part) for part in split(given)]
     if not equals or not key.strip() or not values:
         raise CounterpoiseError(f"--over takes key=value,value,..., such as method.mu=0,0.01,0.1, not {text!r}.")
     return key.strip(), values
 
 
 def _with_option(choices: Sequence[dict[str, Any]], setting: str) -> list[dict[str, Any]]:
-    key, given = _pair(setting, "--set")
+    key, given = pair(setting, "--set")
     name = key.removeprefix("method").strip(" .")
     if not name:
         raise CounterpoiseError("A comparison takes its methods from --methods, not from --set method=...")
@@ -208,4 +191,4 @@ def _short(keys: Sequence[str]) -> dict[str, str]:
 def _no_twins(labels: Sequence[str]) -> None:
     for label in labels:
         if labels.count(label) > 1:
-            raise CounterpoiseError(f"{label} is named twice.")
+            raise CounterpoiseError(f"{label} is named twice. Name it once, or give one of the two other options.")

@@ -10,21 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, combined, method_arms, parse_method, setting_arms
-from counterpoise.comparisons.plan import Piece, Plan
-from counterpoise.engine.rounds.setup import Setup
+from counterpoise.choices import parse_choice
+from counterpoise.comparisons.arms import check_method, combined, method_arms, setting_arms
+from counterpoise.comparisons.plan import PYTHON, Piece, Plan
+from counterpoise.engine.rounds.setup import Choice, Setup
+from counterpoise.engine.scores import named_metrics
 from counterpoise.errors import CounterpoiseError, brief, check_call
 from counterpoise.federation import Federation
+from counterpoise.measures.naming import check_planned
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.randomness import check_seed
 from counterpoise.runs.build import asked_values, method_choice, setup
 from counterpoise.runs.config import OWN, parse
 
-__all__ = ["Asked", "Choice", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
+__all__ = ["Asked", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
 
-Choice = str | Method | tuple[str, Mapping[str, Any]]
-"""A method: its name, with options in brackets if need be; its name and a table of options; or the method itself."""
 Data = Federation | Callable[[int], Federation]
 """One federation for all seeds, or a function that makes the federation of a seed."""
 Seeds = int | Sequence[int]
@@ -85,7 +86,7 @@ def asked_comparison(
     labels = list(methods) if isinstance(methods, Mapping) else ()
     arms, against = method_arms([choice for choice, _ in chosen], baseline, labels)
     numbers, base, federations, values = _shared(data, seeds, settings)
-    plan = Plan("compare", "Python", "cp.compare(...)", numbers, arms, against, values, bool(labels), bool(baseline))
+    plan = Plan("compare", PYTHON, "cp.compare(...)", numbers, arms, against, values, bool(labels), bool(baseline))
     own = {method.name: method for _, method in chosen if method is not None}
     return Asked(plan, base, federations, own)
 
@@ -102,7 +103,7 @@ def asked_sweep(
     points = _points(over, at)
     choice, own = _choice(method)
     numbers, base, federations, values = _shared(data, seeds, settings)
-    plan = Plan("sweep", "Python", "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
+    plan = Plan("sweep", PYTHON, "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
     whole = parse({**plan.values, "seed": numbers[0]}, "the sweep")
     for key in dict.fromkeys(key for point in points for key in point):
         _check_named(key, whole.asked_for)
@@ -157,6 +158,9 @@ def _shared(
     numbers = _numbers(seeds)
     federations = _federations(data, numbers)
     base = Setup.of("fedavg", federations[numbers[0]], seed=numbers[0], **settings)
+    if base.stop is not None:
+        metrics = base.training.metrics
+        check_planned(base.stop.metric, named_metrics(metrics) if metrics else ["accuracy"], "to stop by")
     values = asked_values(base)
     if not isinstance(data, Federation):
         tables = {seed: asked_values(replace(base, federation=one))["data"] for seed, one in federations.items()}
@@ -223,7 +227,7 @@ def _chosen(methods: object) -> list[tuple[dict[str, Any], Method | None]]:
 def _choice(given: object, label: str = "") -> tuple[dict[str, Any], Method | None]:
     match given:
         case str():
-            return check_method(parse_method(given)), None
+            return check_method(parse_choice(given)), None
         case (str() as name, Mapping() as options):
             return check_method({**options, "name": name}), None
         case Method() if given.spec.name:

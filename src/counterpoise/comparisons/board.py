@@ -18,9 +18,10 @@ from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
 from counterpoise.display.live import live
-from counterpoise.measures import PERSONAL, across_seeds
+from counterpoise.measures import PERSONAL, across_seeds, metric_words
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
+from counterpoise.texts import counted
 
 __all__ = ["Board", "plan_board", "shown"]
 
@@ -100,7 +101,7 @@ class Board:
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
         personal = any(f"{PERSONAL}{self.metric}" in run.metrics for run in self.runs.values())
-        measured = [self.metric, *(["personal"] if personal else []), "spread"] if self.metric else []
+        measured = [metric_words(self.metric), *(["personal"] if personal else []), "spread"] if self.metric else []
         for head in (*measured, "left"):
             table.add_column(head, justify="right", no_wrap=True)
         for label, places in self.rows.items():
@@ -114,9 +115,8 @@ class Board:
                 "" if ended == len(runs) else clock(self.left(label)),
             )
         ended = sum(bool(run.end) for run in self.runs.values())
-        workers = "1 worker" if self.at_once == 1 else f"{self.at_once} workers"
-        line = f"{self.source}: {ended} of {len(self.runs)} runs done, {workers}"
-        left = clock(self.left())
+        line = f"{self.source}: {ended} of {counted(len(self.runs), 'run')} done, {counted(self.at_once, 'worker')}"
+        left = clock(self.left()) if ended < len(self.runs) else ""
         return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
 
     def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:
@@ -138,7 +138,7 @@ def plan_board(plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "
     By default, the metric is accuracy.
     """
     pieces = {arm.label: list(plan.pieces(arm)) for arm in plan.arms}
-    board = Board(plan.arm_word, plan.source, pieces, at_once, metric or "accuracy")
+    board = Board(plan.arm_word, plan.title, pieces, at_once, metric or "accuracy")
     for group in before:
         places = {piece.seed: piece.place for piece in pieces[group.label]}
         for kept in group.runs:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from counterpoise.comparisons.asking import Asked, Choice, Data, Seeds, asked_comparison, asked_sweep
+from counterpoise.comparisons.asking import Asked, Data, Seeds, asked_comparison, asked_sweep
 from counterpoise.comparisons.board import plan_board, shown
-from counterpoise.comparisons.collection import Group, of_plan
+from counterpoise.comparisons.collection import Group, is_begun, of_plan
 from counterpoise.comparisons.comparison import Comparison
 from counterpoise.comparisons.conduct import conducting, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
-from counterpoise.comparisons.doing import asked_pieces, run_here
+from counterpoise.comparisons.doing import run_here
 from counterpoise.comparisons.going_on import how_far, resuming
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import read_plan
@@ -23,7 +22,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.setup import Settings
+from counterpoise.engine.rounds.setup import Choice, Settings
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
 from counterpoise.federation import Availability, Sampler
@@ -33,8 +32,6 @@ from counterpoise.models.building import Model
 from counterpoise.runs.starting import ELSEWHERE
 
 __all__ = ["compare", "sweep"]
-
-log = logging.getLogger(__name__)
 
 
 class Keeping(NamedTuple):
@@ -80,8 +77,8 @@ def compare(
     settings are those of `simulate`.
 
     With `out`, the runs are kept in that folder, as by ``counterpoise compare``, in `jobs` worker processes. The same
-    call again returns what is finished and goes on with the rest; other methods and seeds are added to the folder, and
-    other settings are refused unless `overwrite` is given. ``counterpoise resume`` goes on as well, unless a model,
+    call again returns what is finished and goes on with the rest. Other methods and seeds are added to the folder; what
+    a call returns are those it asked for. Other settings are refused unless `overwrite` is given. ``counterpoise resume`` goes on as well, unless a model,
     method or other object of your own is compared: only Python has it, so its runs also stay in this process.
 
     Runs that can train as one batch do so, at most `together` of them. A table shows the progress in a terminal and in
@@ -177,27 +174,21 @@ def _in_memory(asked: Asked, together: int | None, progress: bool | None) -> Com
 
 def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -> Comparison:
     """In worker processes, as the command line does; if there are objects of the user's own, in this process."""
-    with taken(folder, asked.plan) as (plan, lock), conducting(folder):
+    with taken(folder, asked.plan) as (whole, lock), conducting(folder):
+        plan = whole.narrowed(asked.plan)
         before = of_plan(folder, plan)
         if asked.own:
-            if own := [name for name in asked.own if name != "federation" and any(group.runs for group in before)]:
-                log.warning(
-                    "The runs in %s were begun with your own %s. Its code is not compared: if you changed it since, "
-                    "give overwrite=True to train again.",
-                    folder,
-                    " and ".join(own),
-                )
             with shown(plan_board(plan, before, 1), progress) as hear:
                 run_here(asked, plan, folder, workers.together, hear)
         else:
-            wanted = {piece.place for piece in asked_pieces(asked, plan, folder)}
-            left = [piece for piece in open_pieces(folder, plan) if piece.place in wanted]
             with (
-                crew(folder, left, lock, workers) as found,
+                crew(folder, open_pieces(folder, plan), lock, workers) as found,
                 shown(plan_board(plan, before, found.workers), progress) as hear,
             ):
                 found.work(hear)
-        return Comparison(plan, of_plan(folder, plan), folder)
+        groups = of_plan(folder, plan)
+        begun = sum(is_begun(folder / piece.place) for arm in whole.arms for piece in whole.pieces(arm))
+        return Comparison(plan, groups, folder, others=begun - sum(len(group.runs) for group in groups))
 
 
 def _stopped(asked: Asked, folder: Path, workers: Workers) -> Interrupted:

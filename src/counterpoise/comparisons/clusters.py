@@ -18,6 +18,7 @@ from counterpoise.comparisons.abroad import Executor
 from counterpoise.comparisons.placement import cpu_workers, device_of
 from counterpoise.comparisons.plan import Piece
 from counterpoise.errors import CounterpoiseError
+from counterpoise.texts import counted
 
 __all__ = ["Cluster", "opened"]
 
@@ -65,8 +66,7 @@ def _dask(address: str) -> Iterator[Cluster]:
         for worker in client.scheduler_info(n_workers=-1)["workers"].values():
             hosts[worker["host"]] += worker["nthreads"]
         workers = hosts.total()
-        count = "1 worker" if workers == 1 else f"{workers} workers"
-        sentence = f"The runs train on the Dask cluster at {address}, which has {count} now."
+        sentence = f"The runs train on the Dask cluster at {address}, which has {counted(workers, 'worker')} now."
         yield Cluster(client.get_executor(pure=False), workers, sentence, max(hosts.values(), default=1))
 
 

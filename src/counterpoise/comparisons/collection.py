@@ -20,7 +20,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.contents import CONFIG, FAILURE
 from counterpoise.runs.saved import SavedRun, load_run, unreadable_run
 
-__all__ = ["Group", "collect", "groups", "labels", "of_plan", "read_or_tell", "read_run", "run_folders"]
+__all__ = ["Group", "collect", "groups", "is_begun", "labels", "of_plan", "read_or_tell", "read_run", "run_folders"]
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,13 @@ def of_plan(folder: Path, plan: Plan) -> list[Group]:
             tuple(
                 load_run(folder / piece.place, piece.values)
                 for piece in plan.pieces(arm)
-                if _begun(folder / piece.place)
+                if is_begun(folder / piece.place)
             ),
         )
         for arm in plan.arms
     ]
 
 
-def _begun(path: Path) -> bool:
+def is_begun(path: Path) -> bool:
+    """Whether a run's folder holds a run, or says why there is none."""
     return (path / CONFIG).exists() or (path / FAILURE).exists()

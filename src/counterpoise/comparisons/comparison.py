@@ -15,11 +15,11 @@ from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
 from counterpoise.comparisons.tables import as_latex, as_markdown, columns
-from counterpoise.measures import best_two, is_share
+from counterpoise.measures import best_two, is_share, metric_words
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
 from counterpoise.sketch import card, dots, table
-from counterpoise.texts import clean, elided
+from counterpoise.texts import clean, counted, elided
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,6 +45,8 @@ class Comparison:
     """Where the runs are kept; None if they are in memory alone."""
     metric: str = ""
     """What the runs are compared by; by default accuracy, or loss if there is none."""
+    others: int = 0
+    """How many more runs the folder holds, of calls with other methods, settings or seeds."""
 
     @property
     def runs(self) -> dict[str, dict[int, SavedRun]]:
@@ -132,22 +134,31 @@ class Comparison:
         shown = _aligned([self.plan.arm_word, *heads[1:]], [[elided(row[0], _LABEL), *row[1:]] for row in rows])
         told = [*self._failures, *(self.verdict if len(rows) > 1 else [])]
         wrapped = [line for text in told for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
-        return clean("\n".join([self._title, *shown, *wrapped, *([f"kept in: {self.folder}"] if self.folder else [])]))
+        return clean("\n".join([self._title, *shown, *wrapped, *self._kept]))
 
     def _repr_html_(self) -> str:
         heads, rows = columns(self.stand)
         wide = heads.index("p") + 1
         ends = [(row.label, list(row.values.values())) for row in self.stand.rows]
         told = [(line,) for line in [*self._failures, *(self.verdict if len(rows) > 1 else [])]]
-        told += [(f"kept in: {self.folder}",)] if self.folder else []
+        told += [(line,) for line in self._kept]
         tables = [table([row[:wide] for row in rows], [self.plan.arm_word, *heads[1:wide]]), table(told)]
-        return card(f"{self._title}: {self.stand.metric}", dots(ends, percent=is_share(self.stand.metric)), *tables)
+        return card(
+            f"{self._title}: {metric_words(self.stand.metric)}",
+            dots(ends, percent=is_share(self.stand.metric)),
+            *tables,
+        )
 
     @property
     def _title(self) -> str:
         arms, seeds, rounds = len(self.plan.arms), len(self.plan.seeds), self.plan.values["rounds"]
         counts = ((arms, self.plan.arm_word), (seeds, "seed"), (rounds, "round"))
-        return f"{_KINDS[self.plan.kind]}: " + ", ".join(f"{n} {word}{'' if n == 1 else 's'}" for n, word in counts)
+        return f"{_KINDS[self.plan.kind]}: " + ", ".join(counted(n, word) for n, word in counts)
+
+    @property
+    def _kept(self) -> list[str]:
+        beside = f" (beside {counted(self.others, 'run')} that this call did not ask for)" if self.others else ""
+        return [f"kept in: {self.folder}{beside}"] if self.folder else []
 
     @property
     def _failures(self) -> list[str]:

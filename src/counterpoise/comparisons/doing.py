@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import logging
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,17 +32,17 @@ from counterpoise.runs.saved import SavedRun, status_of
 from counterpoise.runs.starting import setup_course
 from counterpoise.runs.together import drive_together
 
-__all__ = ["asked_pieces", "run_here"]
+__all__ = ["run_here"]
 
 log = logging.getLogger(__name__)
 
 
 def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None, tell: Tell) -> dict[str, SavedRun]:
-    """Run the pieces of `plan` that were asked for, and return them by their places. With a folder, keep them in it.
+    """Run the pieces of a plan, and return them by their places. With a folder, keep them in it.
 
     An error ends only its own run, unless no run finishes: then the first one is raised.
     """
-    pieces = list(asked_pieces(asked, plan, folder))
+    pieces = list(_pieces(plan, folder))
     setups = [asked.setup(piece) for piece in pieces]
     ends: dict[str, Run | Exception] = {}
 
@@ -53,8 +54,13 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
 
     def ended(place: int, what: Run | BaseException) -> None:
         piece = pieces[place]
-        if isinstance(what, Differs):
-            raise what  # before anything is trained: the folder holds something else
+        if isinstance(what, Differs):  # before anything is trained: the folder holds something else
+            mine = [str(folder / one.place) for one in pieces if folder and one.label == piece.label]
+            raise Differs(
+                f"{what.what} To train {piece.label} again, remove its runs first: "
+                f"{shlex.join(['counterpoise', 'runs', 'rm', *mine])}. Or choose another folder, or replace all that "
+                f"{folder} holds with overwrite=True."
+            )
         if isinstance(what, Exception):
             tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
         if isinstance(what, Run):
@@ -80,16 +86,14 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
     }
 
 
-def asked_pieces(asked: Asked, plan: Plan, folder: Path | None) -> Iterator[Piece]:
-    """Those of a plan that were asked for, seed by seed, as on the command line. The plan may hold arms of other calls.
+def _pieces(plan: Plan, folder: Path | None) -> Iterator[Piece]:
+    """The pieces of a plan, seed by seed, as on the command line.
 
     A run that diverged is left out, because it would diverge again.
     """
-    given = [arm.settings for arm in asked.plan.arms]
-    by_arm = [list(plan.pieces(arm)) for arm in plan.arms if arm.settings in given]
-    for row in zip(*by_arm, strict=True):
+    for row in zip(*(plan.pieces(arm) for arm in plan.arms), strict=True):
         for piece in row:
-            if piece.seed in asked.federations and (folder is None or status_of(folder / piece.place) != "diverged"):
+            if folder is None or status_of(folder / piece.place) != "diverged":
                 yield piece
 
 
@@ -98,7 +102,7 @@ def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
         check_plain(folder)
         if folder.is_dir() and is_ours(folder):
             (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt
-    return (yield from setup_course(made, on_round, folder, warn=False))
+    return (yield from setup_course(made, on_round, folder))
 
 
 def _told(folder: Path | None, piece: Piece, error: Exception) -> str:

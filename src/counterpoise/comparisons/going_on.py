@@ -10,6 +10,7 @@ from typing import Any
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Plan
 from counterpoise.runs.trust import own_names
+from counterpoise.texts import counted
 
 __all__ = ["how_far", "resuming"]
 
@@ -17,7 +18,7 @@ __all__ = ["how_far", "resuming"]
 def how_far(folder: Path, plan: Plan) -> str:
     """How many runs of a plan that was stopped are done."""
     left, total = len(open_pieces(folder, plan)), len(plan.arms) * len(plan.seeds)
-    return f"Stopped with {total - left} of {total} runs done."
+    return f"Stopped with {total - left} of {counted(total, 'run')} done."
 
 
 def resuming(folder: Path, values: Any, words: Sequence[str] = ()) -> str:

@@ -16,10 +16,10 @@ from counterpoise.comparisons.conduct import Tell, Warn, conduct, conducting, he
 from counterpoise.comparisons.contents import COMPARISON, LOG, of_comparison
 from counterpoise.comparisons.plan import Piece, Plan, read_plan, write_plan
 from counterpoise.errors import CounterpoiseError, brief
-from counterpoise.runs.files import check_plain, is_partial
+from counterpoise.runs.files import check_plain, is_partial, make_folder
 from counterpoise.runs.locks import LOCK
 
-__all__ = ["Crew", "Workers", "check_free", "crew", "make_folder", "perform", "taken"]
+__all__ = ["Crew", "Workers", "check_free", "crew", "perform", "taken"]
 
 log = logging.getLogger(__name__)
 
@@ -145,14 +145,6 @@ def _hired(
         yield Crew(
             seats.sentence(), seats.most, lambda tell: conduct(folder, pieces, seats, tell, lock, together, warn)
         )
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise CounterpoiseError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
 
 
 def check_free(folder: Path, plan: str = COMPARISON, ours: Callable[[str], bool] = of_comparison) -> None:

@@ -25,9 +25,13 @@ from counterpoise.runs.files import replace_text
 from counterpoise.runs.kept import checked
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
+__all__ = ["PYTHON", "Arm", "Piece", "Plan", "read_plan", "slugs", "worded", "write_plan"]
 
 SCHEMA = 1
+PYTHON = "Python"
+"""The source of a plan that was made by a call in Python."""
+_KINDS = {"compare": "comparison", "sweep": "sweep"}
+_ELSEWHERE = "Choose another folder with --out (in Python with out=...), or in Python replace it with overwrite=True."
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,11 @@ class Plan:
         """What an arm is."""
         return "setting" if self.kind == "sweep" else "method"
 
+    @property
+    def title(self) -> str:
+        """What the live table calls it: the preset or file, or what a call in Python makes."""
+        return _KINDS[self.kind] if self.source == PYTHON else self.source
+
     def pieces(self, arm: Arm) -> Iterator[Piece]:
         """The runs of one arm."""
         for seed in self.seeds:
@@ -97,14 +106,17 @@ class Plan:
 
         An arm that both have keeps its label, and the plan its baseline, unless the user named them in the other one.
         """
+        if self.kind != other.kind:
+            raise CounterpoiseError(
+                f"The folder holds a {_KINDS[self.kind]}, and this is a {_KINDS[other.kind]}. {_ELSEWHERE}"
+            )
         mine, theirs = flatten(self.values), flatten(other.values)
         for key in sorted(mine.keys() | theirs.keys()):
             added = key.startswith("code.") and not (key in mine and key in theirs)  # a file of an arm's own
             if mine.get(key) != theirs.get(key) and not added:
                 raise CounterpoiseError(
-                    f"The folder holds a {'comparison' if self.kind == 'compare' else self.kind} with other settings: "
-                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. Choose another folder "
-                    "with --out (in Python with out=...), or in Python replace it with overwrite=True."
+                    f"The folder holds a {_KINDS[self.kind]} with other settings: "
+                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. {_ELSEWHERE}"
                 )
         first, second = (other, self) if other.named else (self, other)
         taken = {arm.label for arm in first.arms}
@@ -121,6 +133,17 @@ class Plan:
         code = {**self.values.get("code", {}), **other.values.get("code", {})}
         values = {**self.values, "code": code} if code else self.values
         return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), baseline=baseline, values=values)
+
+    def narrowed(self, other: Plan) -> Plan:
+        """The arms and seeds of another plan, which this one holds, in the other's order and with this one's labels.
+
+        The baseline is this one's, or the other's if that was not asked for.
+        """
+        found = [arm for wanted in other.arms for arm in self.arms if arm.settings == wanted.settings]
+        theirs = next((arm.settings for arm in other.arms if arm.label == other.baseline), None)
+        there = [arm.label for arm in found if arm.label == self.baseline or arm.settings == theirs]
+        baseline = self.baseline if self.baseline in there else (there or [""])[0]
+        return replace(self, seeds=other.seeds, arms=tuple(found), baseline=baseline)
 
     def _label(self, settings: Mapping[str, Any]) -> str:
         """The label of the arm with these settings; empty if there is none."""

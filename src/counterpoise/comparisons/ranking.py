@@ -13,11 +13,22 @@ from counterpoise.comparisons.going_on import resuming
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, unit_of
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, WILCOXON_FROM, Paired, Standing, best_two, curve_by, is_share, rounds_to
+from counterpoise.measures import (
+    PERSONAL,
+    WILCOXON_FROM,
+    Paired,
+    Standing,
+    best_two,
+    curve_by,
+    is_share,
+    metric_words,
+    rounds_to,
+)
 from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
 from counterpoise.runs.contents import CONFIG
 from counterpoise.runs.saved import SavedRun
+from counterpoise.texts import counted
 
 __all__ = ["reached", "verdict"]
 
@@ -35,7 +46,7 @@ def verdict(found: Stand) -> list[str]:
         return [*_best("best", found.rows, found), *_uneven(found), *doubts]
     return [
         *_best("best by the server's model", found.rows, found),
-        *_best(f"best by personal {found.metric}", found.own, found),
+        *_best(f"best by personal {metric_words(found.metric)}", found.own, found),
         *_uneven(found),
     ]
 
@@ -48,15 +59,11 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     unit, show = unit_of(found.metric)
     low, high = (max(best.low, 0.0), min(best.high, 1.0)) if is_share(found.metric) else (best.low, best.high)
     interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
-    seeds = _counted(len(best.values))
-    lines = [f"{what}: {best.label}, {found.metric} {show(best.mean)}{unit}{interval} over {seeds}"]
+    seeds = counted(len(best.values), "seed")
+    lines = [f"{what}: {best.label}, {metric_words(found.metric)} {show(best.mean)}{unit}{interval} over {seeds}"]
     if second is None or beside is None:
         return lines
     return [*lines, *_ahead(second.label, beside, show, found.lower)]
-
-
-def _counted(seeds: int) -> str:
-    return "1 seed" if seeds == 1 else f"{seeds} seeds"
 
 
 def _uneven(found: Stand) -> list[str]:
@@ -66,7 +73,7 @@ def _uneven(found: Stand) -> list[str]:
         return []
     shared = set.intersection(*(seeds_of(row) for row in found.rows if seeds_of(row)))
     over = (
-        f"over the {_counted(len(shared))} that all have"
+        f"over the {counted(len(shared), 'seed')} that all have"
         if shared
         else "over different seeds, as none is shared by all"
     )
@@ -151,7 +158,11 @@ def reached(found: Stand, target: float | None) -> list[str]:
     if target is None:
         return []
     if not is_share(found.metric):
-        asked = "these runs did not measure accuracy" if found.metric == "loss" else f"{found.metric} is no share"
+        asked = (
+            "these runs did not measure accuracy"
+            if found.metric == "loss"
+            else f"{metric_words(found.metric)} is no share"
+        )
         return [f"accuracy {target:g}: {asked}"]
     lines = []
     for group in found.groups:
@@ -161,7 +172,7 @@ def reached(found: Stand, target: float | None) -> list[str]:
         hit = [round for round in rounds if round is not None]
         how = f"in round {mean(hit):g}, after {size(mean(sent))} both ways" if hit else "never"
         some = f" (mean over {len(hit)} of {len(runs)} seeds)" if hit and len(runs) > 1 else ""
-        lines.append(f"{found.metric} {target:g} reached by {group.label}: {how}{some}")
+        lines.append(f"{metric_words(found.metric)} {target:g} reached by {group.label}: {how}{some}")
     return lines
 
 

@@ -24,7 +24,9 @@ def check_removable(folder: Path) -> None:
         raise CounterpoiseError(f"{folder} is a link to {folder.resolve()}. Name the folder itself to remove it.")
     compared = (folder / COMPARISON).exists()
     if not compared and not is_run(folder):
-        raise CounterpoiseError(f"{folder} is not the folder of a run, a comparison or a sweep; it is left alone.")
+        raise CounterpoiseError(
+            f"{folder} is not the folder of a run, a comparison, a sweep or a study; it is left alone."
+        )
     check_plain(folder)
     for place in (folder, *(_pieces(folder) if compared else ())):
         if in_use(place):

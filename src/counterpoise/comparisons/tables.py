@@ -10,7 +10,17 @@ from typing import Any
 
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, signed, unit_of
-from counterpoise.measures import COLUMNS, PERSONAL, Column, Paired, Standing, has_personal, is_share, on_shared_seeds
+from counterpoise.measures import (
+    COLUMNS,
+    PERSONAL,
+    Column,
+    Paired,
+    Standing,
+    has_personal,
+    is_share,
+    metric_words,
+    on_shared_seeds,
+)
 
 __all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "own_columns"]
 
@@ -52,7 +62,12 @@ def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tupl
     """The columns that both tables have."""
     unit, show = unit_of(found.metric)
     ranked = any(row.paired is not None and not math.isnan(row.paired.wilcoxon) for row in rows)
-    heads = [f"{found.metric}{unit and ' (%)'}", f"vs {against or found.baseline} [95 %]", "p", "Wilcoxon p"]
+    heads = [
+        f"{metric_words(found.metric)}{unit and ' (%)'}",
+        f"vs {against or found.baseline} [95 %]",
+        "p",
+        "Wilcoxon p",
+    ]
     wide, uneven = 4 if ranked else 3, bool(lacking_seeds(rows))
     cells = []
     for group, row in zip(found.groups, rows, strict=False):

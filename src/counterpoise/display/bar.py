@@ -29,8 +29,9 @@ def bar(title: str, rounds: int, leave: bool = True) -> Iterator[Callable[[Round
     with live(drawn.get_renderable, leave) as changed:
 
         def hear(record: RoundRecord) -> None:
-            drawn.update(task, completed=record.round, **_found(record))  # type: ignore[arg-type]
-            changed()
+            if drawn.tasks[task].completed != record.round:
+                drawn.update(task, completed=record.round, **_found(record))  # type: ignore[arg-type]
+                changed()
 
         yield hear
 

@@ -23,7 +23,7 @@ from counterpoise.engine.clients.messages import (
 )
 from counterpoise.engine.clients.program import TrainingResult
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.setup import Training
+from counterpoise.engine.rounds.setup import Choice, Training
 from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError
@@ -32,7 +32,6 @@ from counterpoise.flower.mods import fit_mods
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
 from counterpoise.local import Local
-from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.own import allow
 from counterpoise.parts.statistics import BATCH_NORM
@@ -49,7 +48,7 @@ _ALONE = torch.tensor([0])
 
 
 def client_app(
-    method: Method | str,
+    method: Choice,
     model: Model,
     data: Data,
     *,

@@ -10,9 +10,9 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from counterpoise.engine.rounds.setup import Choice
 from counterpoise.federation import Federation
 from counterpoise.flower.strategy import Strategy
-from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.own import allow
 
@@ -20,7 +20,7 @@ __all__ = ["server_app"]
 
 
 def server_app(
-    method: Method | str,
+    method: Choice,
     federation: Callable[[Context], Federation],
     *,
     model: Model,

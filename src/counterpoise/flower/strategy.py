@@ -29,7 +29,7 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.loop import Closed, Loop, Opened, Replies
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
-from counterpoise.engine.rounds.setup import Setup
+from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
@@ -39,13 +39,13 @@ from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics
 from counterpoise.flower.roster import Roster
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
-from counterpoise.method import Method
 from counterpoise.models.building import Model
 from counterpoise.parts.statistics import BATCH_NORM
-from counterpoise.runs.build import check_same, describe
+from counterpoise.runs.build import describe
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.index import read_index
+from counterpoise.runs.repeating import check_same
 from counterpoise.runs.run import Run
 from counterpoise.trees import select
 
@@ -71,7 +71,7 @@ class Strategy(strategy.Strategy):
 
     def __init__(
         self,
-        method: Method | str,
+        method: Choice,
         federation: Federation,
         *,
         model: Model,

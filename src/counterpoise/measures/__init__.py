@@ -34,7 +34,15 @@ from counterpoise.measures.detection import (
     roc,
 )
 from counterpoise.measures.fairness import Distribution, distribution
-from counterpoise.measures.naming import PERSONAL, check_metric, curve_by, is_share, lower_is_better, metrics_of
+from counterpoise.measures.naming import (
+    PERSONAL,
+    check_metric,
+    curve_by,
+    is_share,
+    lower_is_better,
+    metric_words,
+    metrics_of,
+)
 from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Curve
 from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_factor, student_interval
@@ -76,6 +84,7 @@ __all__ = [
     "last",
     "lower_is_better",
     "mean_of_last",
+    "metric_words",
     "metrics_of",
     "on_shared_seeds",
     "own",

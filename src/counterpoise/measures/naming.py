@@ -9,7 +9,16 @@ from counterpoise.measures.curves import curve
 from counterpoise.measures.personal import own_curve
 from counterpoise.measures.records import Curve, Record
 
-__all__ = ["PERSONAL", "check_metric", "curve_by", "is_share", "lower_is_better", "metrics_of"]
+__all__ = [
+    "PERSONAL",
+    "check_metric",
+    "check_planned",
+    "curve_by",
+    "is_share",
+    "lower_is_better",
+    "metric_words",
+    "metrics_of",
+]
 
 PERSONAL = "personal_"
 """Begins the name of a metric on clients' held-out data, by the model that each client would use."""
@@ -32,6 +41,13 @@ def check_metric(metric: str, known: Iterable[str], where: str = "in these runs"
         raise unknown("metric", metric, names, where)
 
 
+def check_planned(metric: str, names: Iterable[str], where: str = "in these runs") -> None:
+    """Refuse a metric that a run will not measure, by the `names` of its metrics, before it runs."""
+    every = {"loss", *names}
+    personal, trained = ({prefix + name for name in every} for prefix in (PERSONAL, "train_"))
+    check_metric(metric, every | personal | trained, where)
+
+
 def curve_by(records: Iterable[Record], metric: str) -> Curve:
     """``(round, value)`` of a metric by its name; ``personal_...`` is the mean over clients (see `own_curve`)."""
     own = metric.removeprefix(PERSONAL)
@@ -45,6 +61,15 @@ def lower_is_better(metric: str) -> bool:
     [False, True, True, True]
     """
     return metric.endswith(_LESS)
+
+
+def metric_words(metric: str) -> str:
+    """A metric's name for people.
+
+    >>> metric_words("personal_accuracy")
+    'personal accuracy'
+    """
+    return metric.replace("_", " ")
 
 
 def is_share(metric: str) -> bool:

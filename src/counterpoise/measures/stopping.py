@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.measures.naming import curve_by, lower_is_better
+from counterpoise.measures.naming import curve_by, lower_is_better, metric_words
 from counterpoise.measures.records import Record
 
 __all__ = ["When", "when"]
@@ -52,7 +52,7 @@ class When:
         for number, found in curve[1:]:
             better = sign * (found - best) > self.least
             best, reached, since = (found, number, 0) if better else (best, reached, since + 1)
-        now = f"{self.metric} is {value:.4g} in round {round}"
+        now = f"{metric_words(self.metric)} is {value:.4g} in round {round}"
         if not math.isfinite(value):
             return now
         if self.above is not None and value > self.above:
@@ -63,7 +63,7 @@ class When:
             return f"{now}, worse by more than {self.worse:g} than {best:.4g} in round {reached}"
         if self.patience is not None and since >= self.patience:
             times = f"{since} measurement" + ("s" if since > 1 else "")
-            return f"{self.metric} has not improved in {times} since {best:.4g} in round {reached}"
+            return f"{metric_words(self.metric)} has not improved in {times} since {best:.4g} in round {reached}"
         return ""
 
 

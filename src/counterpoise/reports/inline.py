@@ -20,6 +20,8 @@ from counterpoise.runs.saved import SavedRun
 
 __all__ = ["Report", "report"]
 
+_PAGE = "report.html"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -49,7 +51,10 @@ class Report:
 
 @takes_only_its_options()
 def report(
-    of: Comparison | Run | str | Path | Iterable[str | Path], out: str | Path | None = None, *, metric: str = ""
+    of: Comparison | Run | SavedRun | str | Path | Iterable[str | Path],
+    out: str | Path | None = None,
+    *,
+    metric: str = "",
 ) -> Report:
     """A report of a comparison, or of the runs in folders, as ``counterpoise report`` writes it.
 
@@ -67,15 +72,16 @@ def report(
 
 def _found(of: object, metric: str) -> tuple[Study, Path | None]:
     """What the report is about, and where it is written by default."""
-    if isinstance(of, Comparison) and of.folder is None:
-        return Study((), tuple(of.groups), of.plan, metric or of.metric), None
+    if isinstance(of, Comparison):
+        folders, place = ((), None) if of.folder is None else ((of.folder,), of.folder / _PAGE)
+        return Study(folders, tuple(of.groups), of.plan, metric or of.metric), place
     if isinstance(of, Run) and of.folder is None:
         now = datetime.datetime.now().astimezone()
-        alone = SavedRun(None, of.settings, tuple(of.rounds), of.status, "", now, why=of.why)
-        return Study((), (Group(of.method, (alone,)),), None, metric), None
-    kept = of.folder if isinstance(of, Comparison | Run) else of
+        of = SavedRun(None, of.settings, tuple(of.rounds), of.status, "", now, why=of.why)
+    if isinstance(of, SavedRun) and of.path is None:
+        return Study((), (Group(of.method, (of,)),), None, metric), None
+    kept = of.folder if isinstance(of, Run) else of.path if isinstance(of, SavedRun) else of
     places = [kept] if isinstance(kept, str | Path) else list(kept) if isinstance(kept, Iterable) else None
     if not places or not all(isinstance(one, str | Path) for one in places):
         raise CounterpoiseError(f"A report is about a comparison, a run or folders of runs, not {brief(of)}.")
-    chosen = metric or (of.metric if isinstance(of, Comparison) else "")
-    return study(places, chosen), Path(places[0] if len(places) == 1 else ".") / "report.html"
+    return study(places, metric), Path(places[0] if len(places) == 1 else ".") / _PAGE

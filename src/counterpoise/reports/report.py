@@ -16,7 +16,7 @@ from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import COLUMNS, is_share
+from counterpoise.measures import COLUMNS, is_share, metric_words
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -29,6 +29,7 @@ from counterpoise.reports.study import Study, study
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun
+from counterpoise.texts import counted
 
 __all__ = ["charts", "page_path", "render", "sections", "write"]
 
@@ -51,7 +52,9 @@ def page_path(path: Path) -> Path:
     if path.is_dir():
         raise CounterpoiseError(f"{path} is a folder; name a file for the report.")
     if not path.parent.is_dir():
-        raise CounterpoiseError(f"There is no folder {path.parent} for the report.")
+        raise CounterpoiseError(
+            f"There is no folder {path.parent} for the report. Make it first, or name another place."
+        )
     return path
 
 
@@ -94,18 +97,14 @@ def _lead(found: Study, standing: Stand) -> str:
     runs = [run for group in found.groups for run in group.runs]
     told = [f"{line[0].upper()}{line[1:]}." for line in verdict(standing)] if len(found.groups) > 1 else []
     facts = [
-        _counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
-        _counted(len({run.seed for run in runs}), "seed"),
-        _counted(max(len(run.records) for run in runs), "round"),
+        counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
+        counted(len({run.seed for run in runs}), "seed"),
+        counted(max(len(run.records) for run in runs), "round"),
         f"model {_named(runs, 'model')}",
         f"data {_named(runs, 'data')}, dealt by {_named(runs, 'data', 'partition')}",
     ]
     lead = f'<p class="lead">{escaped(" ".join(told))}</p>' if told else ""
     return f'{lead}\n<p class="facts">{escaped("; ".join(facts))}.</p>'
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _named(runs: list[SavedRun], *keys: str) -> str:
@@ -131,7 +130,7 @@ def _headline(found: Study, standing: Stand) -> Iterator[Table]:
         [heads[0], "seeds done", *heads[told:]],
         [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)],
         colours,
-        f"Finished runs only. {standing.metric.capitalize()} of the last round: mean and sample deviation over seeds. "
+        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation over seeds. "
         f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
         f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "
         + " ".join(column.about for column in COLUMNS if column.server),

@@ -36,6 +36,7 @@ from counterpoise.models.digests import form_digest, frozen_digest
 from counterpoise.own import digests, own_part
 from counterpoise.registry import Registry, Spec, flatten
 from counterpoise.runs.config import OWN, Config, DataConfig, LocalConfig, parse
+from counterpoise.runs.objects import object_digests
 from counterpoise.runs.own_data import OWN_DATA, has_named_partition, own_federation
 from counterpoise.runs.places import CHOICES
 from counterpoise.runs.trust import own_names
@@ -43,7 +44,6 @@ from counterpoise.runs.trust import own_names
 __all__ = [
     "asked_values",
     "check_own",
-    "check_same",
     "describe",
     "differences",
     "make",
@@ -228,23 +228,12 @@ def _completed(registry: Registry[Any], chosen: Mapping[str, Any]) -> dict[str, 
     return {k: v for k, v in _options(registry, chosen).items() if v is not None} | dict(chosen)
 
 
-def check_same(kept: Config, made: Config) -> None:
-    """Refuse to resume with objects that differ from those the run was made with."""
-    for key, before, now in differences(kept, made):
-        if key != "rounds":
-            what = key.removeprefix("own.").partition(".")[0]
-            what = {"data": "federation", "frozen": "model"}.get(what, what)
-            raise CounterpoiseError(
-                f"The {what} given is not the one this run was made with: {key} was {before!r} and is {now!r}."
-            )
-
-
 def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
     """The settings in which a kept run and one that was made differ, each with both values.
 
-    The engine's come last: much of it follows from the rest.
+    The engine's come last: much of it follows from the rest. `changed_objects` compares the user's own objects.
     """
-    before, now = flatten(whole(kept).plain()), flatten(whole(made).plain())
+    before, now = (flatten({**whole(one).plain(), "objects": {}}) for one in (kept, made))
     keys = sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key))
     late = {"frozen", "model.form"} - before.keys()  # runs of older versions do not hold them
     return [(key, before.get(key), now.get(key)) for key in keys if before.get(key) != now.get(key) and key not in late]
@@ -258,7 +247,8 @@ def describe(made: Setup, trainer: Trainer) -> Config:
         values["model"] |= _fingerprinted(trainer.module)
     values["frozen"] = frozen_digest(trainer.module, drawn=False) or None
     values["engine"], values["evaluation"] = asdict(trainer.engine), asdict(trainer.evaluator.setting)
-    return parse({**values, "code": digests(own_names(values))}, "the run")
+    config = parse({**values, "code": digests(own_names(values))}, "the run")
+    return config.model_copy(update={"objects": object_digests(made, config.asked_for)})
 
 
 def asked_values(made: Setup) -> dict[str, Any]:

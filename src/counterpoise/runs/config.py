@@ -25,12 +25,10 @@ from counterpoise.runs.experiments import (
     override,
     preset_names,
     read,
-    split,
-    value,
 )
 from counterpoise.runs.places import meant
 
-__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read", "split", "value"]
+__all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read"]
 
 SCHEMA = 1
 OWN = "own"
@@ -116,6 +114,8 @@ class Config(_Table):
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
     code: dict[str, str] = {}
     """SHA-256 of each source file of the user's own code that is given by name."""
+    objects: dict[str, Annotated[str, Field(pattern=r"^\S+ [0-9a-f]{16} [0-9a-f]{16}$")]] = {}
+    """For each object of the user's own, a digest of its code and one of its values (`counterpoise.runs.objects`)."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)
 
     @property
@@ -126,7 +126,7 @@ class Config(_Table):
 
     def plain(self) -> dict[str, Any]:
         """As plain values for TOML, without those that are None."""
-        empty = {name for name in ("own", "adversary", "code") if not getattr(self, name)}
+        empty = {name for name in ("own", "adversary", "code", "objects") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))

@@ -5,7 +5,6 @@ The values are not checked here; `counterpoise.runs.config.parse` does that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -14,12 +13,13 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
+from counterpoise.choices import parse_value
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.own import allow
 from counterpoise.runs.contents import METRICS
-from counterpoise.texts import Malformed, parse_toml, read_text
+from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_names", "read", "split", "value"]
+__all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_names", "read"]
 
 
 def choice(value: Any) -> Any:
@@ -154,7 +154,7 @@ def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, An
         key, equals, text = setting.partition("=")
         if not equals or not all(part.strip() for part in key.split(".")):
             raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {brief(setting)}.")
-        result = assign(result, key, value(text.strip()))
+        result = assign(result, key, parse_value(text.strip()))
     return result
 
 
@@ -174,32 +174,3 @@ def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     else:
         table[path[-1]] = {"name": value} if named else value
     return result
-
-
-def value(text: str) -> Any:
-    """Parse a TOML value; text that is not one stays text.
-
-    So does ``nan``: it is the name of an adversary, and no setting may be NaN.
-    """
-    try:
-        found = parse_toml(f"value = {text}", f"The value {brief(text)}")["value"]
-    except Malformed:
-        return text
-    return text if isinstance(found, float) and math.isnan(found) else found
-
-
-def split(text: str) -> list[str]:
-    """Split at commas that are outside brackets and quotes.
-
-    >>> split("fedavg, fedprox(mu=0.1, lr=1), feddua:scaffold")
-    ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']
-    """
-    parts, depth, quote = [""], 0, ""
-    for character in text:
-        quote = "" if character == quote else quote or (character if character in "\"'" else "")
-        depth += 0 if quote else (character in "([{") - (character in ")]}")
-        if character == "," and not depth and not quote:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]

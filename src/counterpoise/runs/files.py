@@ -26,6 +26,7 @@ __all__ = [
     "check_no_link",
     "check_plain",
     "is_partial",
+    "make_folder",
     "open_plain",
     "push",
     "replace_bytes",
@@ -67,6 +68,16 @@ def check_plain(folder: Path) -> None:
             continue  # it never existed, or has just been removed
         except OSError as error:
             raise CounterpoiseError(f"{folder} cannot be searched: {_why(error)}.") from None
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        file = next((place for place in (folder, *folder.parents) if place.is_file()), None)
+        why = f"{file} is a file" if file else error.strerror or error
+        raise CounterpoiseError(f"The folder {folder} cannot be made: {why}. Choose another one.") from None
 
 
 def check_no_link(*paths: Path) -> None:

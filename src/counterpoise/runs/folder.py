@@ -26,7 +26,7 @@ from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.companions import note_batch
 from counterpoise.runs.config import Config, parse
 from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
-from counterpoise.runs.files import check_plain, is_partial, replace_text
+from counterpoise.runs.files import check_plain, is_partial, make_folder, replace_text
 from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import record
 from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
@@ -61,10 +61,7 @@ class Folder:
         if in_use(path):
             raise Busy(busy(path))
         _check_free(path)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CounterpoiseError(f"The folder {path} cannot be made: {error.strerror or error}.") from error
+        make_folder(path)
         with hold(path, busy(path)):
             _check_free(path)  # another process may have taken it in the meantime
             folder = cls(path, config)

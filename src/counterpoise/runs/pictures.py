@@ -9,18 +9,26 @@ from counterpoise import measures
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.measures.columns import size
 from counterpoise.sketch import card, lines, table
+from counterpoise.texts import counted
 
 __all__ = ["run_html"]
 
 
 def run_html(
-    method: str, seed: int, status: str, rounds: Sequence[RoundRecord], folder: Path | None, why: str = ""
+    method: str,
+    seed: int,
+    status: str,
+    rounds: Sequence[RoundRecord],
+    folder: Path | None,
+    why: str = "",
+    failure: str = "",
 ) -> str:
     """The curve of the accuracy, or else of the loss, and what the run came to."""
     metric = next((name for name in ("accuracy", "loss", "train_loss") if measures.curve(rounds, name)), "")
     curve = measures.curve(rounds, metric) if metric else []
-    rows: list[tuple[str, str]] = [("status", f"{status}, {len(rounds)} round{'' if len(rounds) == 1 else 's'}")]
+    rows: list[tuple[str, str]] = [("status", f"{status}, {counted(len(rounds), 'round')}")]
     rows += [("ended early", why)] if why else []
+    rows += [("failed", failure)] if failure else []
     if metric == "accuracy":
         top = measures.best(curve)
         rows += [("accuracy", f"{curve[-1][1]:.2%}, best {top.value:.2%} (round {top.round})")]

@@ -84,10 +84,10 @@ def remove_files(folder: Path, ours: Callable[[str], bool], last: tuple[str, ...
 
 
 def leave(folder: Path) -> None:
-    """Remove a folder's lock, and the folder if it is then empty."""
+    """Remove a folder's lock, and the folder if it is then empty. The current folder, by the name ``.``, stays."""
     (folder / LOCK).unlink(missing_ok=True)
     try:
         folder.rmdir()
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT, errno.EINVAL):
             raise

@@ -1,4 +1,4 @@
-"""A run that is asked for again: whether the folder holds it, and what differs if it does not."""
+"""A run that is asked for again or resumed: whether the folder holds it, and what differs if it does not."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.runs.build import differences
 from counterpoise.runs.config import Config
+from counterpoise.runs.objects import changed_objects, unknown_objects
 
-__all__ = ["Differs", "check_repeats", "with_choices_of"]
+__all__ = ["Differs", "check_repeats", "check_same", "with_choices_of"]
 
 Asked = TypeVar("Asked", Engine, Evaluation)
 
@@ -36,6 +37,9 @@ _IN_WORDS = {
 class Differs(CounterpoiseError):
     """A folder holds a run with another configuration."""
 
+    what = ""
+    """The folder and what differs, without what to do about it."""
+
 
 def with_choices_of(kept: Config, made: Setup) -> Setup:
     """A set-up in which every choice that the user left open is the one made when the kept run began.
@@ -52,26 +56,44 @@ def _filled(asked: Asked, kept: Mapping[str, Any], names: Iterable[str]) -> Aske
     return replace(asked, **{name: kept[name] for name in names if getattr(asked, name) in (None, "auto")})
 
 
-def check_repeats(path: Path, kept: Config, made: Config, warn: bool = True) -> None:
+def check_repeats(path: Path, kept: Config, made: Config) -> None:
     """Refuse to go on with a kept run of another configuration, and say what differs.
 
-    The code of a user's own objects is not kept, so it cannot be compared: warn about it unless the caller does.
+    Warn if the code of a user's own objects cannot be compared.
     """
     if told := _told(kept, made):
         more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
         longer = f" For more rounds, use cp.resume({str(path)!r}, rounds={made.rounds})."
         only_longer = kept.rounds < made.rounds and len(told) == 1 and told[0].startswith("rounds ")
-        raise Differs(
-            f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
-            f"{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
+        what = f"{path} holds a run with another configuration: {', '.join(told[:_TOLD])}{more}."
+        differs = Differs(
+            f"{what}{longer if only_longer else ''} Choose another folder, or replace that run with overwrite=True "
             "(--overwrite on the command line)."
         )
-    if warn and (own := [name for name in kept.asked_for if name != "federation"]):
+        differs.what = what
+        raise differs
+    if own := unknown_objects(kept, made):
         logger.warning(
-            "The run in %s was begun with your own %s. Its code is not compared: if you changed it since, give "
-            "overwrite=True to train again.",
+            "The run in %s was begun with your own %s, by another version of Python or of counterpoise. Its code is "
+            "not compared: if you changed it since, give overwrite=True to train again.",
             path,
             " and ".join(own),
+        )
+
+
+def check_same(kept: Config, made: Config) -> None:
+    """Refuse to resume with objects that differ from those the run was made with."""
+    for key, before, now in differences(kept, made):
+        if key != "rounds":
+            what = key.removeprefix("own.").partition(".")[0]
+            what = {"data": "federation", "frozen": "model"}.get(what, what)
+            raise CounterpoiseError(
+                f"The {what} given is not the one this run was made with: {key} was {before!r} and is {now!r}."
+            )
+    if told := list(changed_objects(kept, made).values()):
+        raise CounterpoiseError(
+            f"{told[0][0].upper()}{told[0][1:]} since this run began. Give it as it was, or start a new run in "
+            "another folder."
         )
 
 
@@ -87,7 +109,8 @@ def _told(kept: Config, made: Config) -> list[str]:
             told.append(f"{key.removeprefix('code.')} is another file than when it began")
         else:
             told.append(_IN_WORDS.get(key) or f"{key} was {brief(before)} and is {brief(now)}")
-    return told
+    known = {_table(key.removeprefix("own.")) for key, _, _ in found}
+    return told + [words for name, words in changed_objects(kept, made).items() if name not in known]
 
 
 def _table(key: str) -> str:

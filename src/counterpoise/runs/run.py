@@ -12,9 +12,10 @@ from torch import nn
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, brief, unknown
-from counterpoise.measures import curve, has_personal, own_curve
+from counterpoise.measures import PERSONAL, curve, curve_by, has_personal, metrics_of, own_curve
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,22 +56,22 @@ class Run:
 
     def __repr__(self) -> str:
         shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
-        rounds = f"{len(self.rounds)} round" + ("" if len(self.rounds) == 1 else "s")
+        rounds = counted(len(self.rounds), "round")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
         """``(round, value)`` for every round in which the metric was measured on the test set.
 
-        A name that this run never measured is an error, except that accuracy and loss are empty if it measured nothing.
+        ``"personal_accuracy"`` is the mean over clients on their held-out data, by the model that each would use. A
+        name that this run never measured is an error, except that accuracy and loss are empty if it measured nothing.
         """
         if not isinstance(metric, str):
             raise CounterpoiseError(f"A metric is given by its name, such as 'accuracy', not {brief(metric)}.")
-        there = {name for r in self.rounds for name in r.metrics}
-        tested = any(not name.startswith("train_") for name in there)
+        there = metrics_of(self.rounds)
+        tested = any(not name.startswith(("train_", PERSONAL)) for name in there)
         if metric not in there and (tested or metric not in _USUAL):
-            own = ["cp.measures.own_curve(run.rounds)"] if metric.startswith("personal") else []
-            raise unknown("metric", metric, there or _USUAL, "in the rounds of this run", own)
-        return curve(self.rounds, metric)
+            raise unknown("metric", metric, there or _USUAL, "in the rounds of this run")
+        return curve_by(self.rounds, metric)
 
     def last(self, metric: str) -> float | None:
         """The metric's value in the last round that measured it."""

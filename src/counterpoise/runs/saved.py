@@ -30,10 +30,11 @@ from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import STATUSES, Settings, checked, record
 from counterpoise.runs.ledger import SCHEMA, digest_of
 from counterpoise.runs.locks import abandoned
-from counterpoise.texts import Malformed, parse_json, parse_toml, read_lines, read_text
+from counterpoise.texts import Malformed, counted, parse_json, parse_toml, read_lines, read_text
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 __all__ = ["INTERRUPTED", "UNREADABLE", "SavedRun", "load_run", "status_of", "unreadable_run"]
 
@@ -44,8 +45,10 @@ INTERRUPTED = "interrupted"
 
 log = logging.getLogger(__name__)
 
-_NOT_IDENTITY = re.compile(r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|engine\.(?!dtype|tf32).*")
-"""Settings that may differ between the seeds of one experiment: the seed, what follows from it, and the engine."""
+_NOT_IDENTITY = re.compile(
+    r"schema|seed|data\.(seed|fingerprint)|model\.fingerprint|objects\..*|engine\.(?!dtype|tf32).*"
+)
+"""Settings that may differ between the seeds of one experiment: the seed, what follows from it, digests of objects, and the engine."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,7 +75,7 @@ class SavedRun:
     """Why its rule (`stop`) ended it before its last round; empty if it did not."""
 
     def __repr__(self) -> str:
-        done = f"{len(self.records)} of {self.rounds} rounds"
+        done = f"{len(self.records)} of {counted(self.rounds, 'round')}"
         return f"SavedRun({self.method} on {self.data}, seed {self.seed}, {done}, {self.status})"
 
     @property
@@ -132,6 +135,17 @@ class SavedRun:
         """As `counterpoise.Run.frame`."""
         return frame(self.records, of, self.client_names, method=self.method, seed=self.seed)
 
+    def plot(self, metric: str | None = None, against: str = "rounds") -> go.Figure:
+        """As `counterpoise.Run.plot`."""
+        from counterpoise.runs.plots import plot_curves
+
+        return plot_curves([(self.method, [self.records])], metric, against)
+
+    def _repr_html_(self) -> str:
+        from counterpoise.runs.pictures import run_html
+
+        return run_html(self.method, self.seed, self.status, self.records, self.path, self.why, self.sentence)
+
 
 def load_run(path: Path, settings: Mapping[str, Any] | None = None) -> SavedRun:
     """Load a run from its folder; `settings` replace the configuration of a run that failed before it wrote one."""
@@ -181,7 +195,7 @@ def _believed(path: Path, written: Sequence[RoundRecord], status: str) -> list[R
 
 def _too_many(path: Path, written: int, believed: int, settings: Mapping[str, Any]) -> Iterator[str]:
     if written > believed:
-        yield f"{path / METRICS} holds {written} rounds, and the run has {believed}: the others are left out."
+        yield f"{path / METRICS} holds {counted(written, 'round')}, and the run has {believed}: the others are left out."
     if believed > int(settings.get("rounds", believed)):
         yield f"{path / CONFIG} asks for fewer rounds than the run's {believed}: it is not what was written."
 

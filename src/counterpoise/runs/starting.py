@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from counterpoise.models.building import Model
 from counterpoise.runs.course import Course, OnRound, drive, go
 from counterpoise.runs.run import Run
 from counterpoise.screens import watching
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -48,7 +49,7 @@ ELSEWHERE = {
 
 @takes_only_its_options(ELSEWHERE)
 def simulate(
-    method: Method | str,
+    method: Method | str | tuple[str, Mapping[str, Any]],
     federation: Federation,
     *,
     model: Model,
@@ -71,7 +72,8 @@ def simulate(
 ) -> Run:
     """Run a method on a federation for a number of rounds.
 
-    `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
+    `method` is a name such as ``"fedprox"`` or ``"fedprox(mu=0.1)"``, a pair ``("fedprox", {"mu": 0.1})``, or a method
+    such as ``cp.methods.fedprox(mu=0.1)``. `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
     them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
     value per sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
     then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
@@ -107,7 +109,7 @@ def simulate(
     place = None if out is None else _path(out, "out")
     _check_on_round(on_round)
     with watched(made.training.method.name, made.rounds, progress) as show:
-        return run_setup(made, _both(show, on_round), place, log, overwrite)
+        return _shown(show, run_setup(made, _both(show, on_round), place, log, overwrite))
 
 
 @contextlib.contextmanager
@@ -144,6 +146,13 @@ def _both(show: OnRound | None, on_round: OnRound | None) -> OnRound | None:
     return hear
 
 
+def _shown(show: OnRound | None, run: Run) -> Run:
+    """A run, with the bar moved to its last round, which may have been run by an earlier call."""
+    if show is not None and run.rounds:
+        show(run.rounds[-1])
+    return run
+
+
 # Keeping a run in a folder needs more packages than torch and numpy. They are imported only for runs that are kept, so
 # that a simulation also works on a machine where nothing can be installed.
 
@@ -165,16 +174,12 @@ def setup_course(
     out: Path | None = None,
     log: Log | None = None,
     overwrite: bool = False,
-    warn: bool = True,
 ) -> Course:
-    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it.
-
-    `warn` if code of the user's own cannot be compared with that of the kept run.
-    """
+    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it."""
     _check_on_round(on_round)
     loggers = resolve(log)
     if out is not None and not overwrite and os.path.lexists(out / "config.toml"):
-        return (yield from _repeated(made, on_round, out, loggers, warn))
+        return (yield from _repeated(made, on_round, out, loggers))
     simulation = Simulation.of(made)
     names = made.federation.client_names
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
@@ -213,7 +218,7 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
         yield folder
 
 
-def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger], warn: bool) -> Course:
+def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger]) -> Course:
     """A run that the folder holds already: what is left of it."""
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder, busy
@@ -225,7 +230,7 @@ def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequenc
         raise Busy(busy(out))
     asked, made = made.training.engine, with_choices_of(kept.config, made)
     simulation = Simulation.of(made)
-    check_repeats(out, kept.config, describe(made, simulation.trainer), warn)
+    check_repeats(out, kept.config, describe(made, simulation.trainer))
     simulation.trainer.asked = asked
     return (yield from _restored(kept, made, simulation, None, on_round, loggers))
 
@@ -285,7 +290,7 @@ def resume(
     check_rounds(config.rounds if rounds is None else rounds)
     _check_on_round(on_round)
     with watched(config.method["name"], rounds or config.rounds, progress) as show:
-        return drive(resume_course(place, rounds, _both(show, on_round), log, trust=trust, **own))
+        return _shown(show, drive(resume_course(place, rounds, _both(show, on_round), log, trust=trust, **own)))
 
 
 def resume_course(
@@ -302,8 +307,9 @@ def resume_course(
     `asked` is the engine that the run was begun with. The one in its configuration has the choices of the run alone
     made, so that it would not join a batch of runs. `trust` as in `resume`.
     """
-    from counterpoise.runs.build import check_same, describe, setup, whole
+    from counterpoise.runs.build import describe, setup, whole
     from counterpoise.runs.folder import Folder
+    from counterpoise.runs.repeating import check_same
     from counterpoise.runs.trust import check_trusted
 
     _check_on_round(on_round)
@@ -372,7 +378,7 @@ def _extend(folder: Folder, simulation: Simulation, rounds: int, writes: bool) -
     check_rounds(rounds)
     if rounds < simulation.round:
         raise CounterpoiseError(
-            f"The run in {folder.path} has already run {simulation.round} rounds; it cannot end at round {rounds}."
+            f"The run in {folder.path} has already run {counted(simulation.round, 'round')}; it cannot end at round {rounds}."
         )
     if writes:
         folder.extend(rounds)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.own import allow, digests, folder_of, own_part
+from counterpoise.runs.contents import METRICS
 
-__all__ = ["check_trusted", "check_unchanged", "own_names"]
+__all__ = ["check_named", "check_trusted", "check_unchanged", "own_names"]
 
 
 def own_names(values: Any) -> list[str]:
@@ -23,7 +25,7 @@ def own_names(values: Any) -> list[str]:
     return sorted({part for name in _names(values) if (part := own_part(name))})
 
 
-_TEXTS = (("data", "columns"), ("own",), ("code",))
+_TEXTS = (("data", "columns"), ("own",), ("code",), ("objects",))
 """Tables of plain text, which name nothing that could be imported."""
 
 
@@ -55,6 +57,21 @@ def check_trusted(values: Any, code: Mapping[str, str], where: str, trust: Path 
             "the folder that it is in: --trust FOLDER (in Python, trust=...), or repeat the command that began it."
         )
     check_unchanged(names, code, where)
+
+
+def check_named(values: Any, source: str) -> None:
+    """Refuse a file from a run's folder that names code which the user has not named, before any of it is asked for."""
+    if unnamed := [name for name in own_names(values) if folder_of(name) is None]:
+        tops = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in unnamed)
+        folder = Path(source).parent
+        run = shlex.quote(str(folder)) if (folder / METRICS).exists() else "RUN"
+        raise CounterpoiseError(
+            f"{source} comes from a run's folder, and names code that you did not name: {', '.join(unnamed)}. It was "
+            "not imported. If you trust it, let FOLDER be the folder that "
+            f"{' and '.join(tops)} {'lies' if len(tops) == 1 else 'lie'} in. To continue that run: "
+            f"counterpoise resume {run} --trust FOLDER. For a new one, copy the file into FOLDER, delete the table "
+            "[code] and the line fingerprint of [data] from the copy, and run the copy."
+        )
 
 
 def check_unchanged(names: Iterable[str], code: Mapping[str, str], where: str, part: bool = False) -> None:

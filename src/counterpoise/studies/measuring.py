@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
 from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.errors import unknown
 from counterpoise.measures import Curve, count_error, couplings, curve, effective_clients, own, own_curve
 from counterpoise.measures import false_alarms as share_of_honest
 from counterpoise.measures import recall as share_of_lies
 
-__all__ = ["curve_of", "lower_is_better", "scale_of"]
+__all__ = ["check_measure", "curve_of", "lower_is_better", "scale_of"]
 
 _PERSONAL, _COUPLING, _NOTE, _CHOSEN = "personal ", "coupling of ", "note ", " chosen by clients"
 _BY_DATA = " by data"
@@ -52,6 +53,16 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
     else:
         return curve(records, measure)
     return [pair for pair in found if not math.isnan(pair[1])]
+
+
+def check_measure(measure: str, metrics: Iterable[str], where: str) -> None:
+    """Refuse a measure that runs with these metrics will not have. What a method notes is known only when it runs."""
+    every = {"loss", *metrics}
+    known = {"effective clients", *_BY_ROUND, *every, *(f"train_{name}" for name in every)}
+    known |= {_PERSONAL + name + more for name in every for more in ("", _BY_DATA)}
+    known |= {name + _CHOSEN for name in every}
+    if measure not in known and not measure.startswith((_COUPLING, _NOTE)):
+        raise unknown("measure", measure, known, where)
 
 
 def scale_of(measure: str) -> float:

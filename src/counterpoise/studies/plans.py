@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from counterpoise.comparisons.arms import check_method, first_seeds, parse_method, shared_config, with_code
+from counterpoise.choices import parse_choice
+from counterpoise.comparisons.arms import check_method, first_seeds, shared_config, with_code
 from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import parse
+from counterpoise.studies.measuring import check_measure
 from counterpoise.studies.study import Cell
 
-__all__ = ["arm_of", "differing", "placed", "plan_of"]
+__all__ = ["arm_of", "check_measured", "differing", "placed", "plan_of"]
 
 _FREE = re.compile(r"schema|seed|engine\.(?!dtype|tf32|bf16).*")
 """Settings that may differ between runs that count as the same: the seed, and where and how a run trains."""
@@ -29,7 +31,7 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
     arms = []
     labels = [entry.label for entry in cell.entries]
     for entry, slug in zip(cell.entries, slugs(labels), strict=True):
-        choice = parse_method(entry.method)
+        choice = parse_choice(entry.method)
         choice = check_method({**own, **choice} if choice["name"] == own["name"] else choice)
         arms.append(Arm(entry.label, slug, {"method": choice, **entry.settings}))
     fedavg = (arm.label for arm in arms if arm.settings["method"]["name"] == "fedavg")
@@ -43,6 +45,13 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
         if arm_of(plan, arm.settings) is not arms[number]:
             raise CounterpoiseError(f"{where}: another method of the cell has the same settings.")
     return with_code(plan)
+
+
+def check_measured(cell: Cell, plan: Plan) -> None:
+    """Refuse a cell whose measure none of its runs will have, before they run."""
+    given = [next(plan.pieces(arm)).values.get("metrics") or [{"name": "accuracy"}] for arm in plan.arms]
+    names = {str(choice["name"]).rpartition(":")[2] for choices in given for choice in choices}
+    check_measure(cell.metric.measure, names, f"in the cell {cell.name!r}")
 
 
 def arm_of(plan: Plan, settings: Mapping[str, Any]) -> Arm | None:

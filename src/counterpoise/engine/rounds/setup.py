@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict, Unpack
 
+from counterpoise.choices import parse_choice
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
@@ -21,7 +22,11 @@ from counterpoise.methods import METHODS
 from counterpoise.models.building import Model
 from counterpoise.randomness import check_seed
 
-__all__ = ["Settings", "Setup", "Training", "check_rounds"]
+__all__ = ["Choice", "Settings", "Setup", "Training", "check_rounds"]
+
+
+Choice = Method | str | tuple[str, Mapping[str, Any]]
+"""A method: its name, with options in brackets if need be; its name and a table of options; or the method itself."""
 
 
 class Settings(TypedDict, total=False):
@@ -72,10 +77,9 @@ class Training:
             )
 
     @classmethod
-    def of(cls, method: Method | str, model: Model, **given: Any) -> Training:
-        """A method by name or as it is; settings that are None have their defaults."""
-        made = METHODS.make(method) if isinstance(method, str) else method
-        return cls(made, model, **{name: value for name, value in given.items() if value is not None})
+    def of(cls, method: Choice, model: Model, **given: Any) -> Training:
+        """Settings that are None have their defaults."""
+        return cls(_made(method), model, **{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)
@@ -106,13 +110,23 @@ class Setup:
         )
 
     @classmethod
-    def of(
-        cls, method: Method | str, federation: Federation, model: Model, rounds: int, **given: Unpack[Settings]
-    ) -> Setup:
+    def of(cls, method: Choice, federation: Federation, model: Model, rounds: int, **given: Unpack[Settings]) -> Setup:
         """A run from the arguments of `counterpoise.simulate`."""
         told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         clients = {name: told.pop(name) for name in {f.name for f in fields(Training)} & told.keys()}
         return cls(Training.of(method, model, **clients), federation, rounds, **told)
+
+
+def _made(method: Any) -> Any:
+    """The method that a choice names; anything else as it is."""
+    match method:
+        case str():
+            options = parse_choice(method)
+        case (str() as name, Mapping() as given):
+            options = {**given, "name": name}
+        case _:
+            return method
+    return METHODS.make(options.pop("name"), **options)
 
 
 def check_rounds(rounds: object) -> None:

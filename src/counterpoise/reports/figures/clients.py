@@ -26,7 +26,7 @@ _DOTS = 600
 
 def served(study: Study) -> Chart | Missing:
     """Every client's final metric, by method: under the server's model, and under its own if it has one."""
-    title = f"Each client's {study.metric}"
+    title = f"Each client's {measures.metric_words(study.metric)}"
     found = {view: figure for view, own in _views(study).items() if (figure := _boxes(study, own)) is not None}
     if not found:
         return _unmeasured(title)
@@ -80,13 +80,21 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
     if not shown:
         return None
     figure.update_xaxes(tickformat=percent(study.metric))
-    return sized(rows(figure, shown), 100 + 70 * len(shown), f"{study.metric} on a client's held-out part", "")
+    return sized(
+        rows(figure, shown),
+        100 + 70 * len(shown),
+        f"{measures.metric_words(study.metric)} on a client's held-out part",
+        "",
+    )
 
 
 def gap(study: Study) -> Chart | Missing:
     """How far apart the best and the worst served tenth of clients are."""
     title = "The fairness gap"
-    views = {"gap": "best tenth minus worst tenth", "worst tenth": f"mean {study.metric} of the worst tenth of clients"}
+    views = {
+        "gap": "best tenth minus worst tenth",
+        "worst tenth": f"mean {measures.metric_words(study.metric)} of the worst tenth of clients",
+    }
     models = _views(study)
     drawn = {(view, by): _tenths(study, view, axis, models[by]) for view, axis in views.items() for by in models}
     if any(figure is None for figure in drawn.values()):
@@ -96,7 +104,7 @@ def gap(study: Study) -> Chart | Missing:
     }
     switches = {"Show": list(views)} | ({"by": list(models)} if study.personal else {})
     caption = (
-        f"Mean {study.metric} of the best served tenth of clients minus that of the worst served "
+        f"Mean {measures.metric_words(study.metric)} of the best served tenth of clients minus that of the worst served "
         "(at least one client each). Every dot is a seed."
     )
     return Chart("gap", title, figures, switches, caption)

@@ -139,7 +139,9 @@ def couplings(study: Study) -> Chart | Missing:
         if figure.data:
             figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
             figure.update_yaxes(range=[-1.05, 1.05])
-            views[of] = sized(figure, 340, "rounds", f"rank correlation with {study.metric}", showlegend=True)
+            views[of] = sized(
+                figure, 340, "rounds", f"rank correlation with {measures.metric_words(study.metric)}", showlegend=True
+            )
     figure = go.Figure()
     for arm in study.arms:
         _line(figure, arm, [measures.effective_clients(run.records) for run in arm.runs])
@@ -154,7 +156,7 @@ def couplings(study: Study) -> Chart | Missing:
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
         "Spearman's correlation, over the clients heard in a round, between their weight (or a number noted for them) "
-        f"and the {study.metric} on their held-out part. Lines are means over seeds. "
+        f"and the {measures.metric_words(study.metric)} on their held-out part. Lines are means over seeds. "
         "Equal weights have no order, so they have no line. The effective number of clients is (Σw)² / Σw².",
     )
 

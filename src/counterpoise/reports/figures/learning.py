@@ -72,7 +72,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
 
 def final(study: Study) -> Chart | Missing:
     """Where every seed ended: on the test set, and by personal models if a method makes them."""
-    what = study.metric if study.personal else metric_name(study.metric)
+    what = measures.metric_words(study.metric) if study.personal else metric_name(study.metric)
     title = f"{what.capitalize()} after the last round"
     views = {"the server's model": study.metric} | ({OWN: f"own_{study.metric}"} if study.personal else {})
     found = {view: figure for view, metric in views.items() if (figure := _ends(study, metric)) is not None}

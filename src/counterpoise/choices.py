@@ -1,0 +1,61 @@
+"""Choices as text: a method with its options in brackets, lists of them, and values as TOML writes them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.texts import Malformed, parse_toml
+
+__all__ = ["pair", "parse_choice", "parse_value", "split"]
+
+
+def parse_choice(text: str) -> dict[str, Any]:
+    """Parse the name of a method and its options.
+
+    >>> parse_choice("feddua:fedprox(mu=0.1)")
+    {'name': 'feddua:fedprox', 'mu': 0.1}
+    """
+    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text)
+    if found is None:
+        raise CounterpoiseError(f"A method is a name, or a name with options such as 'fedprox(mu=0.1)', not {text!r}.")
+    return {"name": found[1], **dict(pair(part, "a method's option") for part in split(found[2] or ""))}
+
+
+def pair(text: str, what: str) -> tuple[str, Any]:
+    """A key and its value, from ``mu=0.1``; `what` takes it, for the error."""
+    key, equals, given = text.partition("=")
+    if not equals or not key.strip() or not given.strip():
+        raise CounterpoiseError(f"{what} takes key=value, such as mu=0.1, not {text!r}.")
+    return key.strip(), parse_value(given.strip())
+
+
+def parse_value(text: str) -> Any:
+    """Parse a TOML value; text that is not one stays text.
+
+    So does ``nan``: it is the name of an adversary, and no setting may be NaN.
+    """
+    try:
+        found = parse_toml(f"value = {text}", f"The value {brief(text)}")["value"]
+    except Malformed:
+        return text
+    return text if isinstance(found, float) and math.isnan(found) else found
+
+
+def split(text: str) -> list[str]:
+    """Split at commas that are outside brackets and quotes.
+
+    >>> split("fedavg, fedprox(mu=0.1, lr=1), feddua:scaffold")
+    ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']
+    """
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        quote = "" if character == quote else quote or (character if character in "\"'" else "")
+        depth += 0 if quote else (character in "([{") - (character in ")]}")
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
