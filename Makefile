@@ -17,10 +17,8 @@ MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py !
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-demo: .venv/.core ## Compare seven methods on digits while two clients lie, and write the report
-	$(BIN)/counterpoise compare quickstart --seeds 3 --rounds 20 \
-		--methods fedavg,fedprox,scaffold,fedbac-soft,feda4,fedoaed,feddua:fedavg \
-		--set adversary=claims --set adversary.clients=2
+demo: .venv/.core ## Compare eight methods on digits while two clients lie, and write the report
+	$(BIN)/counterpoise compare demo --seeds 6
 
 test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of it)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

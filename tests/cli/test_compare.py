@@ -140,6 +140,19 @@ def test_a_device_that_this_machine_lacks_may_be_planned() -> None:
     assert next(plan.pieces(plan.arms[0])).values["engine"]["device"] == "cuda:7"
 
 
+def test_without_methods_some_usual_ones_are_compared() -> None:
+    labels = [arm.label for arm in compared("quickstart", []).arms]
+    assert labels == ["fedavg", "fedadam", "scaffold", "feddua", "counterpoise"]
+
+
+def test_without_methods_a_sources_own_is_among_them(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('like = "quickstart"\nmethod = { name = "fedprox", mu = 0.5 }\n')
+    plan = compared(str(file), [])
+    assert [arm.label for arm in plan.arms] == ["fedprox", "fedavg", "fedadam", "scaffold", "feddua", "counterpoise"]
+    assert next(plan.pieces(plan.arms[0])).values["method"]["mu"] == 0.5
+
+
 def test_the_options_of_the_workers_are_repeated_in_the_command_that_goes_on() -> None:
     assert Workers(2, 3, "dask:a b").words == ["--jobs", "2", "--together", "3", "--on", "dask:a b"]
     assert Workers().words == []
@@ -148,7 +161,6 @@ def test_the_options_of_the_workers_are_repeated_in_the_command_that_goes_on() -
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["compare", "quickstart"], "Say which methods to compare"),
         (
             ["compare", "quickstart", "--methods", "fedavg,fedpox"],
             "There is no method 'fedpox'. Did you mean 'fedprox'?",

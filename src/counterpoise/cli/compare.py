@@ -52,7 +52,11 @@ def compare(
     source: Source,
     methods: Annotated[
         list[str] | None,
-        typer.Option("--methods", metavar="A,B,C", help="Methods, with options in brackets [default: the preset's]."),
+        typer.Option(
+            "--methods",
+            metavar="A,B,C",
+            help="Methods, with options in brackets [default: the source's, or some usual ones].",
+        ),
     ] = None,
     seeds: Seeds = 3,
     rounds: Rounds = None,

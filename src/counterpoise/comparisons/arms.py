@@ -39,19 +39,15 @@ def compared(
     command: str = "",
     baseline: str = "",
 ) -> Plan:
-    """Plan a comparison. Without `methods`, it compares those of the preset's paper.
+    """Plan a comparison. Without `methods`, it compares those that the source names, or some that suit most questions.
 
     A setting ``method.x=...`` goes to every method that has the option x. Options that the preset sets for its own
     method apply to that method alone.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
-    choices = [parse_choice(text) for text in methods] or config.paper.methods
-    if not choices:
-        raise CounterpoiseError(
-            f"Say which methods to compare, such as --methods fedavg,fedprox,scaffold: {source} names none."
-        )
     own = dict(config.method)
+    choices = [parse_choice(text) for text in methods] or config.paper.methods or _usual(own)
     choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
     check_named([{**values, "method": choice} for choice in choices], source)
     for setting in settings:
@@ -60,6 +56,12 @@ def compared(
     arms, against = method_arms([check_method(choice) for choice in choices], baseline)
     numbers = first_seeds(config, seeds)
     return with_code(Plan("compare", source, command, numbers, arms, against, values, chosen=bool(baseline)))
+
+
+def _usual(own: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A baseline, one method for each of momentum, drift and lies, ours, and the source's own if it is none of them."""
+    usual = [{"name": name} for name in ("fedavg", "fedadam", "scaffold", "feddua", "counterpoise")]
+    return usual if own["name"] in [choice["name"] for choice in usual] else [dict(own), *usual]
 
 
 def method_arms(

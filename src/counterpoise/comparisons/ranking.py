@@ -127,7 +127,7 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: boo
 
     If no seed is shared by all, the group with the best mean may be behind over the seeds that both have.
     """
-    if beside.difference == 0:
+    if abs(beside.difference) < 1e-9:  # means of the same numbers in another order differ in the last bit
         alike = beside.seeds == 1 or beside.low == beside.high
         return [f"level with {second}" + (": no seed differs" if alike else f" over {beside.seeds} seeds that differ")]
     leads = (beside.difference < 0) is lower
