@@ -433,7 +433,7 @@ def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) ->
     assert said("accuracy", one, one._replace(label="b", values={0: 0.1 + 0.2})) == ["level with b: no seed differs"]
     mixed = [one._replace(values=values) for values in ({0: 0.3, 1: 0.5}, {0: 0.5, 1: 0.3})]
     assert said("accuracy", *mixed) == ["level with fedavg over 2 seeds that differ"]
-    turned = [one._replace(values=dict(enumerate(values))) for values in ((0.7, 0.2, 0.1), (0.2, 0.1, 0.7))]
+    turned = [one._replace(values=dict(enumerate(values))) for values in ((0.1, 0.3, 0.35), (0.35, 0.1, 0.3))]
     assert said("accuracy", *turned) == ["level with fedavg over 3 seeds that differ"]  # but in the last bit
     lucky = one._replace(label="lucky", values={0: 0.2, 1: 0.9}, mean=0.55)
     assert said("accuracy", one, lucky)[0] == "ahead of lucky by 10.00 with one seed"
