@@ -241,7 +241,12 @@ def _keep_traces(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> 
     taken = epoch * job.steps + step
     for every, trace in traces.items():
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
-        if len(due):
-            places, rows = (put(t, w.device) for t in (due, taken[due] // every))
-            start = job.shared.start if job.of is None else job.shared.start[put(job.of[due], w.device)]
-            trace[places, rows] = w[places] - start
+        if not len(due):
+            continue
+        rows = taken[due] // every
+        start = job.shared.start if job.of is None else job.shared.start[put(job.of[due], w.device)]
+        if len(due) == len(w) and int(rows.min()) == int(rows.max()):  # then nothing has to be copied to a GPU
+            trace[:, int(rows[0])] = w - start
+        else:
+            places = put(due, w.device)
+            trace[places, put(rows, w.device)] = w[places] - start
