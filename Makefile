@@ -42,8 +42,9 @@ mutants: .venv/.dev ## Break the rules one at a time and show that the tests not
 docs: .venv/.docs ## Build the API reference into build/docs
 	$(BIN)/python -c 'from counterpoise import *; from pdoc.__main__ import cli; cli()' --output-directory build/docs $(MODULES)
 
-evidence: .venv/.core ## Write docs/evidence.md anew from the results of the studies, which are in the repository
+evidence: .venv/.core ## Write docs/evidence.md and docs/worlds.md anew from the results of the studies, which are in the repository
 	$(BIN)/python studies/evidence.py
+	$(BIN)/python studies/worlds.py
 
 data: .venv/.core ## Fetch the small real data sets for the tests marked `data`
 	$(BIN)/counterpoise data get mnist fashion-mnist organamnist bloodmnist

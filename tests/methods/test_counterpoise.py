@@ -188,8 +188,8 @@ def reach(steps):
 class Loops:
     """counterpoise with its defaults but the power, one client and one number at a time."""
 
-    def __init__(self, power):
-        self.power = power
+    def __init__(self, power, half):
+        self.power, self.half = power, half
         self.y, self.n, self.tests = {}, {}, {}
         self.told = self.spread = self.c = self.share = 0.0
         self.rounds, self.pace = 0, 1.0
@@ -260,7 +260,8 @@ class Loops:
         heard_updates = clipped([e[place] for place in heard], 2)
         u = sum(w / sum(weights) * v for w, v in zip(weights, heard_updates, strict=True))
         for client, own, g in zip(ids, n, gradients, strict=True):
-            self.y[client], self.n[client] = g, 0 if self.out(client) else own
+            self.y[client] = torch.tensor(g).bfloat16().double().numpy() if self.half else g
+            self.n[client] = 0 if self.out(client) else own
         self.share = c * (ASKED / POPULATION) ** self.power
         self.rounds += 1
         cosines = [
@@ -288,9 +289,10 @@ def drawn(rng, habits):
     return ids, updates, counts, steps
 
 
-@pytest.mark.parametrize("options", [{}, {"power": 0.25}])
+@pytest.mark.parametrize("options", [{}, {"power": 0.25}, {"half": True}])
 def test_the_server_is_the_formulas_in_plain_loops(options):
-    loops, made = Loops(options.get("power", 0.5)), server(counterpoise(**options), SIZE)
+    loops = Loops(options.get("power", 0.5), options.get("half", False))
+    made = server(counterpoise(**options), SIZE)
     rng = np.random.default_rng(6)
     habits, local = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM))
     found, left_out = [], set()

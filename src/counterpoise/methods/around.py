@@ -35,6 +35,7 @@ def memory(
     ] = 3.0,
     memory_clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
     memory_gate: Annotated[bool, Option("leave out clients that do not apply their corrections")] = True,
+    memory_half: Annotated[bool, Option("keep the memory in half precision")] = False,
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 
@@ -42,7 +43,14 @@ def memory(
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
     part = parts.memory(
-        memory_coefficient, memory_share, memory_power, memory_weights, memory_cap, memory_clip, gate=memory_gate
+        memory_coefficient,
+        memory_share,
+        memory_power,
+        memory_weights,
+        memory_cap,
+        memory_clip,
+        gate=memory_gate,
+        half=memory_half,
     )
     return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
 

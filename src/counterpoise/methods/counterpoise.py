@@ -38,6 +38,7 @@ def counterpoise(
         float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)
     ] = 12.0,
     momentum: Annotated[float, Option("decay of that mean update", low=0, below=1)] = 0.8,
+    half: Annotated[bool, Option("keep the memory in half precision")] = False,
     trust: Annotated[bool, Option("test whether clients keep opposing the others")] = True,
     exclude: Annotated[bool, Option("leave clients out that do; otherwise they are only on record")] = False,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
@@ -47,8 +48,9 @@ def counterpoise(
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``, clipped, then averaged by capped counts into u.
     ``w <- w + lr (u + q (alpha n - u))``. Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
     """
+    remembered = parts.memory(coefficient, share, power, weights, capped, clip, gate=gate, half=half)
     weigh = [
-        *([parts.memory(coefficient, share, power, weights, capped, clip, gate=gate)] if coefficient != 0 else []),
+        *([remembered] if coefficient != 0 else []),
         *([parts.bounded(bounded)] if bounded else []),
         parts.by_data() if weights == "data" else parts.uniform(),
         *([parts.capped(capped)] if capped else []),

@@ -35,10 +35,11 @@ def clip_rows(rows: Tensor, most: float) -> Tensor:
     """
     if not most:
         return rows
-    lengths = torch.linalg.vector_norm(rows, dim=1)
-    moved = (lengths > 0).sum()
-    still, last = len(rows) - moved, len(rows) - 1
-    places = torch.stack((still + (moved - 1) // 2, still + moved // 2)).clamp(0, last)
-    longest = most * lengths.sort().values[places].mean()
-    over = (moved >= _FEWEST) & (lengths > longest)
-    return torch.where(over[:, None], rows * (longest / torch.where(over, lengths, 1))[:, None], rows)
+    lengths = torch.linalg.vector_norm(rows, dim=1).cpu()  # a few numbers: kernels for them would take longer
+    moved = int((lengths > 0).sum())
+    if moved < _FEWEST:
+        return rows
+    still = len(rows) - moved
+    longest = most * lengths.sort().values[[still + (moved - 1) // 2, still + moved // 2]].mean()
+    factors = torch.where(lengths > longest, longest / lengths, 1)
+    return rows * factors.to(rows.device)[:, None] if (factors < 1).any() else rows

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from counterpoise.method import Action, Part, Round, Tensors, Verdict
 from counterpoise.parts.bounded import clip_rows
+from counterpoise.parts.columns import moved
 
 __all__ = ["consensus_trust"]
 
@@ -34,24 +35,22 @@ def consensus_trust(
         number = start.new_zeros((), dtype=torch.float64)
         return {"total": number, "rounds": number.clone(), "flagged": number.clone()}
 
-    def test(round: Round, standing: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The clients' records after this round, and their cosines."""
-        cosine = _agreements(clip_rows(round.cohort.updates, _CLIP), standing)
-        new = {
-            "total": round.records["total"] + _z_scores(cosine, standing),
-            "rounds": round.records["rounds"] + 1,
-        }
+    def test(cosine: Tensor, records: Tensors, standing: Tensor) -> dict[str, Tensor]:
+        """The clients' records after this round."""
+        new = {"total": records["total"] + _z_scores(cosine, standing), "rounds": records["rounds"] + 1}
         score = _score(new)
         opposed = (score < below) & (cosine < 0) & (new["rounds"] >= rounds)
-        return new | {"flagged": torch.where(standing, opposed, score < again).to(score.dtype)}, cosine
+        return new | {"flagged": torch.where(standing, opposed, score < again).to(score.dtype)}
 
     def apply(round: Round) -> Round:
-        records, standing = round.records, round.records["flagged"] == 0
+        updates = round.cohort.updates
+        records = moved({**round.records, "examples": round.cohort.examples}, "cpu")
+        examples, standing = records.pop("examples"), records["flagged"] == 0
         judged = int(standing.sum()) >= clients
         if judged:
-            records, cosine = test(round, standing)
-            round = round.noting(consensus=cosine)
-        columns = torch.stack((round.cohort.examples.double(), _score(records), records["rounds"], records["flagged"]))
+            cosine = _agreements(clip_rows(updates, _CLIP), standing.to(updates.device))
+            records, round = test(cosine.cpu(), records, standing), round.noting(consensus=cosine)
+        columns = torch.stack((examples, _score(records), records["rounds"], records["flagged"]))
         verdicts = {
             client: _verdict(exclude, *row)
             for client, row in zip(round.cohort.ids, columns.T.tolist(), strict=True)
@@ -60,7 +59,7 @@ def consensus_trust(
         ours = {client for client, verdict in verdicts.items() if verdict.action != "accepted"}
         earlier = {c: v for c, v in round.verdicts.items() if v.action != "accepted" and c not in ours}
         return round.but(
-            records=records,
+            records=moved(records, updates.device),
             verdicts={**round.verdicts, **verdicts, **earlier},
             excluded={client: verdicts[client].reason for client in ours} if exclude else {},
         )

@@ -24,9 +24,6 @@ __all__ = ["Weights", "memory"]
 
 _UNMOVED = "it does not apply the corrections that it is sent"
 
-_TESTS = ("doubt", "proof", "ahead", "last", "dose")
-"""What `trial` keeps of a client, also of one that an earlier part leaves out."""
-
 Weights = Literal["data", "uniform"]
 
 
@@ -39,6 +36,7 @@ def memory(
     clip: float = 2.0,
     smoothing: float = 0.9,
     gate: bool = True,
+    half: bool = False,
 ) -> Part:
     """Take out of each update what the client's last one predicts; put it before the parts that weigh and combine.
 
@@ -54,6 +52,8 @@ def memory(
 
     With `gate`, the server tests whether clients apply their corrections (`counterpoise.parts.trial`). It leaves out
     those that do not, and their memories do not count in y_bar. Cohorts of fewer than five are not tested.
+
+    With `half`, what is remembered is rounded to bfloat16, which takes half the room.
     """
     sends = share != 0
 
@@ -63,9 +63,9 @@ def memory(
         sent, steps = trial.doses(state["share"], records), -cohort.updates / reach
         squares = _inner(apart, apart)
         counts = _counts(cohort, weights, most_count)
-        applied, tested = sent, {name: records[name] for name in _TESTS}
+        applied, tested = sent, {name: records[name] for name in trial.KEPT}
         if gate and sends:
-            r = _along(steps - bar, apart)
+            r = torch.where(squares > 0, _inner(steps - bar, apart) / torch.where(squares > 0, squares, 1), 0)
             applied, tested = trial.heard(r, sent, squares > 0, counts, _coefficient(state, coefficient), records)
         out = trial.distrusted(tested)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
@@ -76,14 +76,15 @@ def memory(
         }
         c = _coefficient(sums, coefficient)
         rest = _column((c - applied).clamp(min=0), apart)
-        new = {"y": gradients, "n": torch.where(out, 0, counts), "seen": torch.ones_like(counts), **tested}
+        new = {"y": gradients.to(records["y"].dtype), "n": torch.where(out, 0, counts), **tested}
+        new["seen"] = torch.ones_like(counts)
         verdicts = _verdicts(cohort, out, tested["proof"])
         sent_next = {"share": c * _share(round.world, share, power)}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
             state=_remember(state, records, new, round.left_out) | sums | sent_next,
             records=new,
-            left_out={n: rows if n in _TESTS else torch.zeros_like(rows) for n, rows in round.left_out.items()},
+            left_out={n: rows if n in trial.KEPT else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": float(c)},
             verdicts={**round.verdicts, **verdicts},
             excluded=dict.fromkeys(verdicts, _UNMOVED),
@@ -92,7 +93,7 @@ def memory(
     return Part(
         "memory",
         server_state=_start_state,
-        client_record=_start_record,
+        client_record=lambda start: _start_record(start, torch.bfloat16 if half else start.dtype),
         letters=_letters if sends else None,
         gradient=_gradient if sends else None,
         apply=apply,
@@ -114,9 +115,9 @@ def _start_state(start: Tensor) -> dict[str, Tensor]:
     return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
 
 
-def _start_record(start: Tensor) -> dict[str, Tensor]:
+def _start_record(start: Tensor, kind: torch.dtype) -> dict[str, Tensor]:
     number = start.new_zeros((), dtype=torch.float64)
-    return {"y": torch.zeros_like(start), "n": number, "seen": number.clone(), **trial.begin(start)}
+    return {"y": torch.zeros_like(start, dtype=kind), "n": number, "seen": number.clone(), **trial.begin(start)}
 
 
 def _coefficient(sums: Tensors, given: float | None) -> Tensor:
@@ -128,7 +129,8 @@ def _coefficient(sums: Tensors, given: float | None) -> Tensor:
 
 
 def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
-    return {"correction": _column(trial.doses(state["share"], records), records["y"]) * _apart(state, records)}
+    apart = _apart(state, records)
+    return {"correction": _column(trial.doses(state["share"], records), apart) * apart}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
@@ -157,12 +159,6 @@ def _column(numbers: Tensor, rows: Tensor) -> Tensor:
 
 def _inner(left: Tensor, right: Tensor) -> Tensor:
     return (left * right).sum(1).double()
-
-
-def _along(rows: Tensor, apart: Tensor) -> Tensor:
-    """How much of what the memory says is in each row ``[C]``; 0 without a memory."""
-    squares = _inner(apart, apart)
-    return torch.where(squares > 0, _inner(rows, apart) / torch.where(squares > 0, squares, 1), 0)
 
 
 def _mean(state: Tensors) -> Tensor:
@@ -201,7 +197,7 @@ def _remember(state: Tensors, old: Tensors, new: Tensors, gone: Tensors) -> dict
     """The sums behind y_bar: with the cohort's new memories in place of the old ones, without those of clients gone."""
 
     def total(rows: Tensors) -> Tensor:
-        summed: Tensor = rows["n"].to(rows["y"].dtype) @ rows["y"]
+        summed: Tensor = rows["n"].to(state["sum"].dtype) @ rows["y"].to(state["sum"].dtype)
         return summed
 
     count = state["count"] + new["n"].sum() - old["n"].sum() - gone["n"].sum()

@@ -62,5 +62,5 @@ def pace(
 
 def _agreement(updates: Tensor, step: Tensor) -> Tensor:
     """The median cosine of updates with a step. Updates of zeros do not count; if there are no others, it is 0."""
-    each = cosines(updates, step)
+    each = cosines(updates, step).cpu()  # a median of a few numbers is slow on a GPU
     return torch.where(each == 0, torch.nan, each).nanquantile(0.5).nan_to_num(0)

@@ -15,8 +15,12 @@ import torch
 from torch import Tensor
 
 from counterpoise.method import Tensors
+from counterpoise.parts.columns import moved
 
-__all__ = ["begin", "distrusted", "doses", "heard"]
+__all__ = ["KEPT", "begin", "distrusted", "doses", "heard"]
+
+KEPT = ("doubt", "proof", "ahead", "last", "dose")
+"""What is kept of a client."""
 
 _FEWEST = 5
 """Fewer clients with a memory say too little about each other."""
@@ -31,13 +35,7 @@ _LEAST_SPREAD = 0.05
 def begin(start: Tensor) -> dict[str, Tensor]:
     """The record of a client that is not known: on trial, without a reading."""
     number = start.new_zeros((), dtype=torch.float64)
-    return {
-        "doubt": number,
-        "proof": number.clone(),
-        "ahead": number.clone(),
-        "last": number.clone(),
-        "dose": number - 1,
-    }
+    return {name: number - 1 if name == "dose" else number.clone() for name in KEPT}
 
 
 def doses(share: Tensor, records: Tensors) -> Tensor:
@@ -67,32 +65,32 @@ def heard(
     3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
     over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
     """
+    given = {"r": r, "sent": dose, "known": known, "counts": counts, "c": c.expand_as(r)}
+    device, given = r.device, moved(given | {name: records[name] for name in KEPT}, "cpu")
+    r, dose, known, counts, c, doubt, proof, ahead, last, earlier = given.values()
+    known = known > 0
     enough = known.sum() >= _FEWEST
     m, s = _centre(torch.where(known, r + dose, torch.nan))
     certainty = (counts / counts.quantile(0.5)).clamp(max=1) / s.square()
-    doubt, proof, ahead = records["doubt"], records["proof"], records["ahead"]
 
     x = torch.minimum(r - c - ahead, r - m)
     step = (certainty * dose * (x + dose / 2)).clamp(-_MOST, _MOST)
     doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(_SURE, -_SURE), doubt)
 
     trial = proof > -_MOST
-    dr, da = r - records["last"], dose - records["dose"]
+    dr, da = r - last, dose - earlier
     step = (certainty * (2 * dr * da + da.square()) / 4).clamp(-_MOST, _MOST)
-    proof = torch.where(trial & enough & known & (records["dose"] >= 0), (proof + step).clamp(-_MOST, 2 * _MOST), proof)
+    proof = torch.where(trial & enough & known & (earlier >= 0), (proof + step).clamp(-_MOST, 2 * _MOST), proof)
 
     over = trial & (proof <= -_MOST)
-    ahead = torch.where(over, (torch.where(dose > 0, records["last"], r) - c).clamp(min=0), ahead)
+    ahead = torch.where(over, (torch.where(dose > 0, last, r) - c).clamp(min=0), ahead)
     doubt = torch.where(over, _SURE, doubt)
     proof = torch.where(~trial & (doubt > _DOUBTED), 0, proof)
     applied = torch.where((doubt > 0) & (proof > -_MOST), (c - r).clamp(max=0).maximum(-dose), dose)
-    return applied, {
-        "doubt": doubt,
-        "proof": proof,
-        "ahead": ahead,
-        "last": torch.where(known, r, 0),
-        "dose": torch.where(known, dose, -1),
-    }
+    new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": torch.where(known, r, 0)}
+    new |= {"dose": torch.where(known, dose, -1), "applied": applied}
+    new = moved(new, device)
+    return new.pop("applied"), new
 
 
 def _centre(values: Tensor) -> tuple[Tensor, Tensor]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import NamedTuple
 
-from counterpoise.charts.style import NEUTRAL, look
+from counterpoise.charts.style import ACCENT, NEUTRAL, look
 from counterpoise.studies.figures import COLOURS
 from counterpoise.studies.standing import Row
 from counterpoise.texts import clean
 
-__all__ = ["drawing"]
+__all__ = ["ahead_of", "drawing"]
 
 _ROW, _TOP, _PLOT, _LETTER = 20, 34, 460, 6.3
 """Pixels: the height of a line, the head's, the width of the plot, and about that of a letter."""
@@ -57,6 +57,20 @@ def drawing(every: Sequence[Row], title: str) -> str:
             if row.cell.name == cell
         ]
     return _svg(title, lines, [], _units(shown))
+
+
+def ahead_of(every: Sequence[Row], ours: str, title: str, low: float) -> str:
+    """One line for each cell: one method with its 95 % interval, and all others in grey. Values below `low` lie there."""
+    lines = []
+    for cell in dict.fromkeys(row.cell.name for row in every):
+        shown = [row for row in every if row.cell.name == cell and row.values]
+        marks = [_Mark(max(row.mean, low), 0, "#c3c7ce", "dot") for row in shown if row.entry.label != ours]
+        own = [row for row in shown if row.entry.label == ours]
+        marks += [_Mark(row.mean, row.half, ACCENT, "dot") for row in own]
+        if shown:
+            lines.append(_Line(cell, marks, "".join(f"{row.mean:.1f}" for row in own)))
+    legend = [(ours, ACCENT, "dot"), ("every other method", "#c3c7ce", "dot")]
+    return _svg(title, lines, legend, _units(every[:1]))
 
 
 def _units(shown: Sequence[Row]) -> str:

@@ -1,0 +1,184 @@
+"""`make evidence`: write docs/worlds.md and its figure from the results of the two studies of worlds."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import NamedTuple
+
+from counterpoise.measures.significance import Paired, paired
+from counterpoise.studies.drawing import ahead_of
+from counterpoise.studies.finding import found_in
+from counterpoise.studies.standing import Row
+
+HERE = Path(__file__).resolve().parent
+OURS, USUAL = "counterpoise", "fedavg"
+_MARGIN, _FEWEST = 1.0, 5
+_AXIS = 40.0
+_LEFT_OUT = {"honest": ", honest left out", "hostile": ", hostile left out"}
+
+INTRODUCTION = """\
+# Which method helps in which world
+
+Every method of this table was run in every world with its defaults. The worlds were fixed before any method was
+measured in them; the presets `worlds/NAME` hold them. Values are test accuracies in per cent: means over seeds of the
+mean of a run's last four evaluations. *Lead* is that of `counterpoise` over the best other method of that world, with
+the 95 % interval of the paired difference. It is *best* if its mean is the highest, and *tied* if the interval holds 0
+and lies above -1. `make evidence` writes this page from `studies/worlds.json` and `studies/worlds-ablation.json`."""
+
+
+class World(NamedTuple):
+    """How the methods stand in one world."""
+
+    name: str
+    usual: float
+    best: str
+    best_mean: float
+    ours: float
+    lead: Paired
+    standing: str
+
+
+def main() -> None:
+    """Write the page and its figure."""
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
+    out = words.parse_args().out
+    (out / "figures").mkdir(exist_ok=True)
+    rows, forms = (found_in(HERE / f"{name}.toml").rows for name in ("worlds", "worlds-ablation"))
+    (out / "worlds.md").write_text(page(rows, forms), encoding="utf-8")
+    main_rows = [row for row in rows if not row.cell.runs_of]
+    drawn = ahead_of(main_rows, OURS, "counterpoise among fifteen other methods", _AXIS)
+    (out / "figures" / "worlds.svg").write_text(drawn, encoding="utf-8")
+
+
+def page(rows: Sequence[Row], forms: Sequence[Row]) -> str:
+    """The whole page."""
+    worlds = [world for name, some in by_cell(rows).items() if (world := stands(name, some))]
+    parts = [INTRODUCTION, *_leads(worlds), *_not_best(worlds), *_all(rows), *_left_out(rows), *_forms(forms)]
+    return "\n\n".join(parts).rstrip() + "\n"
+
+
+def by_cell(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
+    """The methods that have values, by cell and label, without views."""
+    found: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        if row.values and not row.cell.runs_of:
+            found.setdefault(row.cell.name, {})[row.entry.label] = row
+    return found
+
+
+def stands(name: str, rows: Mapping[str, Row]) -> World | None:
+    """How our method stands; None without it, without FedAvg or with fewer than five seeds that all have."""
+    if not {OURS, USUAL} <= rows.keys():
+        return None
+    ours = rows[OURS].values
+    best = max((label for label in rows if label != OURS), key=lambda label: rows[label].mean)
+    seeds = sorted(ours.keys() & rows[best].values.keys())
+    if len(seeds) < _FEWEST:
+        return None
+    lead = paired([ours[seed] for seed in seeds], [rows[best].values[seed] for seed in seeds])
+    return World(name, rows[USUAL].mean, best, rows[best].mean, rows[OURS].mean, lead, standing(lead))
+
+
+def standing(lead: Paired) -> str:
+    """best, tied or behind, by the paired difference."""
+    if lead.difference >= 0:
+        return "best"
+    return "tied" if lead.high >= 0 and lead.low > -_MARGIN else "behind"
+
+
+def about(world: str) -> str:
+    """What a preset says of itself."""
+    text = (files("counterpoise") / "presets" / "worlds" / f"{world}.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)["paper"]["about"])
+
+
+def _leads(worlds: Sequence[World]) -> Iterator[str]:
+    heads = ["world", "FedAvg", "best other", OURS, "lead", ""]
+    lines = [
+        [
+            about(world.name),
+            f"{world.usual:.1f}",
+            f"{world.best_mean:.1f} `{world.best}`",
+            f"{world.ours:.1f}",
+            f"{world.lead.difference:+.1f} ({world.lead.low:+.1f} to {world.lead.high:+.1f})",
+            world.standing,
+        ]
+        for world in worlds
+    ]
+    yield _pipes(heads, lines)
+    yield "![Accuracy of counterpoise and of every other method in every world](figures/worlds.svg)"
+    counts = {word: sum(world.standing == word for world in worlds) for word in ("best", "tied", "behind")}
+    over = statistics.mean(world.ours - world.usual for world in worlds)
+    least = min(world.lead.difference for world in worlds)
+    yield (
+        f"Of {len(worlds)} worlds `counterpoise` is best in {counts['best']}, tied in {counts['tied']} and behind in "
+        f"{counts['behind']}. On average it is {over:.1f}\npoints above FedAvg. Its smallest lead over the best other "
+        f"method is {least:+.1f}. In the figure, values below {_AXIS:g} are drawn\nat {_AXIS:g}."
+    )
+
+
+def _not_best(worlds: Sequence[World]) -> Iterator[str]:
+    behind = [world for world in worlds if world.standing != "best"]
+    if behind:
+        yield "## Where it is not best"
+        yield "\n".join(f"- {about(w.name)}: {w.standing}, {w.lead.difference:+.1f} against `{w.best}`" for w in behind)
+
+
+def _all(rows: Sequence[Row]) -> Iterator[str]:
+    yield "## Every method"
+    cells = by_cell(rows)
+    labels = list(dict.fromkeys(label for cell in cells.values() for label in cell))
+    yield _matrix(cells, labels, lambda cell, label: f"{cells[cell][label].mean:.1f}")
+
+
+def _left_out(rows: Sequence[Row]) -> Iterator[str]:
+    shares: dict[str, dict[str, float]] = {}
+    for row in rows:
+        for who, ending in _LEFT_OUT.items():
+            if row.cell.runs_of and row.cell.name.endswith(ending) and row.values:
+                shares.setdefault(row.cell.runs_of, {})[who] = row.mean
+    yield "## Replies that its gate left out"
+    yield "In per cent of all replies of honest clients, and of attackers."
+    lines = [[cell, *(f"{found[w]:.2f}" if w in found else "" for w in _LEFT_OUT)] for cell, found in shares.items()]
+    yield _pipes(["world", *_LEFT_OUT], lines)
+
+
+def _forms(forms: Sequence[Row]) -> Iterator[str]:
+    """What each part adds: the accuracy of the whole, and how far each form is from it on the seeds that both have."""
+    cells = {name: found for name, found in by_cell(forms).items() if OURS in found}
+    if not cells:
+        return
+    yield "## Each part switched off"
+    yield (
+        "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds\n"
+        "that both have."
+    )
+    labels = [OURS, *dict.fromkeys(label for cell in cells.values() for label in cell if label != OURS)]
+
+    def away(cell: str, label: str) -> str:
+        whole, form = cells[cell][OURS].values, cells[cell][label].values
+        seeds = sorted(whole.keys() & form.keys())
+        return f"{round(statistics.mean(form[s] - whole[s] for s in seeds), 1) or 0.0:+.1f}" if seeds else ""
+
+    yield _matrix(
+        cells, labels, lambda cell, label: f"{cells[cell][OURS].mean:.1f}" if label == OURS else away(cell, label)
+    )
+
+
+def _matrix(cells: Mapping[str, Mapping[str, Row]], labels: Sequence[str], text: Callable[[str, str], str]) -> str:
+    lines = [[cell, *(text(cell, label) if label in cells[cell] else "" for label in labels)] for cell in cells]
+    return _pipes(["world", *labels], lines)
+
+
+def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *lines])
+
+
+if __name__ == "__main__":
+    main()
