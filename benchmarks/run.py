@@ -10,7 +10,9 @@ measures the methods only, on 100 clients.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -29,6 +31,10 @@ from counterpoise.federation import Samples
 CLIENTS, IMAGES, BATCH, EPOCHS, LR, MOMENTUM = 10, 120, 20, 3, 0.01, 0.9
 WARM = {"cpu": 29, "cuda": 3}
 """Rounds before anything is timed: a CPU scripts steps after 5,000 of them, and a round has some 180."""
+ROUNDS = {"cpu": 1, "cuda": 10}
+"""How many rounds of a method a turn has."""
+STEADY, MOST_TURNS = 0.95, 10
+"""An arm is warm once a turn takes more than this part of the one before; it gets at most so many turns for that."""
 
 
 def data(clients: int) -> cp.Federation:
@@ -107,13 +113,12 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
     chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
     runs = {name: engine(federation, 2, method, device) for name, method in chosen.items()}
     warm = {name: run() for name, run in runs.items()}
-    for run in runs.values():
-        timed(run, 2, rounds=WARM[device])
+    warm_up(runs, device)
     base = warm["fedavg"]
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
         for name, run in runs.items():
-            times[name].append(timed(run, 2, rounds=1 if device == "cpu" else 10))
+            times[name].append(timed(run, 2, ROUNDS[device]))
     return {
         name: Cost(
             statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)),
@@ -123,6 +128,22 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
         )
         for name, own in times.items()
     }
+
+
+def warm_up(runs: dict[str, Callable[[], RoundRecord]], device: str) -> None:
+    """Run every arm until it becomes no faster.
+
+    On a GPU the first rounds also allocate: pinned memory for what a round copies while the GPU is behind, and device
+    memory, which other arms' captures give back.
+    """
+    for run in runs.values():
+        timed(run, 2, WARM[device])
+    before = dict.fromkeys(runs, math.inf)
+    for _ in range(MOST_TURNS):
+        last = {name: timed(runs[name], 2, ROUNDS[device]) for name in before}
+        before = {name: seconds for name, seconds in last.items() if seconds <= STEADY * before[name]}
+    gc.collect()
+    gc.freeze()  # otherwise the collector looks through the objects of all arms in the rounds of each
 
 
 def timed(run: Callable[[], object], threads: int, rounds: int = 1) -> float:

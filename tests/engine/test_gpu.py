@@ -110,6 +110,32 @@ def test_a_captured_step_with_every_hook_is_the_cpus(optimizer: str) -> None:
     assert torch.allclose(models["cpu"], models["cuda"], rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("model", [network, recurrent])
+def test_a_captured_evaluation_measures_what_a_plain_one_does(model: Callable[..., nn.Module], dtype: str) -> None:
+    federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12))
+
+    def run(captures: bool) -> tuple[list[str], Tensor]:
+        torch.manual_seed(0)
+        simulation = Simulation(
+            cp.methods.fedavg(),
+            federation,
+            model(federation.shape, 10),
+            engine=cp.Engine(device="cuda", dtype=dtype),
+            evaluation=cp.Evaluation(every=1, clients_every=0, batch=50),
+        )
+        backend = simulation.backend
+        backend._forward._refused = not captures
+        losses = [simulation.advance().metrics["loss"] for _ in range(3)]
+        return [kind for kind, *_ in backend._forward._captured], torch.tensor(losses, dtype=torch.float64)
+
+    (kinds, found), (none, plain) = run(True), run(False)
+    assert kinds == ["alone"] * len(kinds)
+    assert kinds
+    assert not none
+    assert torch.allclose(found, plain, rtol=1e-12 if dtype == "float64" else 1e-5)
+
+
 @pytest.mark.parametrize("fill", ["zeros", "reflect"])
 def test_pictures_that_a_captured_step_cuts_and_normalises_are_the_cpus(fill: str) -> None:
     federation = cp.load("digits", partition=cp.dirichlet(0.5, clients=12), scaling="per-picture")

@@ -19,6 +19,7 @@ import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.engine.acceleration import scripted
 from counterpoise.engine.backends import batched, making, perclient
+from counterpoise.engine.rounds.lockstep import Lockstep
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, Optimizer, sgd
 from counterpoise.method import Part
@@ -133,6 +134,25 @@ def test_a_run_goes_over_to_replays_without_a_trace(monkeypatch, replayed):
     assert_same(simulation, plain)
     assert list(simulation.backend._scripted_steps._known) == [4]
     assert len(replayed) == 2 + 3 * 24  # its trial, and three rounds
+
+
+def test_a_batch_keeps_its_recording_when_a_run_ends(at_once, replayed):
+    def members(record):
+        return [
+            Simulation(avg(), blobs([8] * 6), small(), seed=seed, engine=double(backend="batched", record=record))
+            for seed in range(3)
+        ]
+
+    joint, plain = members(None), members(False)
+    lockstep, other = Lockstep(joint), Lockstep(plain)
+    for ended in (0, 0, 1):
+        lockstep.advance([(made, False) for made in joint[ended:]])
+        other.advance([(made, False) for made in plain[ended:]])
+    assert len(lockstep.backend.scripted_steps._known) == 1
+    assert len({*replayed}) == 1
+    assert not other.backend.scripted_steps._known
+    for a, b in zip(joint, plain, strict=True):
+        assert torch.allclose(a.server.model, b.server.model, rtol=1e-12, atol=1e-14)
 
 
 def test_no_step_is_recorded_before_it_was_met_often(replayed):

@@ -91,6 +91,11 @@ class ScriptedSteps:
             return []
         return [batch for batch, times in self._met.items() if times > self._often and batch not in self._known]
 
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of clients of the chunks whose steps are scripted; such a batch is given by its shapes."""
+        return [batch[0][0] for batch in self._known if isinstance(batch, tuple)]
+
     def get(self, batch: Hashable, current_form: Any) -> ScriptedStep | None:
         """The scripted step for such batches, if it was made for fixed tensors and progress of this `form`.
 

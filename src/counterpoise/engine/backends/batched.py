@@ -35,7 +35,8 @@ __all__ = ["COMPILED_RATIO", "Batched"]
 _MOST_CHUNKS = 16
 _RATIO, COMPILED_RATIO = 1.5, 4.0
 """How many times the next width each width of a captured chunk is, without and with compiled steps: capturing a step of
-one width takes a tenth of a second, compiling it half a minute."""
+one width takes a tenth of a second, compiling it half a minute. A scripted step takes chunks down to 1 / _RATIO of its
+own size."""
 _BUFFER_RATIO = 8.0
 """How many times the next size each size of a captured chunk's buffers is: a few clients of many need few of them."""
 _BATCH_BYTES, _MOST_BYTES = 24, 2**28
@@ -100,7 +101,7 @@ class Batched:
 
         for places in self._cut(job, batch):
             clients = len(places)
-            if self.captures and (more := room(clients, self.chunk, _BUFFER_RATIO) - clients):
+            if more := self._room(clients, job.of is not None) - clients:
                 places = torch.cat((places, places[-1:].expand(more)))
             some, once = job.some(places), surveyed.some(places)
             survey = sequence(once, surveyed, 1) if surveys else None
@@ -125,6 +126,16 @@ class Batched:
         if self.captures:
             return torch.split(job.steps.argsort(descending=True, stable=True), self.chunk)
         return buckets(job.steps, self.chunk, overhead(self.network.layout.size, batch))
+
+    def _room(self, clients: int, joint: bool) -> int:
+        """How many places a chunk of so many clients gets: a size that is captured, or on a CPU scripted, already.
+
+        On a CPU only a batch of runs is padded: its chunks become smaller as runs end.
+        """
+        if self.captures:
+            return room(clients, self.chunk, _BUFFER_RATIO)
+        sizes = self.scripted_steps.sizes if joint else ()
+        return min((size for size in sizes if clients <= size <= _RATIO * clients), default=clients)
 
     def _widths(self, steps: Tensor, clients: int) -> list[int]:
         """How many of a chunk's clients each step trains; the first `clients` are real."""
@@ -230,7 +241,12 @@ def _keep_traces(traces: Traces, job: Job, epoch: int, step: int, w: Tensor) -> 
     taken = epoch * job.steps + step
     for every, trace in traces.items():
         due = ((step < job.steps) & (taken % every == 0)).nonzero().squeeze(1)
-        if len(due):
-            places, rows = (put(t, w.device) for t in (due, taken[due] // every))
-            start = job.shared.start if job.of is None else job.shared.start[put(job.of[due], w.device)]
-            trace[places, rows] = w[places] - start
+        if not len(due):
+            continue
+        rows = taken[due] // every
+        start = job.shared.start if job.of is None else job.shared.start[put(job.of[due], w.device)]
+        if len(due) == len(w) and int(rows.min()) == int(rows.max()):  # then nothing has to be copied to a GPU
+            trace[:, int(rows[0])] = w - start
+        else:
+            places = put(due, w.device)
+            trace[places, put(rows, w.device)] = w[places] - start
