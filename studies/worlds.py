@@ -19,6 +19,18 @@ HERE = Path(__file__).resolve().parent
 OURS, USUAL = "counterpoise", "fedavg"
 _MARGIN, _FEWEST = 1.0, 5
 _AXIS = 40.0
+_SHORT = {
+    "fmnist-iid": "IID, 10 of 100 clients a round",
+    "fmnist-dir01": "strong label skew (Dirichlet 0.1), 10 of 100",
+    "fmnist-lq2": "two labels a client, 10 of 100",
+    "fmnist-lq2-sparse": "two labels a client, 5 of 400",
+    "fmnist-full-momentum": "mild skew, all of 20 clients, local momentum",
+    "fmnist-quantity": "clients of very unequal size, 10 of 100",
+    "fmnist-claims": "10 % claim ten times their data",
+    "fmnist-sign-flips": "20 % send their update reversed",
+    "fmnist-little": "20 % collude to stay within the spread",
+}
+"""The worlds that the README shows, in its words."""
 _LEFT_OUT = {"honest": ", honest left out", "hostile": ", hostile left out"}
 
 INTRODUCTION = """\
@@ -96,6 +108,18 @@ def about(world: str) -> str:
     """What a preset says of itself."""
     text = (files("counterpoise") / "presets" / "worlds" / f"{world}.toml").read_text(encoding="utf-8")
     return str(tomllib.loads(text)["paper"]["about"])
+
+
+def short(rows: Sequence[Row]) -> str:
+    """The README's table: some worlds and methods, the best value of each world in bold."""
+    labels = {USUAL: "FedAvg", "fedadam": "FedAdam", "feddyn": "FedDyn", "scaffold": "SCAFFOLD", "fedvarp": "FedVARP"}
+    labels |= {"feddua:fedavg": "FedDua", OURS: f"`{OURS}`"}
+    cells, lines = by_cell(rows), []
+    for name, words in _SHORT.items():
+        values = [f"{cells[name][label].mean:.1f}" for label in labels]
+        most = max(values, key=float)
+        lines.append([words, *(f"**{value}**" if value == most else value for value in values)])
+    return _pipes(["Fashion-MNIST, LeNet-5, 100 rounds", *labels.values()], lines)
 
 
 def _leads(worlds: Sequence[World]) -> Iterator[str]:
