@@ -58,6 +58,7 @@ def gather(
                     part = inputs_of(part_of(x, key, keys, source.where, start), source.where, start, forms[key])
                     called = "" if key is None else f", part {key!r},"
                     check_alike(part[0], one.shape, one.dtype, f"{source.where}: sample {start}{called}")
+                    _check_finite(part, f"{source.where}: the input of sample", start)
                     place.write(stores[key], part)
                 for key, blocks in targets.items():
                     blocks.append(target_part(y, key, target, source.where, start))
@@ -95,7 +96,20 @@ def _joined(blocks: list[Any], where: str, key: Any) -> np.ndarray:
         return np.empty(0, np.int64)
     whole = isinstance(blocks[0], np.ndarray | Tensor)
     values = np.concatenate([np.asarray(b) for b in blocks]) if whole else [value for b in blocks for value in b]
-    return _target(values, where, key)
+    made = _target(values, where, key)
+    _check_finite(made, f"{where}: the target of sample", 0)
+    if made.dtype.kind == "i" and made.ndim == 1 and key is None and made.min() < 0:
+        raise CounterpoiseError(
+            f"{where}: sample {int(made.argmin())} has the label {made.min()}, but classes are numbered from 0. Leave "
+            "samples without a label out."
+        )
+    return made
+
+
+def _check_finite(array: np.ndarray, what: str, first: int) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        number = first + int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(1)))
+        raise CounterpoiseError(f"{what} {number} holds NaN or infinity. Fill in what is missing, or leave it out.")
 
 
 def _target(values: Any, where: str, key: Any) -> np.ndarray:

@@ -55,7 +55,7 @@ def from_disk(path: Path, where: str) -> Any:
         return load_from_disk(str(path))
     except Exception as error:  # Arrow and the library raise many types
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CounterpoiseError(f"{where}: {path} cannot be read as a data set ({said}).") from None
+        raise CounterpoiseError(f"{where}: {path} cannot be read as a data set ({said}). Save it again.") from None
 
 
 def partitions(given: Any) -> list[Any] | None:
