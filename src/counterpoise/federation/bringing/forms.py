@@ -130,6 +130,8 @@ def is_arrays(given: Any) -> bool:
     """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, each in one piece or in parts, not a tuple of data sets."""
     if not isinstance(given, tuple) or len(given) not in (2, 4) or all(isinstance(part, tuple) for part in given):
         return False
+    if len(given) == 2 and all(map(is_frame, given)) and list(given[0].columns) == list(given[1].columns):
+        return False  # tables for training and test
     return all(_is_array(part) or _has_parts(part) for part in given)
 
 
