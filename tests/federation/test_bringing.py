@@ -118,6 +118,13 @@ def test_names_of_clients_are_kept_and_shown(tmp_path):
     assert again.frame("clients")["name"].tolist() == ["north", "south"] * 2
 
 
+def test_fractions_may_differ_in_width():
+    for first, second in (("f4", "f8"), ("f8", "f4"), ("f4", "f2")):
+        federation = Federation.from_datasets([(X.astype(first), Y), (X.astype(second), Y)], heldout=0)
+        assert federation.base.inputs.numpy().dtype == np.dtype(first)
+        assert np.array_equal(federation.base.inputs.numpy(), np.concatenate([X, X]))
+
+
 def test_an_empty_client_stays_a_client():
     federation = Federation.from_datasets({"a": tensors(), "b": Subset(tensors(), []), "c": PARTS[0]}, heldout=0)
     assert [len(y) for _, y in held(federation)] == [20, 0, 12]
@@ -417,6 +424,20 @@ MISTAKES = {
     "no label": (
         given({"a": (X, Y), "b": (X, np.where(np.arange(20) == 4, -1, Y))}),
         "client b: sample 4 has the label -1, but classes are numbered from 0",
+    ),
+    "masked values": (
+        given([(np.ma.masked_array(X, X > 9), Y)]),
+        r"client 0: x: some values are masked.*x.filled\(0\)",
+    ),
+    "an empty path": (given("", partition=cp.iid(2)), "the data: the path is empty"),
+    "a scale by name": (given([(X, Y)], scale="unit"), "scale must be a number or a tensor of them, not 'unit'"),
+    "a narrow and a wide fraction": (
+        given([(X.astype(np.float16), Y), (X, Y)]),
+        "client 1: sample 0 is of type float32, but others are of type float16",
+    ),
+    "too large for the others": (
+        given([(X, Y), (X.astype(float) + 1e300, Y)]),
+        "client 1: the input of sample 0 holds NaN or infinity",
     ),
     "whose": (given(tensors(), partition=cp.natural()), r"Name its column, columns=\{'identity': 'hospital'\}"),
     "a bare input": (one(lambda i: X[i]), r"sample 0 is of type ndarray; a data set must give pairs \(input, target\)"),

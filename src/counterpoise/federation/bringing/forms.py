@@ -34,6 +34,8 @@ FORMS = (
 def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source | None]:
     """What somebody has as a source of samples, and its test part if it has one."""
     if isinstance(given, str | os.PathLike):
+        if not os.fspath(given):
+            raise CounterpoiseError(f"{where}: the path is empty. Give the path of a file or folder.")
         path = Path(given).expanduser()
         return from_hub(from_disk(path, where), where, columns) if is_on_disk(path) else from_path(path, where, columns)
     if isinstance(given, DataLoader):
@@ -163,8 +165,7 @@ def _blocks(given: Any, what: str) -> dict[Any, Any]:
         given = dict(enumerate(given))
     named = given if isinstance(given, Mapping) else {None: given}
     for part in named.values():
-        if isinstance(part, Tensor):
-            check_dense(part, what)
+        check_dense(part, what)
     found = {key: texts(named[key]) for key in named}
     return {key: _plain(named[key]) if found[key] is None else found[key] for key in named}
 

@@ -116,6 +116,11 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
             f"{where}: which column holds the targets? There are {', '.join(kinds)}. Say columns={{'targets': ...}}."
         )
     inputs = chosen.get("inputs")
+    others = [column for column in kinds if column not in (chosen["targets"], chosen.get("identity"))]
+    if inputs is None and others and not any(kinds[column] in _PLAIN for column in others):
+        raise CounterpoiseError(
+            f"{where}: which column holds the inputs? There are {', '.join(others)}. Say columns={{'inputs': ...}}."
+        )
     if not isinstance(inputs, str) or kinds[inputs] in _PLAIN:
         table = {column: _whole(split, column) for column, kind in kinds.items() if kind in _PLAIN}
         return replace(from_columns(table, where, chosen, "the data set"), class_names=names)
