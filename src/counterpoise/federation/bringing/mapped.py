@@ -15,12 +15,13 @@ __all__ = ["from_mapped", "inside"]
 
 
 def inside(loader: DataLoader[Any], where: str) -> Any:
-    """A loader's data set. A sampler that chooses samples is refused, because the data set has them all."""
+    """A loader's data set. A sampler that chooses or repeats samples is refused, because the data set has each once."""
     dataset: Any = loader.dataset
     sampler: Any = loader.sampler
     sized = hasattr(dataset, "__len__") and hasattr(sampler, "__len__")
-    if sized and (len(sampler) != len(dataset) or getattr(sampler, "replacement", False)):
-        again = ", some more than once" if getattr(sampler, "replacement", False) else ""
+    repeats = getattr(sampler, "replacement", False)
+    if sized and (len(sampler) != len(dataset) or repeats):
+        again = ", some more than once" if repeats else ""
         raise CounterpoiseError(
             f"{where}: the DataLoader's {type(sampler).__name__} chooses {len(sampler)} of {len(dataset)} samples{again}, "
             "but of a loader only its data set counts. Give the data set, or torch.utils.data.Subset(dataset, indices)."
