@@ -142,7 +142,9 @@ def test_samples_in_parts_are_brought() -> None:
     assert module.run.accuracy > 0.8
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("bring_*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [*sorted(EXAMPLES.glob("bring_*.py")), EXAMPLES / "fine_tune_lora.py"], ids=lambda path: path.stem
+)
 def test_own_data_is_brought_in_a_few_lines(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 25
 

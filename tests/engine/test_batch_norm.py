@@ -403,7 +403,7 @@ def test_the_refusal_names_the_choices():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: cp.models.with_norm(3, "batch"), "with_norm takes a module, not 3"),
+        (lambda: cp.models.with_norm(3, "batch"), "with_norm takes a module, such as .*, not 3"),
         (lambda: cp.models.with_norm(flat_net(), "lokal"), "There is no norm 'lokal'"),
         (lambda: cp.models.with_norm(nn.Linear(2, 2), "batch"), "the model has no batch norm"),
         (

@@ -462,7 +462,7 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"model": Pair().double()}, "must return one tensor with a row for each sample"),
+        ({"model": Pair().double()}, "must return one tensor with a row for each sample, .*, not a tuple of 2"),
         ({"loss": lambda outputs, targets: 1.0}, "loss must return one value per sample, shape .2,., not 1.0"),
         ({"loss": lambda outputs, targets: None}, "loss must return one value per sample"),
         ({"loss": lambda outputs, targets: outputs.nothing}, "loss cannot take"),

@@ -17,6 +17,7 @@ from torch.utils.data import (
     Subset,
     SubsetRandomSampler,
     TensorDataset,
+    WeightedRandomSampler,
     random_split,
 )
 
@@ -115,6 +116,13 @@ def test_names_of_clients_are_kept_and_shown(tmp_path):
     assert "name" not in run.frame("rounds")
     again = cp.resume(tmp_path / "run", rounds=2, federation=federation)
     assert again.frame("clients")["name"].tolist() == ["north", "south"] * 2
+
+
+def test_fractions_may_differ_in_width():
+    for first, second in (("f4", "f8"), ("f8", "f4"), ("f4", "f2")):
+        federation = Federation.from_datasets([(X.astype(first), Y), (X.astype(second), Y)], heldout=0)
+        assert federation.base.inputs.numpy().dtype == np.dtype(first)
+        assert np.array_equal(federation.base.inputs.numpy(), np.concatenate([X, X]))
 
 
 def test_an_empty_client_stays_a_client():
@@ -293,7 +301,7 @@ def test_a_flip_of_half_the_samples_is_seen():
 
 
 def test_samples_that_are_nan_are_not_taken_for_random():
-    with pytest.raises(CounterpoiseError, match="inputs hold NaN"):
+    with pytest.raises(CounterpoiseError, match="client 0: the input of sample 0 holds NaN"):
         Federation.from_datasets([Mapped(lambda i: (np.full(2, np.nan), 0))])
 
 
@@ -367,7 +375,7 @@ MISTAKES = {
         r"client 0 is of type ndarray; give a torch Dataset, a DataLoader, arrays \(x",
     ),
     "a number for a client": (given({"a": 3}), "client a is of type int; give a torch Dataset"),
-    "three arrays": (given([(X, Y, X)]), "client 0 is of type tuple; give"),
+    "three arrays": (given([(X, Y, X)]), r"client 0 is a tuple of 3 \(ndarray, ndarray, ndarray\); give"),
     "a list of samples": (
         given([(X[0], 1), (X[1], 0)]),
         r"client 0: x has 2 rows and y one value.*A list holds one data set for each client; stack single samples",
@@ -382,6 +390,56 @@ MISTAKES = {
         given([DataLoader(tensors(), sampler=SubsetRandomSampler([1, 2]))]),
         r"SubsetRandomSampler chooses 2 of 20 samples.*torch\.utils\.data\.Subset\(dataset, indices\)",
     ),
+    "a sampler that repeats": (
+        given([DataLoader(tensors(), sampler=WeightedRandomSampler([1.0] * 20, 20))]),
+        "WeightedRandomSampler chooses 20 of 20 samples, some more than once, but of a loader only its data set counts",
+    ),
+    "a class": (given([TensorDataset]), "client 0 is the class TensorDataset, not a data set of it"),
+    "a list of arrays": (given([[X, Y]]), r"client 0 is a list of 2 \(ndarray, ndarray\); give"),
+    "columns in a list": (given([tensors()], columns=["x"]), r"columns must be a dictionary such as .*, not \['x'\]"),
+    "a column by number": (
+        given([tensors()], columns={"inputs": 3}),
+        "columns: 'inputs' must be the name of a column, or a list of names, not 3",
+    ),
+    "columns of nothing": (
+        given([tensors()], columns={"inputs": []}),
+        "columns: 'inputs' must be the name of a column",
+    ),
+    "an input without parts": (one(lambda i: ({}, 0)), "the input of sample 0 has no parts"),
+    "dictionaries in an array": (given([(np.array([{}] * 20), Y)]), "client 0: inputs: the type is object"),
+    "a sparse tensor": (
+        given([(torch.from_numpy(X).to_sparse(), Y)]),
+        r"client 0: x: this tensor is sparse.*x.to_dense",
+    ),
+    "sparse samples": (one(lambda i: (torch.ones(3).to_sparse(), 0)), "the input of sample 0: this tensor is sparse"),
+    "a tensor without numbers": (given([(torch.empty(20, 2, device="meta"), Y)]), "or without numbers"),
+    "infinity": (
+        given({"a": (X, Y), "b": (np.where(X == 15, np.inf, X), Y)}),
+        "client b: the input of sample 7 holds NaN or infinity",
+    ),
+    "a target that is NaN": (
+        given([(X, np.where(Y == 2, np.nan, 0.5))]),
+        "client 0: the target of sample 2 holds NaN or infinity",
+    ),
+    "no label": (
+        given({"a": (X, Y), "b": (X, np.where(np.arange(20) == 4, -1, Y))}),
+        "client b: sample 4 has the label -1, but classes are numbered from 0",
+    ),
+    "masked values": (
+        given([(np.ma.masked_array(X, X > 9), Y)]),
+        r"client 0: x: some values are masked.*x.filled\(0\)",
+    ),
+    "an empty path": (given("", partition=cp.iid(2)), "the data: the path is empty"),
+    "a scale by name": (given([(X, Y)], scale="unit"), "scale must be a number or a tensor of them, not 'unit'"),
+    "a narrow and a wide fraction": (
+        given([(X.astype(np.float16), Y), (X, Y)]),
+        "client 1: sample 0 is of type float32, but others are of type float16",
+    ),
+    "too large for the others": (
+        given([(X, Y), (X.astype(float) + 1e300, Y)]),
+        "client 1: the input of sample 0 holds NaN or infinity",
+    ),
+    "whose": (given(tensors(), partition=cp.natural()), r"Name its column, columns=\{'identity': 'hospital'\}"),
     "a bare input": (one(lambda i: X[i]), r"sample 0 is of type ndarray; a data set must give pairs \(input, target\)"),
     "three parts": (one(lambda i: (1, 2, 3)), "sample 0 has 3 parts; a data set must give pairs"),
     "unknown parts": (one(lambda i: {"a": 1, "label": 2}), "which part of a sample holds its inputs. It has a, label"),
@@ -394,8 +452,8 @@ MISTAKES = {
         "There is no column 'input' of a data set. Did you mean",
     ),
     "text": (one(lambda i: ("good film", 0)), "is text, 'good film'; turn it into numbers"),
-    "an object": (one(lambda i: (object(), 0)), "the input of sample 0 is of type object; give numbers"),
-    "complex numbers": (given([(X * 1j, Y)]), "client 0: inputs is of type complex64; give numbers"),
+    "an object": (one(lambda i: (object(), 0)), "the input of sample 0: the type is object; give whole"),
+    "complex numbers": (given([(X * 1j, Y)]), "client 0: inputs: the type is complex64; give whole"),
     "shapes": (
         one(lambda i: (np.zeros((1 + i % 3, 4)), 0)),
         r"sample \d+ has shape \(\d, 4\), but others have shape \(\d, 4\). Bring samples to one shape: pictures with resize=",

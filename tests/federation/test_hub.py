@@ -159,7 +159,9 @@ def test_data_sets_that_cannot_be_had_are_told(pets):
     told("client a: which column holds the targets. There are id, img, town", pets.remove_columns("kind"))
     text = datasets.Dataset.from_dict({"text": ["good", "bad"], "label": [0, 1]})
     told("client a: the column text holds text", text)
-    told("the label -1 has no name; the 3 classes", pets.map(lambda row: {"kind": -1}))
+    told("sample 0 has the label -1, but classes are numbered from 0", pets.map(lambda row: {"kind": -1}))
+    lists = datasets.Dataset.from_dict({"a": [[1.0]], "b": [[2.0]], "label": [0]})
+    told("client a: which column holds the inputs. There are a, b. Say columns=", lists)
     gaps = datasets.Dataset.from_dict({"a": [1.0, None], "label": [0, 1]})
     told("the column a has no value in 1 of 2 rows, row 2", gaps)
 

@@ -340,7 +340,8 @@ def test_tables_that_cannot_be_had_are_told(patients, tmp_path, monkeypatch):
     )
     told("the column state is of type datetime64", patients.assign(state=pd.date_range("2020", periods=12)), **COLUMNS)
     told("the column age holds values such as", patients.assign(age=pd.date_range("2020", periods=12)), **COLUMNS)
-    told("inputs hold NaN or infinity", patients.assign(age=1e300), **COLUMNS)
+    told("the input of sample 0 holds NaN or infinity", patients.assign(age=1e300), **COLUMNS)
+    told("The data hold no samples", patients[:0].astype(object), **COLUMNS)
     for name, content in (
         ("b.csv", b"\xff\xfe\x00"),
         ("c.csv", b""),

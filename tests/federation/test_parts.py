@@ -122,6 +122,11 @@ def test_a_target_that_changes_in_one_part_is_refused():
 # ---------------------------------------------------------------- a data set for training and one for test
 
 
+def frame():
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(X).add_prefix("column ").assign(label=KIND)
+
+
 def tensors(first, last):
     return TensorDataset(torch.from_numpy(X[first:last]), torch.from_numpy(KIND[first:last]))
 
@@ -133,6 +138,7 @@ def tensors(first, last):
         lambda: (DataLoader(tensors(0, 12), 4), DataLoader(tensors(12, 20), 4)),
         lambda: (tensors(0, 12), (X[12:], KIND[12:])),
         lambda: ((X[:12], KIND[:12]), (X[12:], KIND[12:])),
+        lambda: (frame()[:12], frame()[12:]),
     ],
 )
 def test_a_client_may_bring_a_data_set_for_training_and_one_for_test(pair, caplog):

@@ -17,7 +17,7 @@ from counterpoise.federation import Federation
 
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 def test_rows_are_padded_at_the_end_and_masked(kind):
-    made = cp.padded([kind([5, 6, 7]), kind([8])], token=-100, length=4)
+    made = cp.padded([kind([5, 6, 7]), kind([8])], token=np.int64(-100), length=4)
     assert made["input_ids"].tolist() == [[5, 6, 7, -100], [8, -100, -100, -100]]
     assert made["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
     assert {part.dtype for part in made.values()} == {np.dtype("int64")}
@@ -33,7 +33,11 @@ def test_rows_are_padded_at_the_end_and_masked(kind):
         ((["to be"], 0), "text 0 is 'to be'; turn it into tokens"),
         (([], 0), "there are no texts"),
         (([[1]], None), "token must be a whole number, not None"),
-        (([[1]], 0, 2.5), "length must be a whole number, not 2.5"),
+        (([[1]], 0, 0), "length must be a whole number from 1 on, not 0"),
+        (([[1]], True), "token must be a whole number, not True"),
+        ((5, 0), "give a list of texts, each a row of tokens, not 5"),
+        (("to be", 0), "give a list of texts, each a row of tokens, not 'to be'"),
+        (([[1]], 0, 2.5), "length must be a whole number from 1 on, not 2.5"),
     ],
 )
 def test_what_cannot_be_padded_is_told(given, said):

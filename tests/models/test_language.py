@@ -130,6 +130,45 @@ def test_targets_that_cannot_be_learned_are_told(targets, said, place, named):
         Simulation(fedavg(), federation, small("lstm"), loss=loss, engine=double())
 
 
+@pytest.mark.parametrize("token", [10, -1])
+@pytest.mark.parametrize("place", ["the data", "the test set"])
+@pytest.mark.parametrize("named", [True, False])
+def test_a_token_that_an_embedding_does_not_know_is_told(token, place, named):
+    """In any sample, not only in those that the model is tried on."""
+    ids = np.concatenate([IDS] * 3)
+    wrong = ids.copy()
+    wrong[4, 2] = token
+    sets = [(wrong, ids), (ids, wrong)][place == "the test set"]
+    base, test = ({"input_ids": one, "attention_mask": one // one} if named else one for one in sets)
+    follow = np.concatenate([FOLLOW] * 3)
+    federation = Federation.from_clients([(base, follow)], test=(test, follow), heldout=0)
+    said = f"{place}: sample 4 has the token {token} in inputs.*embedding 'tokens' knows the tokens 0 to 9"
+    with pytest.raises(CounterpoiseError, match=said):
+        Simulation(fedavg(), federation, small("lstm"), engine=double())
+
+
+def test_an_embedding_of_one_column_is_not_compared_with_the_others():
+    class OfOneColumn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.kinds = nn.Embedding(3, 4)
+
+        def forward(self, x):
+            return self.kinds(x[:, 0])
+
+    x = np.array([[0, 99], [2, 50], [1, 7]])
+    federation = Federation.from_clients([(x, np.arange(3))], heldout=0)
+    assert Simulation(fedavg(), federation, OfOneColumn().double(), engine=double())
+
+
+def test_fractions_are_no_tokens():
+    federation = Federation.from_clients([(IDS / 2, FOLLOW)], heldout=0)
+    with pytest.raises(
+        CounterpoiseError, match=r"embedding 'tokens' takes tokens, .* but inputs are fractions or pixels"
+    ):
+        Simulation(fedavg(), federation, small("lstm"), engine=double())
+
+
 def test_a_text_of_one_token_may_follow_itself():
     federation = Federation.from_clients([(np.full((2, 4), 3), np.array([[3, 3, 3, -100]] * 2))], heldout=0)
     assert Simulation(fedavg(), federation, small("lstm"), engine=double())

@@ -378,9 +378,9 @@ def test_what_cannot_be_is_refused(options, sentence):
 
 
 def test_only_a_module_without_adapters_is_taken():
-    with pytest.raises(CounterpoiseError, match="with_lora takes a module, not 'gpt2'"):
+    with pytest.raises(CounterpoiseError, match=r"with_lora takes a module, such as .*, not 'gpt2'"):
         with_lora("gpt2")
-    with pytest.raises(CounterpoiseError, match="merge_lora takes a module"):
+    with pytest.raises(CounterpoiseError, match=r"merge_lora takes a module, such as run.model"):
         merge_lora(None)
     with pytest.raises(CounterpoiseError, match="has adapters already"):
         cp.models.with_lora(with_lora(layers()))

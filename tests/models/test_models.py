@@ -69,6 +69,12 @@ def test_dropout_of_the_light_cnn_is_an_option():
         (lambda: cp.models.lenet5((1, 15, 20), 10, padding=0), "at least 16 x 16 pixels; these are 15 x 20"),
         (lambda: cp.models.conv2(widths=[64]), r"model conv2: widths must be two or more whole numbers.*not \[64\]"),
         (lambda: cp.models.conv2(widths=[64, 0]), "widths must be two or more whole numbers from 1 to 65536"),
+        (
+            lambda: cp.models.linear({"a": (3,), "b": (2,)}, 2),
+            r"model linear takes .* in one piece; these have parts \(a, b\)",
+        ),
+        (lambda: cp.models.mlp(((3,), (4, 4)), 2), r"model mlp takes samples in one piece; these have parts \(2\)"),
+        (lambda: cp.models.cnn3({"a": (3,)}, 2), r"model cnn3 takes samples in one piece"),
         (lambda: MODELS.make("lenet"), r"There is no model 'lenet'\. Did you mean 'lenet5'"),
     ],
 )

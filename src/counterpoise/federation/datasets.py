@@ -37,7 +37,7 @@ Scaling = str | Mapping[str, Sequence[float]]
     {"clients": "partition=cp.iid(clients=10)", "alpha": "partition=cp.dirichlet(alpha=0.5, clients=10)"}
 )
 def load(
-    name: str,
+    name: str | os.PathLike[str],
     *,
     partition: Partition,
     heldout: float = 0.2,
@@ -72,6 +72,7 @@ def load(
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
     check_seed(seed)
+    name = os.fspath(name) if isinstance(name, os.PathLike) else name
     raw = _chosen(read(name, seed, columns, resize), name, partition, pool, samples, seed)
     scale, shift = _choose_scaling(raw, scaling, name)
     federation = Federation.from_arrays(
@@ -118,8 +119,8 @@ def read(name: str, seed: int = 0, columns: Columns | None = None, resize: int |
     """The arrays of a data set, before they are dealt to clients."""
     if not isinstance(name, str):
         raise CounterpoiseError(
-            f"load takes the name of a data set or a path, not {type(name).__name__}. For arrays of your own use "
-            "cp.Federation.from_arrays(x, y, partition=...) or cp.Federation.from_clients([(x, y), ...])."
+            f"load takes the name of a data set or a path, not {type(name).__name__}. For data of your own use "
+            "cp.Federation.from_datasets(data, partition=...)."
         )
     if name.startswith(FLOWER):
         return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize)

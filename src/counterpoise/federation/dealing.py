@@ -214,7 +214,8 @@ def _identities(identities: Any, samples: int) -> tuple[Tensor, Names | None]:
     """One number for each sample, and the names that the numbers stand for if the identities are text."""
     if identities is None:
         raise CounterpoiseError(
-            "This data does not say who its samples come from; a natural partition needs one identity per sample."
+            "This data does not say who its samples come from; a natural partition needs one identity per sample. Name "
+            "its column, columns={'identity': 'hospital'}, or give arrays: from_arrays(x, y, identities=...)."
         )
     found = texts(identities)
     numbers, names = (identities, None) if found is None else number_texts(found)

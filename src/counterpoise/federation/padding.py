@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,17 @@ def padded(texts: Sequence[Any], token: int, length: int | None = None) -> dict[
     >>> made["input_ids"].tolist(), made["attention_mask"].tolist()
     ([[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]])
     """
-    for name, given in (("token", token), ("length", length)):
-        if type(given) is not int and not (name == "length" and given is None):
-            raise CounterpoiseError(f"padded: {name} must be a whole number, not {brief(given)}.")
+    if not _is_whole(token):
+        raise CounterpoiseError(f"padded: token must be a whole number, not {brief(token)}.")
+    if length is not None and (not _is_whole(length) or length < 1):
+        raise CounterpoiseError(f"padded: length must be a whole number from 1 on, not {brief(length)}.")
+    if isinstance(texts, str | bytes | Mapping) or not hasattr(texts, "__iter__"):
+        raise CounterpoiseError(f"padded: give a list of texts, each a row of tokens, not {brief(texts)}.")
     rows = [_tokens(text, number) for number, text in enumerate(texts)]
     if not rows:
         raise CounterpoiseError("padded: there are no texts.")
     sizes = np.array([len(row) for row in rows])
-    width = int(sizes.max()) if length is None else length
+    width = int(sizes.max() if length is None else length)
     if width < sizes.max():
         raise CounterpoiseError(
             f"padded: text {int(sizes.argmax())} has {int(sizes.max())} tokens, but length is {length}. Cut it, or give a "
@@ -42,6 +45,10 @@ def padded(texts: Sequence[Any], token: int, length: int | None = None) -> dict[
     ids = np.full(real.shape, token, np.int64)
     ids[real] = np.concatenate(rows)
     return {"input_ids": ids, "attention_mask": real.astype(np.int64)}
+
+
+def _is_whole(given: object) -> bool:
+    return isinstance(given, int | np.integer) and not isinstance(given, bool)
 
 
 def _tokens(text: Any, number: int) -> np.ndarray:

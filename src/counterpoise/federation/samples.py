@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.structure import check_counts, tree_of
 from counterpoise.replicas import replica
 from counterpoise.trees import leaves, mapped, select
@@ -60,6 +61,9 @@ class Samples:
         where: str = "the data",
     ) -> Samples:
         """Samples from arrays or tensors, after checks that the numbers are finite and every input has a target."""
+        for name, given in (("scale", scale), ("shift", shift)):
+            if not isinstance(given, Real | Tensor):
+                raise CounterpoiseError(f"{name} must be a number or a tensor of them, not {brief(given)}.")
         x, y = tree_of(inputs, "inputs", where), tree_of(targets, "targets", where)
         check_counts(x, y, where)
         y = mapped(lambda t: t if t.is_floating_point() else t.to(torch.int64), y)

@@ -14,7 +14,16 @@ from torch.utils.data import Dataset
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flat import pieces
 
-__all__ = ["by_part", "check_alike", "check_counts", "is_structured", "parts", "shape_in_words", "tree_of"]
+__all__ = [
+    "by_part",
+    "check_alike",
+    "check_counts",
+    "check_dense",
+    "is_structured",
+    "parts",
+    "shape_in_words",
+    "tree_of",
+]
 
 
 def is_structured(given: object) -> bool:
@@ -47,6 +56,22 @@ def _part(given: Any, what: str, where: str) -> Any:
             "int64 or bool: x.astype('int64')."
         )
     return made
+
+
+def check_dense(given: object, what: str) -> None:
+    """Refuse a tensor that does not hold one number after the other, and an array that hides some of its numbers."""
+    if isinstance(given, np.ma.MaskedArray) and np.ma.is_masked(given):
+        raise CounterpoiseError(
+            f"{what}: some values are masked. Fill them in, x.filled(0), or leave these samples out."
+        )
+    if isinstance(given, Tensor) and _is_odd(given):
+        raise CounterpoiseError(
+            f"{what}: this tensor is sparse, nested, quantised or without numbers. Give a plain one, such as x.to_dense()."
+        )
+
+
+def _is_odd(tensor: Tensor) -> bool:
+    return tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested or tensor.is_meta
 
 
 def by_part(function: Callable[..., Any], *given: Any) -> Any:
@@ -125,6 +150,7 @@ def _tensor(array: object, what: str, where: str) -> Tensor:
         raise CounterpoiseError(
             f"{where}: {what} are a torch Dataset. Give it to Federation.from_datasets, which turns it into arrays."
         )
+    check_dense(array, f"{where}: {what}")
     if not isinstance(array, Tensor):
         try:
             array = np.asarray(array)

@@ -9,7 +9,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
+from counterpoise.models.copies import check_module
 
 __all__ = ["NORMS", "Norm", "batch_norms", "norm_of", "with_norm"]
 
@@ -29,8 +30,7 @@ def with_norm(model: nn.Module, norm: Norm) -> nn.Module:
     >>> norm_of(with_norm(nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)), "batch"))
     'batch'
     """
-    if not isinstance(model, nn.Module):
-        raise CounterpoiseError(f"with_norm takes a module, not {brief(model)}.")
+    check_module(model, "with_norm")
     if norm not in NORMS:
         raise unknown("norm", norm, NORMS)
     if not batch_norms(model):

@@ -54,7 +54,8 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
     given = {name: fact for name, fact in facts.items() if name in parameters}
     if given.get("classes", 0) is None:
         raise CounterpoiseError(
-            "This model's factory asks for the number of classes, and these targets are not class numbers."
+            "This model's factory asks for the number of classes, and these targets are not class numbers. If they are "
+            "classes, give whole numbers, y.astype('int64'); otherwise give a module, with a loss of your own."
         )
     if getattr(model, "func", model) in [entry.factory for entry in MODELS]:
         _check_memory(model, given)

@@ -9,9 +9,16 @@ from typing import Any
 import torch
 from torch import nn
 
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.replicas import replica
 
-__all__ = ["layer_settings", "sharing_copy"]
+__all__ = ["check_module", "layer_settings", "sharing_copy"]
+
+
+def check_module(given: object, taker: str, such_as: str = "cp.models.mlp(fed.shape, fed.classes)") -> None:
+    """Refuse what is no module, such as a factory or a name."""
+    if not isinstance(given, nn.Module):
+        raise CounterpoiseError(f"{taker} takes a module, such as {such_as}, not {brief(given)}.")
 
 
 def sharing_copy(

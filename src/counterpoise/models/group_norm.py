@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.errors import takes_only_its_options
+from counterpoise.models.copies import check_module
 
 __all__ = ["with_group_norm"]
 
@@ -24,8 +25,7 @@ def with_group_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     >>> with_group_norm(nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)))[1].num_groups
     2
     """
-    if not isinstance(model, nn.Module):
-        raise CounterpoiseError(f"with_group_norm takes a module, not {brief(model)}.")
+    check_module(model, "with_group_norm")
     model = copy.deepcopy(model)
     if isinstance(model, _BatchNorm):
         return _group_norm(model, groups)

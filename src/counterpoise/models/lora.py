@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.models.copies import sharing_copy
+from counterpoise.models.copies import check_module, sharing_copy
 
 __all__ = ["LowRank", "merge_lora", "with_lora"]
 
@@ -69,8 +69,7 @@ def with_lora(
     >>> [name for name, p in net.named_parameters() if p.requires_grad]
     ['0.down', '0.up', '2.weight', '2.bias']
     """
-    if not isinstance(model, nn.Module):
-        raise CounterpoiseError(f"with_lora takes a module, not {brief(model)}.")
+    check_module(model, "with_lora")
     if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
         raise CounterpoiseError(f"with_lora: rank must be a whole number from 1 on, not {brief(rank)}.")
     if alpha is not None and not (isinstance(alpha, int | float) and 0 < alpha < math.inf):
@@ -100,8 +99,7 @@ def with_lora(
 @takes_only_its_options()
 def merge_lora(model: nn.Module) -> nn.Module:
     """A copy of the model, all of it trainable, with each adapter added to the weight beside it in the original layers."""
-    if not isinstance(model, nn.Module):
-        raise CounterpoiseError(f"merge_lora takes a module, not {brief(model)}.")
+    check_module(model, "merge_lora", "run.model")
     made = copy.deepcopy(model)
     layers = [layer for layer in made.modules() if isinstance(layer, LowRank)]
     for layer in layers:

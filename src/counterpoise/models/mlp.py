@@ -8,7 +8,7 @@ from typing import Annotated
 
 from torch import nn
 
-from counterpoise.models.registry import MODELS, Layers
+from counterpoise.models.registry import MODELS, Layers, one_piece
 from counterpoise.registry import Option
 
 __all__ = ["linear", "mlp"]
@@ -25,10 +25,10 @@ def mlp(
     >>> sum(p.numel() for p in mlp((1, 8, 8), 10, hidden=32).parameters())
     2410
     """
-    return Layers(nn.Flatten(), nn.Linear(prod(shape), hidden), nn.ReLU(), nn.Linear(hidden, classes))
+    return Layers(nn.Flatten(), nn.Linear(prod(one_piece("mlp", shape)), hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
 
 @MODELS.register("linear")
 def linear(shape: Sequence[int], classes: int) -> nn.Module:
     """Multinomial logistic regression."""
-    return Layers(nn.Flatten(), nn.Linear(prod(shape), classes))
+    return Layers(nn.Flatten(), nn.Linear(prod(one_piece("linear", shape)), classes))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import Registry
 
-__all__ = ["MODELS", "Channel", "Layers", "image"]
+__all__ = ["MODELS", "Channel", "Layers", "image", "one_piece"]
 
 MODELS: Registry[nn.Module] = Registry("model", nn.Module, facts=("shape", "classes"))
 
@@ -30,8 +30,20 @@ class Layers(nn.Sequential):
         return inputs
 
 
+def one_piece(name: str, shape: Sequence[int]) -> Sequence[int]:
+    """The shape of samples that are one tensor. Samples in parts are refused."""
+    if isinstance(shape, Mapping) or any(isinstance(side, Sequence | Mapping) for side in shape):
+        parts = ", ".join(map(str, shape)) if isinstance(shape, Mapping) else len(shape)
+        raise CounterpoiseError(
+            f"model {name} takes samples in one piece; these have parts ({parts}). Give a module of your own, whose forward "
+            "takes each part (docs/models.md, samples in parts)."
+        )
+    return shape
+
+
 def image(name: str, shape: Sequence[int], least: int) -> tuple[int, int, int]:
     """Channels, height and width of an image model's samples. An error says why it cannot take them."""
+    shape = one_piece(name, shape)
     if len(shape) == 2:
         shape = (1, *shape)
     if len(shape) != 3:

@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
-from counterpoise.engine.clients.tokens import check_tokens
+from counterpoise.engine.clients.tokens import check_tokens, embeddings_checked
 from counterpoise.engine.scores import Metric, is_cross_entropy
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.federation import Federation
 from counterpoise.models.batch_norm import NORMS, batch_norms, norm_of
 from counterpoise.models.copies import sharing_copy
@@ -67,7 +67,8 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
     inputs, targets = on(weights[0].device, federation.base.take(rows, weights[0].dtype))
     trial = sharing_copy(model).train()
     _fix_norms(trial)
-    keyed, unkeyed = _draws(trial, inputs)
+    with embeddings_checked(trial, inputs, federation):
+        keyed, unkeyed = _draws(trial, inputs)
     with torch.no_grad():
         with _Made() as by_all:
             outputs = _run_or_explain(trial.eval(), inputs)
@@ -222,6 +223,8 @@ def _call_or_explain(call: Callable[..., Any], what: str, *arguments: Any, hint:
     """Call a user's function, and turn its error into a sentence."""
     try:
         return call(*arguments)
+    except CounterpoiseError:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
         raise CounterpoiseError(f"{what}: {error}{hint}") from error
 
@@ -231,4 +234,8 @@ def _shapes(tree: Any) -> str:
 
 
 def _describe(value: object) -> str:
-    return str(tuple(value.shape)) if isinstance(value, Tensor) else repr(value)
+    if isinstance(value, Tensor):
+        return str(tuple(value.shape))
+    if isinstance(value, Mapping):
+        return f"a {type(value).__name__} with {', '.join(map(str, value)) or 'nothing'}"
+    return f"a {type(value).__name__} of {len(value)}" if isinstance(value, tuple | list) else brief(value)

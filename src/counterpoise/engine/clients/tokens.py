@@ -1,21 +1,70 @@
-"""Targets that are rows of tokens: do they and the model's outputs suit the usual loss?"""
+"""Rows of tokens: does the model know all tokens of the inputs, and do targets and outputs suit the usual loss?"""
 
 from __future__ import annotations
 
-from torch import Tensor
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
 
 from counterpoise.engine.scores import IGNORED
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.samples import Samples
+from counterpoise.federation.structure import parts
 
-__all__ = ["check_tokens"]
+__all__ = ["check_tokens", "embeddings_checked"]
+
+
+@contextlib.contextmanager
+def embeddings_checked(model: nn.Module, inputs: Any, federation: Federation) -> Iterator[None]:
+    """While a model runs on some samples, refuse tokens of any sample that are too large for its embeddings.
+
+    An embedding is compared with the part of the inputs that it is given as it is. Otherwise such a token would end a
+    run in its midst, with torch's own error.
+    """
+    embeddings = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Embedding)}
+    look = partial(_check_embedding, inputs=parts(inputs, "inputs"), sets=_sets(federation))
+    hooks = [layer.register_forward_pre_hook(partial(look, name)) for name, layer in embeddings.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _check_embedding(
+    name: str, layer: nn.Embedding, given: tuple[Any, ...], inputs: dict[str, Tensor], sets: dict[str, Samples]
+) -> None:
+    for part, seen in inputs.items():
+        if not given or given[0].data_ptr() != seen.data_ptr() or given[0].numel() != seen.numel():
+            continue
+        if seen.is_floating_point():
+            raise CounterpoiseError(
+                f"The model's embedding {name!r} takes tokens, which are whole numbers, but {part} are fractions or pixels. "
+                "Give x.astype('int64'), or another model."
+            )
+        for where, samples in sets.items():
+            tokens = parts(samples.inputs, "inputs")[part].flatten(1)
+            wrong = (tokens < 0) | (tokens >= layer.num_embeddings)
+            if bool(wrong.any()):
+                raise CounterpoiseError(
+                    f"{where}: sample {int(wrong.any(1).nonzero()[0])} has the token {int(tokens[wrong][0])} in {part}, but "
+                    f"the model's embedding {name!r} knows the tokens 0 to {layer.num_embeddings - 1}. Give a larger "
+                    "vocabulary, and pad with a token that it knows."
+                )
+
+
+def _sets(federation: Federation) -> dict[str, Samples]:
+    sets = {"the data": federation.base, "the test set": federation.test}
+    return {where: samples for where, samples in sets.items() if samples is not None and len(samples)}
 
 
 def check_tokens(outputs: Tensor, federation: Federation) -> None:
     """Refuse tokens that cannot be learned, and outputs that are not one number for each token at each place."""
-    sets = {"the data": federation.base, "the test set": federation.test}
-    there = {where: samples for where, samples in sets.items() if samples is not None and len(samples)}
+    there = _sets(federation)
     for where, samples in there.items():
         _check_targets(samples.targets, where)
         _check_shift(samples, where)

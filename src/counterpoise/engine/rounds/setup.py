@@ -102,7 +102,7 @@ class Setup:
         _check_types(
             self,
             {
-                "federation": (Federation, "cp.load(...)"),
+                "federation": (Federation, "cp.load(...) or cp.Federation.from_datasets(...)"),
                 "evaluation": (Evaluation, "cp.Evaluation(...)"),
                 "limits": (Limits, "cp.Limits(...)"),
                 "stop": (When | None, "cp.when('accuracy', above=0.9)"),

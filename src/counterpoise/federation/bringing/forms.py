@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.bringing.hub import from_disk, from_hub, hub_facts, is_hub, is_on_disk
 from counterpoise.federation.bringing.mapped import from_mapped, inside
@@ -20,6 +20,7 @@ from counterpoise.federation.bringing.paths import from_path
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.bringing.tables import from_frame, is_frame
 from counterpoise.federation.naming import texts
+from counterpoise.federation.structure import check_dense
 
 __all__ = ["FORMS", "check_columns", "is_arrays", "is_pair", "known_by", "recognise"]
 
@@ -33,6 +34,8 @@ FORMS = (
 def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source | None]:
     """What somebody has as a source of samples, and its test part if it has one."""
     if isinstance(given, str | os.PathLike):
+        if not os.fspath(given):
+            raise CounterpoiseError(f"{where}: the path is empty. Give the path of a file or folder.")
         path = Path(given).expanduser()
         return from_hub(from_disk(path, where), where, columns) if is_on_disk(path) else from_path(path, where, columns)
     if isinstance(given, DataLoader):
@@ -51,9 +54,18 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
             f"{where}: {type(given).__name__} gives its samples only one after the other, without a number or length. "
             "Read it first: x, y = zip(*dataset), and give (np.stack(x), list(y))."
         )
-    if isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or not hasattr(given, "__getitem__"):
-        raise CounterpoiseError(f"{where} is of type {type(given).__name__}; give {FORMS}.")
+    if isinstance(given, np.ndarray | Tensor | Mapping | list | tuple | type) or not hasattr(given, "__getitem__"):
+        raise CounterpoiseError(f"{where} is {_in_words(given)}; give {FORMS}.")
     return from_mapped(given, where, columns), None
+
+
+def _in_words(given: Any) -> str:
+    if isinstance(given, type):
+        return f"the class {given.__name__}, not a data set of it"
+    if not isinstance(given, list | tuple) or not given:
+        return f"of type {type(given).__name__}"
+    kinds = ", ".join(type(part).__name__ for part in given[:4]) + (", ..." if len(given) > 4 else "")
+    return f"a {type(given).__name__} of {len(given)} ({kinds})"
 
 
 def is_pair(given: Any) -> bool:
@@ -97,10 +109,19 @@ def known_by(given: Any) -> Any:
 
 
 def check_columns(columns: Columns | None) -> Columns:
-    """Refuse columns that nothing asks for."""
-    for what in columns or {}:
+    """Refuse columns that nothing asks for, and what are no names."""
+    if not isinstance(columns, Mapping | None):
+        raise CounterpoiseError(
+            f"columns must be a dictionary such as {{'inputs': ['age', 'pulse'], 'targets': 'state'}}, not {brief(columns)}."
+        )
+    for what, names in (columns or {}).items():
         if what not in PARTS:
             raise unknown("column", what, PARTS, "of a data set")
+        several = isinstance(names, list | tuple) and len(names) > 0
+        if not all(isinstance(name, str) for name in (names if several else [names])):
+            raise CounterpoiseError(
+                f"columns: {what!r} must be the name of a column, or a list of names, not {brief(names)}."
+            )
     return columns or {}
 
 
@@ -111,6 +132,8 @@ def is_arrays(given: Any) -> bool:
     """Whether it is ``(x, y)`` or ``(x, y, x_test, y_test)``, each in one piece or in parts, not a tuple of data sets."""
     if not isinstance(given, tuple) or len(given) not in (2, 4) or all(isinstance(part, tuple) for part in given):
         return False
+    if len(given) == 2 and all(map(is_frame, given)) and list(given[0].columns) == list(given[1].columns):
+        return False  # tables for training and test
     return all(_is_array(part) or _has_parts(part) for part in given)
 
 
@@ -127,7 +150,7 @@ def _is_array(part: Any) -> bool:
 
 
 def _from_arrays(x: Any, y: Any, where: str) -> Source:
-    inputs, targets = _blocks(x), _blocks(y)
+    inputs, targets = _blocks(x, f"{where}: x"), _blocks(y, f"{where}: y")
     for name, part in inputs.items():
         for other in targets.values():
             _check_rows(part, other, where, "x" if name is None else f"x[{name!r}]")
@@ -136,11 +159,13 @@ def _from_arrays(x: Any, y: Any, where: str) -> Source:
     return Source(where, count, lambda start, stop: (rows_of(inputs, start, stop), rows_of(targets, start, stop)))
 
 
-def _blocks(given: Any) -> dict[Any, Any]:
+def _blocks(given: Any, what: str) -> dict[Any, Any]:
     """Arrays by their names, by their places in a tuple, or one without a name."""
     if isinstance(given, tuple):
         given = dict(enumerate(given))
     named = given if isinstance(given, Mapping) else {None: given}
+    for part in named.values():
+        check_dense(part, what)
     found = {key: texts(named[key]) for key in named}
     return {key: _plain(named[key]) if found[key] is None else found[key] for key in named}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.bringing.cache import Shelf
-from counterpoise.federation.bringing.parts import assembled, keys_of, part_of, target_keys, target_part
+from counterpoise.federation.bringing.parts import Keys, assembled, keys_of, part_of, target_keys, target_part
 from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, target_array, targets_of
 from counterpoise.federation.bringing.source import Block, Source
 from counterpoise.federation.naming import Column, Names, unify
@@ -36,35 +36,60 @@ def gather(
         raise CounterpoiseError("The data hold no samples; at least one client must have some.")
     for source in sources:
         _check_steady(source, form)
-    heads = [source.heads() for source in sources if source.heads is not None]
-    _check_sizes({size: name for one in heads for size, name in one.sizes.items()}, form)
-    if any(one.colour for one in heads):
-        form = replace(form, colour=True)
-    first = next(source for source in sources if source.count)
-    block, labels = first.read(0, 1)
-    keys, target = keys_of(block), target_keys(labels)
-    example = {key: inputs_of(part_of(block, key, keys, first.where, 0), first.where, 0, form)[0] for key in keys}
-    forms = {key: replace(form, colour=one.ndim == 3 and len(one) == 3) for key, one in example.items()}
-    stores = place.stores({key: ((total, *one.shape), one.dtype) for key, one in example.items()})
-    rows = max(1, min(_MOST_ROWS, _BLOCK // max(sum(one.nbytes for one in example.values()), 1)))
+    layout = _Layout.of(next(source for source in sources if source.count), _after_heads(sources, form))
+    stores = place.stores({key: ((total, *one.shape), one.dtype) for key, one in layout.example.items()})
+    rows = max(1, min(_MOST_ROWS, _BLOCK // max(sum(one.nbytes for one in layout.example.values()), 1)))
     columns: list[dict[Any, np.ndarray]] = []
     done = 0
     with bar("reading", total, "samples") as show:
         for source in sources:
-            targets: dict[Any, list[Block]] = {key: [] for key in target}
+            targets: dict[Any, list[Block]] = {key: [] for key in layout.targets}
             for start in range(0, source.count, rows):
-                x, y = source.read(start, min(start + rows, source.count))
-                for key, one in example.items():
-                    part = inputs_of(part_of(x, key, keys, source.where, start), source.where, start, forms[key])
-                    called = "" if key is None else f", part {key!r},"
-                    check_alike(part[0], one.shape, one.dtype, f"{source.where}: sample {start}{called}")
-                    place.write(stores[key], part)
+                stop = min(start + rows, source.count)
+                x, y = source.read(start, stop)
+                for key, store in stores.items():
+                    place.write(store, layout.input(x, key, source.where, start))
                 for key, blocks in targets.items():
-                    blocks.append(target_part(y, key, target, source.where, start))
-                show(done := done + len(part))
+                    blocks.append(target_part(y, key, layout.targets, source.where, start))
+                show(done := done + stop - start)
             columns.append({key: _joined(blocks, source.where, key) for key, blocks in targets.items()})
     inputs = assembled({key: store.done() for key, store in stores.items()})
     return inputs, *_targets(columns, sources, classes)
+
+
+class _Layout(NamedTuple):
+    """What all samples have, as the first one shows."""
+
+    example: dict[Any, np.ndarray]
+    """The parts of its inputs."""
+    forms: dict[Any, Form]
+    """What pictures in each part become."""
+    targets: Keys
+
+    @classmethod
+    def of(cls, source: Source, form: Form) -> _Layout:
+        block, labels = source.read(0, 1)
+        keys, where = keys_of(block), source.where
+        example = {key: inputs_of(part_of(block, key, keys, where, 0), where, 0, form)[0] for key in keys}
+        forms = {key: replace(form, colour=one.ndim == 3 and len(one) == 3) for key, one in example.items()}
+        return cls(example, forms, target_keys(labels))
+
+    def input(self, block: Any, key: Any, where: str, first: int) -> np.ndarray:
+        """One part of the inputs of a block, which must be like the example; `first` numbers its first sample."""
+        one = self.example[key]
+        part = inputs_of(part_of(block, key, tuple(self.example), where, first), where, first, self.forms[key])
+        part = _of_width(part, one.dtype)
+        called = "" if key is None else f", part {key!r},"
+        check_alike(part[0], one.shape, one.dtype, f"{where}: sample {first}{called}")
+        _check_finite(part, f"{where}: the input of sample", first)
+        return part
+
+
+def _after_heads(sources: Sequence[Source], form: Form) -> Form:
+    """The form of pictures after a look at the heads of all files: all have colours if one has."""
+    heads = [source.heads() for source in sources if source.heads is not None]
+    _check_sizes({size: name for one in heads for size, name in one.sizes.items()}, form)
+    return replace(form, colour=True) if any(one.colour for one in heads) else form
 
 
 def _targets(
@@ -95,7 +120,28 @@ def _joined(blocks: list[Any], where: str, key: Any) -> np.ndarray:
         return np.empty(0, np.int64)
     whole = isinstance(blocks[0], np.ndarray | Tensor)
     values = np.concatenate([np.asarray(b) for b in blocks]) if whole else [value for b in blocks for value in b]
-    return _target(values, where, key)
+    made = _target(values, where, key)
+    _check_finite(made, f"{where}: the target of sample", 0)
+    if made.dtype.kind == "i" and made.ndim == 1 and key is None and made.min() < 0:
+        raise CounterpoiseError(
+            f"{where}: sample {int(made.argmin())} has the label {made.min()}, but classes are numbered from 0. Leave "
+            "samples without a label out."
+        )
+    return made
+
+
+def _of_width(part: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Fractions as wide as those of the first sample, if these have at least 32 bits; other numbers as they are."""
+    if part.dtype == dtype or part.dtype.kind != "f" or dtype.kind != "f" or dtype.itemsize < 4:
+        return part
+    with np.errstate(over="ignore"):  # infinity is refused
+        return part.astype(dtype)
+
+
+def _check_finite(array: np.ndarray, what: str, first: int) -> None:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        number = first + int(np.argmin(np.isfinite(array).reshape(len(array), -1).all(1)))
+        raise CounterpoiseError(f"{what} {number} holds NaN or infinity. Fill in what is missing, or leave it out.")
 
 
 def _target(values: Any, where: str, key: Any) -> np.ndarray:

@@ -55,7 +55,7 @@ def from_disk(path: Path, where: str) -> Any:
         return load_from_disk(str(path))
     except Exception as error:  # Arrow and the library raise many types
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CounterpoiseError(f"{where}: {path} cannot be read as a data set ({said}).") from None
+        raise CounterpoiseError(f"{where}: {path} cannot be read as a data set ({said}). Save it again.") from None
 
 
 def partitions(given: Any) -> list[Any] | None:
@@ -116,6 +116,11 @@ def _from_split(split: Any, where: str, columns: Columns) -> Source:
             f"{where}: which column holds the targets? There are {', '.join(kinds)}. Say columns={{'targets': ...}}."
         )
     inputs = chosen.get("inputs")
+    others = [column for column in kinds if column not in (chosen["targets"], chosen.get("identity"))]
+    if inputs is None and others and not any(kinds[column] in _PLAIN for column in others):
+        raise CounterpoiseError(
+            f"{where}: which column holds the inputs? There are {', '.join(others)}. Say columns={{'inputs': ...}}."
+        )
     if not isinstance(inputs, str) or kinds[inputs] in _PLAIN:
         table = {column: _whole(split, column) for column, kind in kinds.items() if kind in _PLAIN}
         return replace(from_columns(table, where, chosen, "the data set"), class_names=names)

@@ -15,13 +15,16 @@ __all__ = ["from_mapped", "inside"]
 
 
 def inside(loader: DataLoader[Any], where: str) -> Any:
-    """A loader's data set. A sampler that chooses samples is refused, because the data set has them all."""
+    """A loader's data set. A sampler that chooses or repeats samples is refused, because the data set has each once."""
     dataset: Any = loader.dataset
     sampler: Any = loader.sampler
-    if hasattr(dataset, "__len__") and hasattr(sampler, "__len__") and len(sampler) != len(dataset):
+    sized = hasattr(dataset, "__len__") and hasattr(sampler, "__len__")
+    repeats = getattr(sampler, "replacement", False)
+    if sized and (len(sampler) != len(dataset) or repeats):
+        again = ", some more than once" if repeats else ""
         raise CounterpoiseError(
-            f"{where}: the DataLoader's {type(sampler).__name__} chooses {len(sampler)} of {len(dataset)} samples, but of "
-            "a loader only its data set counts. Give torch.utils.data.Subset(dataset, indices) in its place."
+            f"{where}: the DataLoader's {type(sampler).__name__} chooses {len(sampler)} of {len(dataset)} samples{again}, "
+            "but of a loader only its data set counts. Give the data set, or torch.utils.data.Subset(dataset, indices)."
         )
     return dataset
 
@@ -49,7 +52,9 @@ def _sample(dataset: Any, number: int, where: str) -> Any:
         raise
     except Exception as error:  # a user's data set may raise anything
         said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": ")
-        raise CounterpoiseError(f"{where}: sample {number} cannot be read ({said}).") from error
+        raise CounterpoiseError(
+            f"{where}: sample {number} cannot be read ({said}). Try dataset[{number}], and mend the data set."
+        ) from error
 
 
 def _pair(sample: Any, number: int, where: str, columns: Columns) -> tuple[Any, Any]:

@@ -25,6 +25,8 @@ def keys_of(block: Block | Mapping[str, Any]) -> Keys:
 
 
 def _keys(sample: Any) -> Keys:
+    if isinstance(sample, Mapping | tuple) and not sample:
+        return (None,)  # refused when it is to become an array
     if isinstance(sample, Mapping):
         return tuple(sorted(sample))
     return tuple(range(len(sample))) if isinstance(sample, tuple) else (None,)

@@ -14,6 +14,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation.bringing.source import Block, Later
 from counterpoise.federation.readers import channels_first
+from counterpoise.federation.structure import check_dense
 
 __all__ = ["Form", "check_alike", "has_colour", "inputs_of", "target_array", "targets_of"]
 
@@ -81,7 +82,8 @@ def _input(value: Any, what: str, form: Form) -> np.ndarray:
     if isinstance(value, Later):
         value = value.make()
     if isinstance(value, Mapping | tuple):
-        raise CounterpoiseError(f"{what} has parts within a part; let the data set give one tensor for each part.")
+        has = "parts within a part" if value else "no parts"
+        raise CounterpoiseError(f"{what} has {has}; let the data set give one tensor for each part.")
     if isinstance(value, str | bytes):
         raise CounterpoiseError(f"{what} is text, {brief(value)}; turn it into numbers (tokens) first.")
     if _is_picture(value):
@@ -90,17 +92,20 @@ def _input(value: Any, what: str, form: Form) -> np.ndarray:
         try:
             value = np.asarray(value)
         except (ValueError, TypeError, RuntimeError):
-            raise CounterpoiseError(f"{what} does not form one array; it is of type {type(value).__name__}.") from None
+            raise CounterpoiseError(
+                f"{what} forms no array of numbers; it is of type {type(value).__name__}."
+            ) from None
     array = _numbers(value, what)
     return array if form.size is None else _resized(array, what, form)
 
 
 def _numbers(value: np.ndarray | Tensor, what: str) -> np.ndarray:
     if isinstance(value, Tensor):
+        check_dense(value, what)
         value = value.detach().cpu()
         value = (value.float() if value.dtype == torch.bfloat16 else value).numpy()
     if value.dtype.kind not in "buif":
-        raise CounterpoiseError(f"{what} is of type {value.dtype}; give numbers.")
+        raise CounterpoiseError(f"{what}: the type is {value.dtype}; give whole numbers, fractions or bools.")
     return value
 
 
@@ -211,4 +216,4 @@ def _target(value: Any, where: str, number: int) -> np.ndarray:
     try:
         return _numbers(np.asarray(value), what)
     except (ValueError, TypeError, RuntimeError):
-        raise CounterpoiseError(f"{what} does not form one array; it is of type {type(value).__name__}.") from None
+        raise CounterpoiseError(f"{what} forms no array of numbers; it is of type {type(value).__name__}.") from None

@@ -34,7 +34,7 @@ def from_table(path: Path, where: str, columns: Columns) -> Source:
         raise
     except Exception as error:  # each reader has errors of its own
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise CounterpoiseError(f"{where}: {path} cannot be read as a table ({said}).") from None
+        raise CounterpoiseError(f"{where}: {path} cannot be read as a table ({said}). Mend or replace it.") from None
     return from_columns(found, where, columns, path.name)
 
 
@@ -142,10 +142,10 @@ def from_columns(table: Mapping[str, np.ndarray], where: str, columns: Columns, 
 
 def _numbers(values: np.ndarray, column: str, where: str) -> np.ndarray:
     """A column of inputs. Whole numbers become fractions, because a model would take them for tokens."""
+    if not len(values):
+        return np.empty(0, np.float32)
     if values.dtype.kind not in "buif":
-        found = (
-            "text" if texts(values) is not None else f"values such as {brief(values[0])}" if len(values) else "nothing"
-        )
+        found = "text" if texts(values) is not None else f"values such as {brief(values[0])}"
         raise CounterpoiseError(
             f"{where}: the column {column} holds {found}. Name the columns of numbers, columns={{'inputs': [...]}}, or turn "
             "it into numbers first (pandas.get_dummies)."
@@ -157,6 +157,8 @@ def _numbers(values: np.ndarray, column: str, where: str) -> np.ndarray:
 
 def check_names(values: np.ndarray, column: str, where: str) -> np.ndarray:
     """A column of targets or identities: numbers or text, without gaps."""
+    if not len(values):
+        return np.empty(0, np.int64)
     found = texts(values)
     if found is not None:
         return found
