@@ -1,4 +1,8 @@
-"""`make evidence`: write docs/worlds.md and its figure from the results of the two studies of worlds."""
+"""`make evidence`: write docs/worlds.md and its figure from the results of the studies of worlds.
+
+With --tune, it writes studies/worlds-tuned.toml instead: for each world, each of four methods at the value of its option
+that was best in studies/worlds-sweep.toml, whose seeds are others. Its runs are measured on the seeds of worlds.toml.
+"""
 
 from __future__ import annotations
 
@@ -43,6 +47,16 @@ the 95 % interval of the paired difference. It is *best* if its mean is the high
 and lies above -1. `make evidence` writes this page from `studies/worlds.json` and `studies/worlds-ablation.json`."""
 
 
+_TUNED = """\
+# Written by `python studies/worlds.py --tune` from the results of worlds-sweep.toml.
+title = "Four baselines at the best value of their option"
+about = "In each world the value that was best in the sweep, on other seeds than these."
+seeds = 5
+metric = "mean of the last 4"
+set = { evaluation.every = 5 }
+"""
+
+
 class World(NamedTuple):
     """How the methods stand in one world."""
 
@@ -59,19 +73,27 @@ def main() -> None:
     """Write the page and its figure."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
-    out = words.parse_args().out
+    words.add_argument("--tune", action="store_true", help="write studies/worlds-tuned.toml")
+    given = words.parse_args()
+    if given.tune:
+        found = found_in(HERE / "worlds-sweep.toml").rows
+        (HERE / "worlds-tuned.toml").write_text(tuned(found), encoding="utf-8")
+        return
+    out = given.out
     (out / "figures").mkdir(exist_ok=True)
-    rows, forms = (found_in(HERE / f"{name}.toml").rows for name in ("worlds", "worlds-ablation"))
-    (out / "worlds.md").write_text(page(rows, forms), encoding="utf-8")
+    names = ("worlds", "worlds-ablation", "worlds-tuned")
+    rows, forms, best = (found_in(path).rows if (path := HERE / f"{name}.toml").exists() else [] for name in names)
+    (out / "worlds.md").write_text(page(rows, forms, best), encoding="utf-8")
     main_rows = [row for row in rows if not row.cell.runs_of]
     drawn = ahead_of(main_rows, OURS, "counterpoise among fifteen other methods", _AXIS)
     (out / "figures" / "worlds.svg").write_text(drawn, encoding="utf-8")
 
 
-def page(rows: Sequence[Row], forms: Sequence[Row]) -> str:
+def page(rows: Sequence[Row], forms: Sequence[Row], best: Sequence[Row]) -> str:
     """The whole page."""
     worlds = [world for name, some in by_cell(rows).items() if (world := stands(name, some))]
-    parts = [INTRODUCTION, *_leads(worlds), *_not_best(worlds), *_all(rows), *_left_out(rows), *_forms(forms)]
+    parts = [INTRODUCTION, *_leads(worlds), *_not_best(worlds), *_tuned(rows, best), *_all(rows)]
+    parts += [*_left_out(rows), *_forms(forms)]
     return "\n\n".join(parts).rstrip() + "\n"
 
 
@@ -104,6 +126,19 @@ def standing(lead: Paired) -> str:
     return "tied" if lead.high >= 0 and lead.low > -_MARGIN else "behind"
 
 
+def tuned(rows: Sequence[Row]) -> str:
+    """The study of each method at the value that was best in the sweep, world by world."""
+    parts = [_TUNED]
+    for name, found in by_cell(rows).items():
+        families: dict[str, list[Row]] = {}
+        for label, row in found.items():
+            families.setdefault(label.partition("(")[0], []).append(row)
+        best = [max(some, key=lambda row: row.mean).entry.label for some in families.values()]
+        methods = ", ".join(f'"{label}"' for label in best)
+        parts.append(f'[[cell]]\nname = "{name}"\nlike = "worlds/{name}"\nmethods = [{methods}]\n')
+    return "\n".join(parts)
+
+
 def about(world: str) -> str:
     """What a preset says of itself."""
     text = (files("counterpoise") / "presets" / "worlds" / f"{world}.toml").read_text(encoding="utf-8")
@@ -130,7 +165,7 @@ def _leads(worlds: Sequence[World]) -> Iterator[str]:
             f"{world.usual:.1f}",
             f"{world.best_mean:.1f} `{world.best}`",
             f"{world.ours:.1f}",
-            f"{world.lead.difference:+.1f} ({world.lead.low:+.1f} to {world.lead.high:+.1f})",
+            _lead(world.lead),
             world.standing,
         ]
         for world in worlds
@@ -152,6 +187,29 @@ def _not_best(worlds: Sequence[World]) -> Iterator[str]:
     if behind:
         yield "## Where it is not best"
         yield "\n".join(f"- {about(w.name)}: {w.standing}, {w.lead.difference:+.1f} against `{w.best}`" for w in behind)
+
+
+def _tuned(rows: Sequence[Row], best: Sequence[Row]) -> Iterator[str]:
+    ours = {name: found[OURS] for name, found in by_cell(rows).items() if OURS in found}
+    worlds = [
+        world
+        for name, found in by_cell(best).items()
+        if name in ours and (world := stands(name, {**found, OURS: ours[name], USUAL: by_cell(rows)[name][USUAL]}))
+    ]
+    if worlds:
+        yield "## Against baselines that were tuned"
+        yield (
+            "FedAdam, FedDyn, FedVARP and FedAvgM, each at the best of three values of its main option in that world, chosen\n"
+            "on other seeds (`studies/worlds-sweep.toml`). `counterpoise` has its defaults."
+        )
+        yield _pipes(
+            ["world", "best tuned", OURS, "lead", ""],
+            [[w.name, f"{w.best_mean:.1f} `{w.best}`", f"{w.ours:.1f}", _lead(w.lead), w.standing] for w in worlds],
+        )
+
+
+def _lead(lead: Paired) -> str:
+    return f"{lead.difference:+.1f} ({lead.low:+.1f} to {lead.high:+.1f})"
 
 
 def _all(rows: Sequence[Row]) -> Iterator[str]:

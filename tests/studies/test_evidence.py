@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace as Namespace
 from typing import Any
@@ -62,3 +63,14 @@ def test_a_world_is_best_tied_or_behind_by_the_paired_difference_to_the_best_oth
 def test_a_tie_holds_zero_and_lies_above_minus_one(difference: float, low: float, high: float, word: str) -> None:
     lead = Namespace(difference=difference, low=low, high=high)
     assert runpy.run_path(str(ROOT / "studies/worlds.py"))["standing"](lead) == word
+
+
+def test_each_family_is_tuned_to_its_best_value_in_each_world() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows = [row("a", "fedadam(lr=0.1)", 80, 82), row("a", "fedadam(lr=0.3)", 70, 99), row("a", "feddyn(alpha=1)", 1)]
+    made = tomllib.loads(worlds["tuned"]([*rows, row("b", "fedadam(lr=0.1)", 5)]))
+    assert [(cell["name"], cell["like"], cell["methods"]) for cell in made["cell"]] == [
+        ("a", "worlds/a", ["fedadam(lr=0.3)", "feddyn(alpha=1)"]),
+        ("b", "worlds/b", ["fedadam(lr=0.1)"]),
+    ]
+    assert made["seeds"] == 5
