@@ -6,6 +6,7 @@ import difflib
 import functools
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ __all__ = [
     "Interrupted",
     "brief",
     "can_take",
+    "changed",
     "check_call",
     "guard",
     "takes_only_its_options",
@@ -37,6 +39,11 @@ _SHOWN = 200
 
 class CounterpoiseError(ValueError):
     """A mistake that the reader can fix. The message says everything; no traceback is needed."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What a notebook shows: the sentence alone, and before it the traceback of the user's own code if that raised."""
+        cause = traceback.format_exception(self.__cause__) if self.__cause__ is not None else []
+        return [*cause, "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])]
 
 
 class Diverged(CounterpoiseError):
@@ -73,6 +80,16 @@ def brief(value: object) -> str:
     except (ValueError, RecursionError):
         return f"a value of type {type(value).__name__} that is too large to show"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+
+
+def changed(key: str, before: object, now: object) -> str:
+    """A setting that differs, in words.
+
+    >>> changed("lr", 0.1, 0.2), changed("stop.above", None, 0.9)
+    ('lr was 0.1 and is 0.2', 'stop.above was not set and is 0.9')
+    """
+    was, is_now = ("not set" if value is None else brief(value) for value in (before, now))
+    return f"{key} was {was} and is {is_now}"
 
 
 def unknown(

@@ -17,6 +17,7 @@ from counterpoise.cli.screen import echo
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
+from counterpoise.measures import own_curve
 from counterpoise.measures.columns import size
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
@@ -127,6 +128,8 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
     found += [] if loss is None else [f"loss {loss:.4f}"]
     found += [] if run.personal is None else [f"personal accuracy {run.personal:.2%}"]
+    if not found and (own := own_curve(run.rounds)):
+        found = [f"accuracy {own[-1][1]:.2%} on clients' held-out data"]
     kept = [
         f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]

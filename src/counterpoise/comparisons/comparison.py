@@ -14,7 +14,7 @@ from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
-from counterpoise.comparisons.tables import as_latex, as_markdown, columns
+from counterpoise.comparisons.tables import OWN_MODELS, as_latex, as_markdown, columns, own_columns
 from counterpoise.measures import best_two, is_share, metric_words
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
@@ -132,6 +132,9 @@ class Comparison:
     def __repr__(self) -> str:
         heads, rows = columns(self.stand)
         shown = _aligned([self.plan.arm_word, *heads[1:]], [[elided(row[0], _LABEL), *row[1:]] for row in rows])
+        if self.stand.own:
+            heads, own = own_columns(self.stand)
+            shown += [OWN_MODELS, *_aligned([self.plan.arm_word, *heads[1:]], own)]
         told = [*self._failures, *(self.verdict if len(rows) > 1 else [])]
         wrapped = [line for text in told for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
         return clean("\n".join([self._title, *shown, *wrapped, *self._kept]))

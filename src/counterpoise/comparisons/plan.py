@@ -18,7 +18,7 @@ import tomli_w
 
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.form import Planned
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, changed
 from counterpoise.registry import flatten
 from counterpoise.runs.experiments import assign
 from counterpoise.runs.files import replace_text
@@ -111,13 +111,16 @@ class Plan:
                 f"The folder holds a {_KINDS[self.kind]}, and this is a {_KINDS[other.kind]}. {_ELSEWHERE}"
             )
         mine, theirs = flatten(self.values), flatten(other.values)
-        for key in sorted(mine.keys() | theirs.keys()):
-            added = key.startswith("code.") and not (key in mine and key in theirs)  # a file of an arm's own
-            if mine.get(key) != theirs.get(key) and not added:
-                raise CounterpoiseError(
-                    f"The folder holds a {_KINDS[self.kind]} with other settings: "
-                    f"{key} was {mine.get(key)!r} and is {theirs.get(key)!r}. {_ELSEWHERE}"
-                )
+        differ = [
+            changed(key, mine.get(key), theirs.get(key))
+            for key in sorted(mine.keys() | theirs.keys(), key=lambda key: (not key.endswith(".name"), key))
+            if mine.get(key) != theirs.get(key)
+            and not (key.startswith("code.") and not (key in mine and key in theirs))  # a file of an arm's own
+        ]
+        if differ:
+            raise CounterpoiseError(
+                f"The folder holds a {_KINDS[self.kind]} with other settings: {', '.join(differ)}. {_ELSEWHERE}"
+            )
         first, second = (other, self) if other.named else (self, other)
         taken = {arm.label for arm in first.arms}
         arms: list[Arm] = []

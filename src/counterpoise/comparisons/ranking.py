@@ -40,7 +40,9 @@ def verdict(found: Stand) -> list[str]:
     batch norms that stay on clients there is no other model.
     """
     if best_two(found.rows, found.lower) is None and best_two(found.own, found.lower) is None:
-        return ["No run finished, so there is no best one."]
+        if not any(group.done for group in found.groups):
+            return ["No run finished, so there is no best one."]
+        return ["Nothing was measured, so there is no best one: give a test set, or hold samples of the clients back."]
     if not found.own:
         doubts = [] if found.metric.startswith(PERSONAL) else _unmeasured(found)
         return [*_best("best", found.rows, found), *_uneven(found), *doubts]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from counterpoise.comparisons.collection import Group
+from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import (
     PERSONAL,
@@ -45,7 +46,8 @@ class Stand:
 def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "", metric: str = "") -> Stand:
     """Compare groups with a baseline: the one named, otherwise fedavg, otherwise the first; '' for none.
 
-    `metric` is any that the finished runs measured, ``personal_...`` included; by default accuracy, or else loss.
+    `metric` is any that the finished runs measured, ``personal_...`` included; by default accuracy, or else loss,
+    without a test set on the clients' held-out data.
     """
     labels = [group.label for group in groups]
     if baseline is None:
@@ -60,11 +62,18 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
     else:
         plain = {name.removeprefix(PERSONAL) for name in measured}
         metric = "accuracy" if "accuracy" in plain or "loss" not in plain else "loss"
+        if metric not in measured and PERSONAL + metric in measured and not _personal(done, metric):
+            metric = PERSONAL + metric  # without a test set, the server's model on the clients' held-out data
     lower, name = lower_is_better(metric), metric.removeprefix(PERSONAL)
     rows = standings(done, baseline, name, lower, personal=name != metric)
-    personal = any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
+    personal = _personal(done, metric)
     own = standings(done, baseline, metric, lower, personal=True) if personal else ()
     return Stand(groups, rows, baseline, metric, against, own)
+
+
+def _personal(done: Mapping[str, Mapping[int, Sequence[RoundRecord]]], metric: str) -> bool:
+    """Whether a run measured personal models."""
+    return any(has_personal(records, metric) for seeds in done.values() for records in seeds.values())
 
 
 def stand_of(groups: Sequence[Group], baseline: str, best: str = "best", metric: str = "") -> Stand:

@@ -25,7 +25,7 @@ class Console(rich.console.Console):
     """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(force_jupyter=False, **settings)
+        super().__init__(force_jupyter=False, emoji=False, **settings)  # `feddua:new:mine` is a name
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

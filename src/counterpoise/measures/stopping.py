@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.measures.naming import curve_by, lower_is_better, metric_words
+from counterpoise.measures.naming import curve_by, is_share, lower_is_better, metric_words
 from counterpoise.measures.records import Record
 
 __all__ = ["When", "when"]
@@ -40,6 +40,8 @@ class When:
                 raise CounterpoiseError(
                     f"stop: {name} must be {kind.get(name, 'a finite number')}, not {brief(value)}."
                 )
+            if value is not None and name != "patience" and value > 1 and is_share(self.metric):
+                raise CounterpoiseError(f"stop: {metric_words(self.metric)} is from 0 to 1, and {name} is {value:g}.")
 
     def reason(self, records: Sequence[Record]) -> str:
         """Why the run ends after the last of these rounds, in words; empty if it does not."""

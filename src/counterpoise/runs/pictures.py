@@ -26,12 +26,14 @@ def run_html(
     """The curve of the accuracy, or else of the loss, and what the run came to."""
     metric = next((name for name in ("accuracy", "loss", "train_loss") if measures.curve(rounds, name)), "")
     curve = measures.curve(rounds, metric) if metric else []
+    if metric in ("train_loss", "") and (own := measures.own_curve(rounds)):
+        metric, curve = "accuracy on clients' held-out data", own
     rows: list[tuple[str, str]] = [("status", f"{status}, {counted(len(rounds), 'round')}")]
     rows += [("ended early", why)] if why else []
     rows += [("failed", failure)] if failure else []
-    if metric == "accuracy":
+    if metric.startswith("accuracy"):
         top = measures.best(curve)
-        rows += [("accuracy", f"{curve[-1][1]:.2%}, best {top.value:.2%} (round {top.round})")]
+        rows += [(metric, f"{curve[-1][1]:.2%}, best {top.value:.2%} (round {top.round})")]
     rows += [("loss", f"{loss[-1][1]:.4g}") for loss in [measures.curve(rounds, "loss")] if loss]
     if measures.has_personal(rounds):
         rows += [("personal accuracy", f"{own[-1][1]:.2%}") for own in [measures.own_curve(rounds)] if own]
@@ -43,7 +45,7 @@ def run_html(
     ]
     rows += [] if folder is None else [("kept in", str(folder))]
     title = f"{method}, seed {seed}" + (f": {metric.replace('_', ' ')}" if metric else "")
-    return card(title, lines([curve], percent=metric == "accuracy"), table(rows))
+    return card(title, lines([curve], percent=metric.startswith("accuracy")), table(rows))
 
 
 def _sum(rounds: Sequence[RoundRecord], cost: str) -> int:

@@ -55,12 +55,14 @@ def plot_curves(
     if against not in AXES:
         raise unknown("axis", against, AXES)
     lines = [Line(words(elided(name)), look(place), runs) for place, (name, runs) in enumerate(methods)]
-    there = {name for line in lines for records in line.runs for record in records for name in record.metrics}
-    there |= {f"personal_{name}" for name in there if any(common_rounds(line, f"own_{name}") for line in lines)}
+    there = measures.metrics_of(record for line in lines for records in line.runs for record in records)
     if metric is None:
-        metric = "accuracy" if "accuracy" in there or "loss" not in there else "loss"
-    if not any(name in there for name in ("accuracy", "loss", metric)):
-        raise CounterpoiseError("There is nothing to plot: no round was evaluated, because there is no test set.")
+        usual = ("accuracy", "loss", "personal_accuracy", "personal_loss")
+        metric = next((name for name in usual if name in there), "accuracy")
+    if metric not in there and all(name.startswith("train_") for name in there):
+        raise CounterpoiseError(
+            "There is nothing to plot: no round was evaluated, because there is no test set and no client held samples back."
+        )
     if metric not in there:
         raise unknown("metric", metric, there, "in these runs")
     named = metric.replace("personal_", "own_", 1)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.setup import Setup
-from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.errors import CounterpoiseError, changed
 from counterpoise.runs.build import differences
 from counterpoise.runs.config import Config
 from counterpoise.runs.objects import changed_objects, unknown_objects
@@ -108,7 +108,7 @@ def _told(kept: Config, made: Config) -> list[str]:
         if key.startswith("code."):
             told.append(f"{key.removeprefix('code.')} is another file than when it began")
         else:
-            told.append(_IN_WORDS.get(key) or f"{key} was {brief(before)} and is {brief(now)}")
+            told.append(_IN_WORDS.get(key) or changed(key, before, now))
     known = {_table(key.removeprefix("own.")) for key, _, _ in found}
     return told + [words for name, words in changed_objects(kept, made).items() if name not in known]
 

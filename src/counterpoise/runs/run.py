@@ -56,6 +56,8 @@ class Run:
 
     def __repr__(self) -> str:
         shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
+        if not shown and (own := own_curve(self.rounds)):
+            shown = f", accuracy {own[-1][1]:.4f} on clients' held-out data"
         rounds = counted(len(self.rounds), "round")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 

@@ -1,0 +1,101 @@
+"""Data of one's own without a test set: the clients' held-out samples are what is shown."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+import counterpoise as cp
+from counterpoise.comparisons.plan import Arm, Plan
+from counterpoise.comparisons.tables import OWN_MODELS
+from counterpoise.display.console import Console
+from counterpoise.errors import CounterpoiseError, changed
+from counterpoise.measures import own_curve
+
+
+def hospitals(heldout: float = 0.25) -> cp.Federation:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 2)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    parts = {f"h{i}": (x[i::4], y[i::4]) for i in range(4)}
+    return cp.Federation.from_datasets(parts, heldout=heldout)
+
+
+def test_a_run_shows_the_accuracy_on_held_out_samples() -> None:
+    run = cp.simulate("fedavg", hospitals(), model="linear", rounds=2)
+    own = run.curve("personal_accuracy")[-1][1]
+    assert run.accuracy is None
+    assert repr(run) == f"Run(fedavg, seed 0, 2 rounds, finished, accuracy {own:.4f} on clients' held-out data)"
+    assert f"{own:.2%}, best" in run._repr_html_()
+    assert list(run.plot().data[0].y)[-1] == pytest.approx(own)
+
+
+def test_a_comparison_is_by_held_out_samples() -> None:
+    found = cp.compare(["fedavg", "fedprox(mu=5)"], hospitals(), model="linear", rounds=2, seeds=2)
+    assert found.stand.metric == "personal_accuracy"
+    means = {
+        label: np.mean([100 * own_curve(run.records)[-1][1] for run in seeds.values()])
+        for label, seeds in found.runs.items()
+    }
+    assert {row.label: 100 * row.mean for row in found.stand.rows} == pytest.approx(means)
+    assert found.verdict[0].startswith("best: ")
+    assert "personal accuracy" in found.verdict[0]
+    assert found.plot().data
+
+
+def test_without_anything_measured_that_is_said() -> None:
+    found = cp.compare(["fedavg", "fedprox"], hospitals(0.0), model="linear", rounds=1, seeds=1)
+    assert found.verdict == [
+        "Nothing was measured, so there is no best one: give a test set, or hold samples of the clients back."
+    ]
+    with pytest.raises(CounterpoiseError, match="no test set and no client held samples back"):
+        found.plot()
+
+
+def test_personal_models_have_a_table_of_their_own_in_a_comparisons_text() -> None:
+    net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    model = cp.models.with_norm(net, "local")
+    text = repr(cp.compare(["fedavg", "fedprox"], hospitals(), model=model, rounds=2, seeds=2))
+    assert OWN_MODELS in text
+    assert text.count("fedprox") >= 2
+
+
+def test_every_setting_that_differs_is_told_names_first(tmp_path: Path) -> None:
+    def plan(**model: object) -> Plan:
+        return Plan("compare", "s", "", (0,), (Arm("a", "a", {}),), "a", {"model": model, "rounds": 3})
+
+    with pytest.raises(
+        CounterpoiseError, match=r"model.name was 'mlp' and is 'linear', model.hidden was 64 and is not set\. "
+    ):
+        plan(name="mlp", hidden=64).extended(plan(name="linear"))
+    assert changed("stop.above", None, 0.9) == "stop.above was not set and is 0.9"
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "personal_accuracy"])
+def test_an_accuracy_above_one_is_refused(metric: str) -> None:
+    with pytest.raises(CounterpoiseError, match="accuracy is from 0 to 1, and above is 90"):
+        cp.when(metric, above=90)
+    assert cp.when("loss", above=90).above == 90
+    assert cp.when(metric, above=0.9, patience=5).patience == 5
+
+
+def test_a_name_with_colons_is_printed_as_it_is() -> None:
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print("feddua:new:ours", markup=False)
+    assert console.export_text() == "feddua:new:ours\n"
+
+
+def test_a_notebook_shows_a_mistake_as_a_sentence_and_the_users_own_traceback() -> None:
+    with pytest.raises(CounterpoiseError) as met:
+        cp.Federation.from_datasets(5)
+    assert met.value._render_traceback_() == [f"CounterpoiseError: {met.value}"]
+    error = CounterpoiseError("The loss failed.")
+    error.__cause__ = ZeroDivisionError("division by zero")
+    error.add_note("What to do.")
+    *cause, last = error._render_traceback_()
+    assert "ZeroDivisionError: division by zero" in "".join(cause)
+    assert last == "CounterpoiseError: The loss failed.\nWhat to do."
