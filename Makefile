@@ -6,10 +6,6 @@ ARGS ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
-# Named one by one, because pdoc passes over modules that their package does not export. It also shows only names that are
-# loaded already, so `docs` loads those of the package first.
-MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py ! -path '*/convolution/kernels.py' | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-deploy lint bench mutants docs evidence data clean
@@ -39,8 +35,9 @@ bench: .venv/.core ## Measure the engine against a bare torch loop
 mutants: .venv/.dev ## Break the rules one at a time and show that the tests notice
 	$(BIN)/python tests/mutants.py $(ARGS)
 
-docs: .venv/.docs ## Build the API reference into build/docs
-	$(BIN)/python -c 'from counterpoise import *; from pdoc.__main__ import cli; cli()' --output-directory build/docs $(MODULES)
+docs: .venv/.docs ## Build the documentation site into build/docs; a dead link is an error
+	$(BIN)/python -m sphinx -b html -W -n -q --keep-going -c docs -d build/doctrees . build/docs
+	@echo "The site is in build/docs/index.html."
 
 evidence: .venv/.core ## Write docs/evidence.md and docs/worlds.md anew from the results of the studies, which are in the repository
 	$(BIN)/python studies/evidence.py
