@@ -39,4 +39,4 @@ def _spelled_out(registry: Registry[Any], chosen: Any) -> Any:
     if not isinstance(chosen, Mapping):
         return chosen
     defaults = {p.name: p.default for p in registry[chosen["name"]].parameters.values() if not p.required}
-    return {"name": chosen["name"]} | {k: v for k, v in defaults.items() if v is not None} | chosen
+    return {"name": chosen["name"]} | {k: v for k, v in defaults.items() if v is not None} | dict(chosen)
