@@ -101,7 +101,7 @@ def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Comman
 def _command(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     usage = " ".join(command.collect_usage_pieces(context))
-    rows = [_parameter(p, context) for p in command.params if not getattr(p, "hidden", False)]
+    rows = [_parameter(p, command, context) for p in command.params if not getattr(p, "hidden", False)]
     parts = [
         f"## {name.removeprefix('counterpoise ')}",
         f"```text\n{name} {usage}\n```",
@@ -110,16 +110,19 @@ def _command(name: str, command: click.Command) -> str:
     return "\n\n".join([*parts, *([_table(("", "meaning"), rows)] if rows else [])])
 
 
-def _parameter(parameter: click.Parameter, context: click.Context) -> tuple[str, str]:
-    shown = parameter.make_metavar(context)
-    flag = isinstance(parameter, click.Option) and parameter.is_flag
-    name = ", ".join(parameter.opts) if isinstance(parameter, click.Option) else ""
-    default = (
-        ""
-        if flag or parameter.default in (None, "") or callable(parameter.default)
-        else f" Default: {_code(parameter.default)}."
-    )
-    return _code(f"{name} {'' if flag else shown}".strip()), f"{getattr(parameter, 'help', None) or ''}{default}"
+def _parameter(parameter: click.Parameter, command: click.Command, context: click.Context) -> tuple[str, str]:
+    """An argument or option as it is typed, and what it means."""
+    option, flag = isinstance(parameter, click.Option), getattr(parameter, "is_flag", False)
+    takes = "" if flag else parameter.make_metavar(context).replace(" RANGE", "")
+    default = "" if flag or parameter.default in (None, "") else f" Default: {_code(parameter.default)}."
+    shown = f"{', '.join(parameter.opts) if option else ''} {takes}".strip()
+    return _code(shown), f"{_help(parameter, command)}{default}"
+
+
+def _help(parameter: click.Parameter, command: click.Command) -> str:
+    """What the function says of its parameter: click from 8.5 on drops what typer says of arguments."""
+    hints = typing.get_type_hints(inspect.unwrap(command.callback), include_extras=True)  # type: ignore[arg-type]
+    return next(one.help or "" for one in hints[parameter.name].__metadata__ if hasattr(one, "help"))
 
 
 # Choices
@@ -308,7 +311,7 @@ def shorter(app: Sphinx, what: str, name: str, value: Any, options: Any, signatu
     """A signature that Sphinx can parse, with types by their last name."""
     if signature is None:
         return None
-    return re.sub(r"~?\b(?:\w+\.)+(\w+)", r"\1", signature).replace("<factory>", "..."), result
+    return re.sub(r"~(?:[A-Za-z_]\w*\.)+", "", signature).replace("<factory>", "..."), result
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

@@ -71,6 +71,12 @@ def test_every_command_is_listed(reference: ModuleType) -> None:
         *re.findall(r"^## (.+)$", text, re.M)
     }
     assert "| `--set KEY=VALUE` |" in text
+    assert all(row[-1].strip() for row in rows(text))
+
+
+def test_a_signature_keeps_its_defaults(reference: ModuleType) -> None:
+    short = reference.shorter(None, "", "", None, None, "(a: ~torch.Tensor, b: float = 1.5, c: str = 'a.b')", None)[0]
+    assert short == "(a: Tensor, b: float = 1.5, c: str = 'a.b')"
 
 
 def test_every_page_that_is_generated_is_asked_for(reference: ModuleType) -> None:
