@@ -23,7 +23,7 @@ root_doc = "docs/index"
 include_patterns = ["docs/**", "examples/notebooks/*", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 exclude_patterns = [".*", "build", "data", "dist", "peers", "runs"]
 
-# Docstrings write names in single backticks. Types in signatures are torch's, numpy's or internal and have no page here.
+# Docstrings write names in single backticks. Types in signatures are torch's, numpy's or internal: no page has them.
 default_role = "code"
 nitpick_ignore_regex = [("py:.*", ".*")]
 autodoc_member_order = "bysource"

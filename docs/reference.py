@@ -1,7 +1,7 @@
 """The reference pages, written from the code whenever the site is built.
 
 A page holds a line such as ``<!-- generated: methods -->``, which is replaced before the page is parsed. Commands come
-from the command line itself, choices and their options from the registries, keys from the model that checks a TOML file.
+from the command line itself, choices and their options from the registries, keys from the model that checks a file.
 """
 
 from __future__ import annotations
