@@ -4,15 +4,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 ARGS ?=
 
 BIN := .venv/bin
+PAGES := tests/test_examples.py tests/test_notebooks.py tests/test_parts_page.py tests/test_readme.py tests/test_site.py
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
-
-# Named one by one, because pdoc passes over modules that their package does not export. It also shows only names that are
-# loaded already, so `docs` loads those of the package first.
-MODULES = $(shell cd src && find counterpoise -name '*.py' ! -name __main__.py ! -path '*/convolution/kernels.py' | sed 's|\.py$$||; s|/__init__$$||; s|/|.|g' | sort)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-deploy lint bench mutants docs evidence data clean
+.PHONY: help demo test test-deploy test-docs lint bench mutants docs evidence data clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -26,6 +23,9 @@ test: lint ## Lint, then run the whole suite (ARGS="-m 'not slow'" for a part of
 test-deploy: .venv/.dev ## Run a real deployment on this machine: TLS, node keys, crashes (minutes)
 	timeout 1200 $(BIN)/python -m pytest -m deploy -n 2 tests/flower/test_deployment.py $(ARGS)
 
+test-docs: .venv/.dev ## Run the code blocks, commands, notebooks and examples of README and site
+	$(BIN)/python -m pytest -n auto --dist worksteal $(PAGES) $(ARGS)
+
 lint: .venv/.dev ## Check style, format and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -37,8 +37,9 @@ bench: .venv/.core ## Measure the engine against a bare torch loop
 mutants: .venv/.dev ## Break the rules one at a time and show that the tests notice
 	$(BIN)/python tests/mutants.py $(ARGS)
 
-docs: .venv/.docs ## Build the API reference into build/docs
-	$(BIN)/python -c 'from counterpoise import *; from pdoc.__main__ import cli; cli()' --output-directory build/docs $(MODULES)
+docs: .venv/.docs ## Build the documentation site into build/docs; a dead link is an error
+	$(BIN)/python -m sphinx -b html -E -W -n -q --keep-going -c docs -d build/doctrees . build/docs
+	@echo "The site is in build/docs/index.html."
 
 evidence: .venv/.core ## Write docs/evidence.md and docs/worlds.md anew from the results of the studies, which are in the repository
 	$(BIN)/python studies/evidence.py

@@ -12,13 +12,14 @@ import pytest
 
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.cli import main
+from counterpoise.cli.files import preset_file
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.catalogue import DATASETS
 from counterpoise.federation.datasets import place
 from counterpoise.methods import METHODS
-from counterpoise.runs.build import setup
+from counterpoise.runs.build import asked_values, setup
 from counterpoise.runs.config import override, parse, preset_names, read
-from counterpoise.runs.starting import run_setup
+from counterpoise.runs.starting import resume, run_setup
 
 NAMES = preset_names()
 SMALL = [name for name in NAMES if name.endswith("-small")]
@@ -198,3 +199,43 @@ def test_the_listing_for_machines_and_for_a_part_of_the_names(cli):
     code, _, err = cli("presets", "fedback/figure-3")
     assert code == 2
     assert "There is no preset 'fedback/figure-3'. Did you mean 'fedbac/figure-3'?" in err
+
+
+def test_a_preset_is_printed_as_a_file_that_makes_the_same_run(cli, tmp_path):
+    code, text, _ = cli("presets", "quickstart", "--toml")
+    assert code == 0
+    (tmp_path / "mine.toml").write_text(text)
+    for source, folder in (("quickstart", "one"), ("mine.toml", "other")):
+        assert cli("run", source, "--rounds", "2", "--out", folder)[0] == 0
+    one, other = ((tmp_path / folder / "config.toml").read_text() for folder in ("one", "other"))
+    assert one == other
+    one, other = (resume(tmp_path / folder).curve("loss") for folder in ("one", "other"))
+    assert one == other
+    assert len(one) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_printed_preset_is_complete_and_changes_nothing(name):
+    values, printed = parse(read(name)[0], name), tomllib.loads(preset_file(name))
+    again = parse(printed, name)
+    assert "like" not in printed
+    assert again.paper == values.paper
+    for key in ("rounds", "seed", "loss", "metrics", "engine", "evaluation", "limits", "stop"):
+        assert getattr(again, key) == getattr(values, key)
+    assert make(METHODS, again.method).spec == make(METHODS, values.method).spec
+    assert [make(ADVERSARIES, one).spec for one in again.adversary] == [
+        make(ADVERSARIES, one).spec for one in values.adversary
+    ]
+
+
+@pytest.mark.parametrize("name", ["worlds/fmnist-claims-small", "feda4/table-1-fmnist-small", "fedbac/figure-3"])
+def test_a_printed_preset_asks_for_the_same_set_up(name):
+    small = ["data=digits", "data.samples=300"]
+    one, other = (override(values, small) for values in (read(name)[0], tomllib.loads(preset_file(name))))
+    assert asked_values(setup(parse(one, name))) == asked_values(setup(parse(other, name)))
+
+
+def test_only_a_whole_name_is_printed_as_a_file(cli):
+    code, out, err = cli("presets", "feda4", "--toml")
+    assert (code, out) == (2, "")
+    assert "--toml prints one preset; give its whole name" in err

@@ -109,6 +109,7 @@ def methods(
 @app.command()
 def presets(
     part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only presets with this in their name.")] = "",
+    as_toml: Annotated[bool, typer.Option("--toml", help="Print the preset NAME as a complete TOML file.")] = False,
     as_json: Json = False,
 ) -> None:
     """List the ready-made experiments: what they compare, and what was published.
@@ -121,7 +122,13 @@ def presets(
     names = [name for name in preset_names() if part in name]
     if part and not names:
         raise unknown("preset", part, preset_names())
-    if as_json:
+    if as_toml:
+        if part not in names:
+            raise CounterpoiseError("--toml prints one preset; give its whole name: counterpoise presets NAME --toml.")
+        with loading():
+            from counterpoise.cli.files import preset_file
+        echo(preset_file(part), nl=False)
+    elif as_json:
         echo(json.dumps(preset_list(names)))
     else:
         console = Console()

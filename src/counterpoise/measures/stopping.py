@@ -19,11 +19,17 @@ class When:
     """A rule that ends a run; `when` makes it."""
 
     metric: str
+    """The metric that decides, such as ``accuracy``."""
     above: float | None = None
+    """End when the metric is above this."""
     below: float | None = None
+    """End when the metric is below this."""
     patience: int | None = None
+    """End when the metric has not improved in this many measurements."""
     least: float = 0.0
+    """By how much more than this it must improve to count as better."""
     worse: float | None = None
+    """End when the metric is worse than its best value by more than this."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.metric, str):

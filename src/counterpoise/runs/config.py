@@ -45,33 +45,55 @@ class _Table(BaseModel):
 
 class DataConfig(_Table):
     name: str
+    """A named data set, a file or folder of your own, ``flwr:NAME``, or a function of your own, ``module:name``."""
     partition: Choice | None = None
+    """How samples are dealt to clients."""
     heldout: float = 0.2
+    """The fraction of each client's data that is kept to measure its own accuracy."""
     probe: Annotated[int, Field(ge=0)] | Literal["noise", "means"] = 0
+    """Samples per class that the server takes before the rest is dealt. ``noise`` and ``means`` take none."""
     proxy: int = Field(0, ge=0)
+    """Samples that the server takes before the rest is dealt."""
     seed: int | None = Field(None, ge=0)
     """The seed of the partition; by default the run's seed."""
     scaling: str | dict[str, list[float]] | None = None
+    """How bytes become numbers: ``unit`` (0 to 1), ``centred`` (-1 to 1), ``standard`` or ``per-picture`` (mean 0 and
+    standard deviation 1), or a table with ``mean`` and ``deviation`` for each channel."""
     features: Choice | None = None
+    """How clients see pictures differently."""
     pool: bool = False
+    """Deal the test set to clients too."""
     skewed_test: bool = False
+    """Make the test set one copy for each client, as that client sees it."""
     samples: int | None = Field(None, ge=1)
+    """Keep this many training samples, drawn at random; by default all."""
     columns: dict[str, str | list[str]] | None = None
+    """Which columns of a table are ``inputs``, ``targets`` and ``identity``."""
     resize: int | list[int] | None = None
+    """The size of a folder's pictures: a number, or height and width."""
     options: dict[str, Any] | None = None
     """Options of a function of the user's own that makes the federation."""
     fingerprint: str | None = None
+    """A digest of the data. Runs write it; leave it out of your own files."""
 
 
 class LocalConfig(_Table):
     epochs: int = 1
+    """Passes over a client's data in a round."""
     batch: int = 32
+    """Samples in a batch."""
     steps: int | list[int] | None = None
+    """Batches in a round instead of epochs: one number for all clients, or one per client."""
     memory: float | list[float] | None = None
+    """GiB that a client has for what a method does besides training, for all clients or for each."""
     optimizer: Choice = {"name": "sgd", "lr": 0.1}
+    """What clients train with."""
     schedule: Choice = {"name": "constant"}
+    """The learning rate over rounds."""
     augment: Choice | None = None
+    """How pictures are changed at random in training."""
     clip: float | None = None
+    """The longest gradient that enters the optimiser; longer ones are scaled down to it."""
 
 
 def _table_of(kind: type) -> type[_Table]:
@@ -94,22 +116,37 @@ class Config(_Table):
     """The complete configuration of a run."""
 
     schema_: int = Field(SCHEMA, alias="schema")
+    """The version of the format; leave it out of your own files."""
     rounds: int = Field(ge=1)
+    """Number of rounds."""
     cohort: Cohort = None
+    """Who takes part in a round: a number of clients, a fraction of them, or a choice; by default all."""
     seed: int = Field(0, ge=0, lt=2**63)
+    """The seed of all random choices."""
     data: Annotated[DataConfig, BeforeValidator(lambda v: {"name": v} if isinstance(v, str) else v)]
+    """The data set, and how it is dealt to clients."""
     model: Choice
+    """The model that clients train."""
     method: Choice
+    """The method by which clients and server train it."""
     loss: Choice | None = None
+    """The loss of a sample; by default cross-entropy."""
     metrics: list[Choice] | None = None
+    """What is measured beside the loss; by default accuracy."""
     local: LocalConfig = LocalConfig()
+    """How a client trains in a round."""
     adversary: Annotated[list[Choice], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = []
+    """Clients that lie or fail."""
     engine: EngineConfig = EngineConfig()  # type: ignore[valid-type]
+    """How the work is done: device, backend, threads, precision."""
     evaluation: EvaluationConfig = EvaluationConfig()  # type: ignore[valid-type]
+    """When models are measured. 0 means never; any other number measures the last round too."""
     limits: LimitsConfig = LimitsConfig()  # type: ignore[valid-type]
+    """Bounds on what a client may send."""
     stop: StopConfig | None = None  # type: ignore[valid-type]
+    """When the run ends before its last round; at least one condition must be given."""
     frozen: str | None = None
-    """A digest of the model's frozen weights."""
+    """A digest of the model's frozen weights. Runs write it."""
     own: dict[str, str] = {}
     """The user's own objects that must be given again to resume: the argument, and the object's name."""
     code: dict[str, str] = {}
@@ -117,6 +154,7 @@ class Config(_Table):
     objects: dict[str, Annotated[str, Field(pattern=r"^\S+ [0-9a-f]{16} [0-9a-f]{16}$")]] = {}
     """For each object of the user's own, a digest of its code and one of its values (`counterpoise.runs.objects`)."""
     paper: PaperConfig = Field(PaperConfig(), exclude=True)
+    """Where an experiment comes from and what was published. It has no effect on a run."""
 
     @property
     def asked_for(self) -> list[str]:

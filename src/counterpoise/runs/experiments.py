@@ -40,6 +40,7 @@ class PaperConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     about: str = ""
+    """What the experiment is."""
     source: str = ""
     """The paper, and its table or figure."""
     methods: list[Choice] = []
@@ -51,6 +52,7 @@ class PaperConfig(BaseModel):
     numbers: list[list[float]] = []
     """One row per method, one column per combination of settings."""
     note: str = ""
+    """What else was published, or what a small form of the experiment changes."""
 
 
 def preset_names() -> list[str]:

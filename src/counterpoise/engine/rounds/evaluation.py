@@ -49,9 +49,13 @@ class Evaluation:
     """
 
     every: int | None = None
+    """Rounds between two measurements on the server's test set; by default resolved from the sizes of the work."""
     clients_every: int | None = None
+    """The same for the clients' held-out data."""
     batch: int = 500
+    """Samples that are measured at once."""
     train_every: int | None = None
+    """The same for the clients' training samples, at most 10,000 of them; by default never."""
 
     def __post_init__(self) -> None:
         for name, least in (("every", 0), ("clients_every", 0), ("batch", 1), ("train_every", 0)):
