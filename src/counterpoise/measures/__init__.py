@@ -37,11 +37,20 @@ from counterpoise.measures.fairness import Distribution, distribution
 from counterpoise.measures.naming import PERSONAL, check_metric, curve_by, is_share, lower_is_better, metrics_of
 from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Curve
-from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_factor, student_interval
+from counterpoise.measures.significance import (
+    MOST_SEEDS,
+    WILCOXON_FROM,
+    Paired,
+    paired,
+    seeds_needed,
+    student_factor,
+    student_interval,
+)
 from counterpoise.measures.summary import summary
 
 __all__ = [
     "COLUMNS",
+    "MOST_SEEDS",
     "PERSONAL",
     "WILCOXON_FROM",
     "Best",
@@ -84,6 +93,7 @@ __all__ = [
     "recall",
     "roc",
     "rounds_to",
+    "seeds_needed",
     "spearman",
     "standings",
     "student_factor",

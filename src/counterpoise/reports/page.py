@@ -15,7 +15,7 @@ from plotly.offline import get_plotlyjs
 from counterpoise import __version__
 from counterpoise.charts.style import TEMPLATES, escaped, words
 from counterpoise.comparisons.plan import slugs
-from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.reports.chart import Chart, Listing, Missing, Note, Section, Table
 
 __all__ = ["figures", "page"]
 
@@ -81,7 +81,7 @@ def _section(section: Section) -> str:
     return f'<section id="{section.key}">\n<h2>{escaped(section.title)}</h2>\n{text}\n{parts}\n</section>'
 
 
-def _part(part: Chart | Table | Missing | Listing) -> str:
+def _part(part: Chart | Table | Missing | Note | Listing) -> str:
     match part:
         case Chart():
             return _chart(part)
@@ -89,6 +89,8 @@ def _part(part: Chart | Table | Missing | Listing) -> str:
             return _table(part)
         case Missing():
             return f'<p class="missing"><strong>{escaped(part.title)}.</strong> {escaped(part.reason)}</p>'
+        case Note():
+            return f'<p class="note"><strong>{escaped(part.title)}.</strong> {escaped(part.text)}</p>'
         case Listing():
             before = f"<p>{escaped(part.before)}</p>" if part.before else ""
             commands = f"<pre>{escaped(chr(10).join(part.commands))}</pre>" if part.commands else ""
@@ -119,19 +121,23 @@ def _chart(chart: Chart) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col">{escaped(head)}</th>' for head in table.columns)
-    marks = table.colours or [None] * len(table.rows)
-    rows = "\n".join(_row(table.columns, row, mark) for row, mark in zip(table.rows, marks, strict=True))
+    colours, marks = table.colours or [None] * len(table.rows), table.marks or [""] * len(table.rows)
+    rows = "\n".join(_row(table.columns, *row) for row in zip(table.rows, colours, marks, strict=True))
     caption = f"<figcaption>{escaped(table.caption)}</figcaption>" if table.caption else ""
     return (
         f'<figure id="table-{table.key}">\n<h3>{escaped(table.title)}</h3>\n'
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n{caption}</figure>'
+        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
+        f"{caption}</figure>"
     )
 
 
-def _row(heads: Sequence[str], cells: Sequence[str], mark: str | None) -> str:
-    colour = f' style="--mark:{mark}"' if mark else ""
-    body = "".join(_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
-    return f"<tr{colour}>{body}</tr>"
+def _row(heads: Sequence[str], cells: Sequence[str], colour: str | None, mark: str) -> str:
+    name, *others = (_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
+    if mark:
+        name = name.replace("</td>", f'<span class="mark">{escaped(mark)}</span></td>')
+    style = f' style="--mark:{colour}"' if colour else ""
+    best = ' class="best"' if mark == "best" else ""
+    return f"<tr{style}{best}>{name}{''.join(others)}</tr>"
 
 
 def _cell(head: str, cell: str) -> str:

@@ -60,7 +60,9 @@
   document.addEventListener("click", (event) => {
     const pressed = event.target.closest("button");
     const key = pressed?.closest("figure")?.dataset.chart;
-    if (pressed === button) {
+    if (pressed?.id === "print") {
+      print();
+    } else if (pressed === button) {
       const other = theme() === "dark" ? "light" : "dark";
       chosen = (other === "dark") === asked.matches ? null : other;
       dress();
@@ -85,6 +87,16 @@
     folded.forEach((one) => { one.open = false; });
     dress();
   });
+
+  // The contents stay in sight and mark the section being read.
+  const links = new Map([...document.querySelectorAll("nav a")].map((one) => [one.hash.slice(1), one]));
+  const reading = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) {
+      if (!isIntersecting) continue;
+      for (const [key, link] of links) link.toggleAttribute("aria-current", key === target.id);
+    }
+  }, { rootMargin: "-15% 0px -75% 0px" });
+  document.querySelectorAll("main > section").forEach((one) => reading.observe(one));
 
   // For scripts that drive the page: every chart is drawn, and two frames have passed.
   const settled = () =>
