@@ -200,7 +200,7 @@ def test_couplings_and_the_effective_number_over_rounds(made):
     means = [
         np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
     ]
-    assert named(figures["weight",], "fedavg")["y"] == pytest.approx(means, abs=1e-4)
+    assert named(figures["rank correlation",], "fedavg")["y"] == pytest.approx(means, abs=1e-4)
     effective = [
         np.mean(v)
         for v in zip(*([c for _, c in measures.effective_clients(r)] for r in records["fedavg"]), strict=True)
@@ -303,7 +303,7 @@ def reasons(folder: Path) -> dict[str, str]:
         ({"holdings": False}, "Who holds which labels", "the runs' folders do not say"),
         ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
         ({"weights": False}, "The weight of every client in every round", "No run here has client weights"),
-        ({"weights": False}, "Couplings over rounds", "No round has both weights and clients"),
+        ({"weights": False}, "Whom the weights favour", "No round has both weights and clients"),
         ({"metrics": False}, "Test accuracy after the last round", "No run measured a finite test accuracy."),
         ({}, "Verdicts", "None of these methods judges what clients claim"),
         ({"verdicts": True}, "Detection", "No adversary was simulated"),
@@ -477,7 +477,8 @@ def test_the_command_says_where_the_report_is(cli, tmp_path):
         (["run", "--out", "empty"], "empty is a folder; name a file for the report."),
         (["run", "--out", "no/page.html"], "There is no folder no for the report."),
         (["run", "--export", "figures", "--format", "gif"], "There is no format 'gif'."),
-        (["run", "--export", "figures", "--format", ","], "--format takes png, svg or both"),
+        (["run", "--export", "figures", "--width", "inch"], "There is no width 'inch'."),
+        (["run", "--export", "figures", "--format", ","], "--format takes png, svg and pdf"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(cli, tmp_path, words, sentence):

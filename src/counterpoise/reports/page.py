@@ -13,7 +13,7 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from counterpoise import __version__
-from counterpoise.charts.style import TEMPLATES, escaped, words
+from counterpoise.charts.style import TEMPLATES, escaped
 from counterpoise.comparisons.plan import slugs
 from counterpoise.reports.chart import Chart, Listing, Missing, Note, Section, Table
 
@@ -22,6 +22,10 @@ __all__ = ["figures", "page"]
 
 _LONG = 28
 """A cell with more letters may be broken into lines."""
+
+
+_SAVES = (("svg", "page", "SVG"), ("png", "page", "PNG"), ("svg", "column", "SVG, one column"))
+"""The links beside a chart: format, width, words."""
 
 
 def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
@@ -70,8 +74,6 @@ def _payload(charts: Sequence[Chart]) -> str:
 def _figure(chart: Chart, choice: tuple[str, ...]) -> dict[str, Any]:
     figure: dict[str, Any] = json.loads(plotly.io.to_json(chart.figures[choice], validate=False))
     figure["layout"].pop("template", None)
-    title = ": ".join(filter(None, (chart.title, ", ".join(choice))))
-    figure["layout"]["title"] = {"text": words(title), "x": 0.02, "font": {"size": 15}}
     return {"data": figure["data"], "layout": figure["layout"]}
 
 
@@ -110,9 +112,13 @@ def _chart(chart: Chart) -> str:
         + "</div>"
         for what, choices in chart.switches.items()
     )
+    saves = "".join(
+        f'<button type="button" data-save="{form}" data-width="{width}">{words}</button>'
+        for form, width, words in _SAVES
+    )
     return (
         f'<figure data-chart="{chart.key}">\n<div class="top"><h3>{escaped(chart.title)}</h3>'
-        '<span class="save"><button type="button" data-save="svg">SVG</button><button type="button" data-save="png">PNG</button></span></div>\n'
+        f'<span class="save">{saves}</span></div>\n'
         + (f'<div class="switches">{switches}</div>\n' if switches else "")
         + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{escaped(chart.title)}"></div>\n'
         + f"<figcaption>{escaped(chart.caption)}</figcaption>\n</figure>"
