@@ -122,6 +122,18 @@ def test_a_lead_that_may_be_noise_says_how_many_seeds_it_would_take(tmp_path):
     assert told[1] == f"If lead and spread stayed as they are, it would take {needed} seeds, {needed - 3} more."
 
 
+def test_a_method_that_cannot_be_told_from_another_is_not_called_best(made):
+    """The runner-up may be behind for certain while one that varies more is not."""
+    found, _ = made
+    label, second, wild = (arm.label for arm in found.arms)
+    told = rows(**{label: [0.90, 0.91, 0.92], second: [0.80, 0.81, 0.83], wild: [0.3, 0.9, 0.95]})
+    shown = replace(found)
+    shown.__dict__["standing"] = replace(found.standing, rows=told)
+    first, then, *_ = answer(shown)
+    assert first.startswith(f"{label} has the best accuracy 91.00 %, 9.67 points ahead of {second} ")
+    assert then == f"With these seeds it cannot be told from {wild}, whose seeds vary more."
+
+
 def test_one_seed_asks_for_more(tmp_path):
     keep(tmp_path / "a")
     keep(tmp_path / "b", method={"name": "scaffold"}, level=0.5)

@@ -13,6 +13,7 @@ from counterpoise.reports.study import Arm, Study, liars, verdicts
 
 __all__ = ["answer", "liars_share", "marks"]
 
+_TIED = "not told apart"
 _REASONS = 2
 """The most reasons that the answer names."""
 
@@ -25,10 +26,12 @@ def answer(found: Study) -> list[str]:
         return ["No run finished, so there is no result."]
     if found.alone:
         return [_alone(found, two[0]), *_why(found, two[0].label, "")]
-    told = list(_leads(two, standing.metric, standing.lower))
+    told = list(_leads(two, standing.rows, standing.metric, standing.lower))
     own = best_two(standing.own, standing.lower)
     if own is not None:
-        told += [f"By personal models: {line}" for line in _leads(own, standing.metric, standing.lower)][:1]
+        told += [f"By personal models: {line}" for line in _leads(own, standing.own, standing.metric, standing.lower)][
+            :1
+        ]
     best, second, _ = two
     other = standing.baseline if standing.baseline != best.label else second.label if second else ""
     return [*told, *_why(found, best.label, other)]
@@ -45,7 +48,9 @@ def _alone(found: Study, row: Standing) -> str:
     return f"{elided(row.label)} ended with {found.standing.metric} {reached} {after}."
 
 
-def _leads(two: tuple[Standing, Standing | None, Paired | None], metric: str, lower: bool) -> Iterator[str]:
+def _leads(
+    two: tuple[Standing, Standing | None, Paired | None], rows: Sequence[Standing], metric: str, lower: bool
+) -> Iterator[str]:
     """Who is best, by how much, and how sure that is."""
     best, second, beside = two
     unit, show = unit_of(metric)
@@ -66,12 +71,25 @@ def _leads(two: tuple[Standing, Standing | None, Paired | None], metric: str, lo
     else:
         low, high = (-beside.high, -beside.low) if lower else (beside.low, beside.high)
         tested = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}, p = {beside.p:.2g}, {beside.seeds} seeds"
+        tied = [
+            elided(row.label)
+            for row, mark in zip(rows, marks(rows, lower), strict=True)
+            if mark == _TIED and row.label != second.label
+        ]
         if low > 0:
-            yield f"{name} is best: {reached}, {show(lead)}{points} ahead of {other} ({tested})."
+            how = "has the best" if tied else "is best:"
+            yield f"{name} {how} {reached}, {show(lead)}{points} ahead of {other} ({tested})."
         else:
             yield (
                 f"{name} has the best {reached}, but its lead of {show(lead)}{points} over {other} cannot be told "
                 f"from noise ({tested})."
+            )
+        if tied:
+            rest = f" and {len(tied) - 3} more" if len(tied) > 3 else ""
+            yield (
+                f"Nor can it be told from {', '.join(tied[:3])}{rest} with these seeds."
+                if low <= 0
+                else (f"With these seeds it cannot be told from {', '.join(tied[:3])}{rest}, whose seeds vary more.")
             )
         yield from _more(beside, low > 0)
 
@@ -162,7 +180,7 @@ def _spread(pair: Sequence[Arm]) -> str:
 
 
 def marks(rows: Sequence[Standing], lower: bool) -> list[str]:
-    """For each row: ``best``, ``not told apart`` if its difference from the best may be noise, or nothing."""
+    """For each row: ``best``, `_TIED` if its difference from the best may be noise, or nothing."""
     two = best_two(rows, lower)
     if two is None or len(rows) < 2:
         return [""] * len(rows)
@@ -174,4 +192,4 @@ def _apart(row: Standing, best: Standing) -> str:
     if len(shared) < 2:
         return ""
     beside = measures.paired([row.values[s] for s in shared], [best.values[s] for s in shared])
-    return "not told apart" if beside.low <= 0 <= beside.high else ""
+    return _TIED if beside.low <= 0 <= beside.high else ""

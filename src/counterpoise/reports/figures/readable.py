@@ -32,6 +32,8 @@ def readable(figure: go.Figure, arms: Sequence[Arm], banded: Collection[str] | N
         if trace.fill and banded is not None and trace.legendgroup not in banded:
             trace.opacity = 0
     ends = [trace.x[-1] for trace in lines]
+    if len(arms) < 2:
+        return figure.update_layout(showlegend=False)
     if len(lines) < 2 or max(ends) - min(ends) > 0.02 * abs(max(ends)):
         return figure
     start = min(min(trace.x) for trace in lines)
