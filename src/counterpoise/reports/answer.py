@@ -85,11 +85,12 @@ def _leads(
                 f"from noise ({tested})."
             )
         if tied:
-            rest = f" and {len(tied) - 3} more" if len(tied) > 3 else ""
+            named = [*tied[:3], *([f"{len(tied) - 3} more"] if len(tied) > 3 else [])]
+            others = " or ".join(filter(None, (", ".join(named[:-1]), named[-1])))
             yield (
-                f"Nor can it be told from {', '.join(tied[:3])}{rest} with these seeds."
+                f"Nor can it be told from {others} with these seeds."
                 if low <= 0
-                else (f"With these seeds it cannot be told from {', '.join(tied[:3])}{rest}, whose seeds vary more.")
+                else f"With these seeds it cannot be told from {others}, whose seeds vary more."
             )
         yield from _more(beside, low > 0)
 
