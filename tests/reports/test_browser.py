@@ -90,6 +90,30 @@ def test_every_switch_switches(page):
     assert [name for name, changed in seen if not changed] == []
 
 
+def test_the_first_chart_and_the_answer_are_on_the_first_screen(page):
+    resize(page, 1280)
+    ends = page.evaluate(
+        """['.lead', '.facts', '#chart-final'].map(one => document.querySelector(one).getBoundingClientRect().bottom)"""
+    )
+    assert max(ends) < 800
+    resize(page, 390)
+    assert page.evaluate("document.querySelector('#chart-final').getBoundingClientRect().top") < 800
+    resize(page, 1200)
+
+
+def test_a_line_that_is_pointed_at_shows_its_band(page):
+    shown = """document.getElementById('chart-curves').data.filter(t => t.fill && t.opacity !== 0).map(t => t.legendgroup)"""
+    before = page.evaluate(shown)
+    assert len(before) == 2  # of five methods, the two best
+    group = "fedavg"
+    assert group not in before
+    event = "{points: [{data: {legendgroup: 'fedavg'}}]}"
+    page.evaluate(f"document.getElementById('chart-curves').emit('plotly_hover', {event})")
+    assert set(page.evaluate(shown)) == {*before, group}
+    page.evaluate("document.getElementById('chart-curves').emit('plotly_unhover', {})")
+    assert page.evaluate(shown) == before
+
+
 def test_the_axes_say_what_the_switches_say(page):
     titles = page.evaluate(
         """(async () => {
@@ -179,8 +203,8 @@ def test_on_paper_everything_is_light_open_and_within_the_sheet(page):
 def test_markup_in_a_name_is_read_as_text(page):
     assert page.evaluate("window.harmed") is None
     assert EVIL in page.evaluate("document.querySelector('#table-headline').innerText")
-    legend = page.evaluate("[...document.querySelectorAll('#chart-curves .legendtext')].map(t => t.textContent)")
-    assert EVIL in legend
+    names = page.evaluate("[...document.querySelectorAll('#chart-curves .annotation-text')].map(t => t.textContent)")
+    assert any(name.startswith("<img ") for name in names)
     assert page.evaluate("document.querySelectorAll('main img, main script').length") == 0
 
 
@@ -202,8 +226,18 @@ def test_figures_become_files(tmp_path):
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
     drawing = (tmp_path / "figures" / "curves-test-accuracy-rounds.svg").read_text()
     assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "Learning curves: test accuracy, rounds" in drawing
+    assert "Learning curves" not in drawing  # a paper's caption says it
     assert ">test accuracy</text>" in drawing
     picture = (tmp_path / "figures" / "weights.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
-    assert struct.unpack(">I", picture[16:20]) == (3 * 760,)
+    assert struct.unpack(">I", picture[16:20]) == (3 * 688,)
+
+
+def test_a_pdf_is_one_page_as_wide_as_a_column(tmp_path):
+    keep(tmp_path / "run", rounds=3, heldout=False, holdings=False, weights=False)
+    written = reports.export(tmp_path / "run", tmp_path / "figures", ["pdf"], width="column")
+    assert {path.suffix for path in written} == {".pdf"}
+    drawing = next(path for path in written if path.stem == "curves-test-accuracy-rounds").read_bytes()
+    assert len(re.findall(rb"/Type\s*/Page\b", drawing)) == 1
+    (wide,) = re.findall(rb"/MediaBox\s*\[0 0 ([\d.]+)", drawing)
+    assert float(wide) == pytest.approx(336 * 72 / 96, abs=1)

@@ -32,6 +32,10 @@ def made(tmp_path_factory):
     return folder, records, {part.title: part for section in sections(study([folder])) for part in section.parts}
 
 
+RANKED = ("feddua:fedavg", "scaffold", "fedavg")
+"""The methods of `comparison`, the best first."""
+
+
 def charts(parts) -> dict[str, Chart]:
     return {part.key: part for part in parts.values() if isinstance(part, Chart)}
 
@@ -85,7 +89,7 @@ def test_every_seed_is_a_dot(made):
     _, records, parts = made
     figure = charts(parts)["final"].figures[()]
     found = traces(figure)
-    for place, (name, runs) in enumerate(records.items()):
+    for place, (name, runs) in enumerate((name, records[name]) for name in RANKED):
         dots, mean = found[2 * place], found[2 * place + 1]
         ends = [run[-1].metrics["accuracy"] for run in runs]
         assert dots["x"] == ends
@@ -98,7 +102,7 @@ def test_every_seed_is_a_dot(made):
 def test_clients_gap_and_worst_tenth(made):
     _, records, parts = made
     boxes = traces(charts(parts)["served"].figures[()])
-    last = [[*run[-1].clients["accuracy"].values()] for run in records["fedavg"]]
+    last = [[*run[-1].clients["accuracy"].values()] for run in records[RANKED[0]]]
     assert boxes[0]["x"][0] == pytest.approx(np.concatenate(last), abs=1e-4)
     assert boxes[0]["median"] == pytest.approx([np.median(np.concatenate(last))])
     gap = charts(parts)["gap"].figures
@@ -131,9 +135,10 @@ def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
     final = drawn["final"]
     assert final.switches == {"By": ["the server's model", "personal models"]}
     seeds = [trace["x"] for trace in traces(final.figures["personal models",]) if len(trace["x"]) == 3]
-    assert seeds == [pytest.approx(values) for values in means]
-    curve = traces(drawn["curves"].figures["personal accuracy", "rounds"])
-    assert curve[-1]["y"][-1] == pytest.approx(np.mean(means[1]), rel=1e-4)
+    by_name = dict(zip(("fedavg", "ditto"), means, strict=True))
+    assert seeds == [pytest.approx(by_name[arm.label]) for arm in study([tmp_path]).arms]
+    curve = named(drawn["curves"].figures["personal accuracy", "rounds"], "ditto")
+    assert curve["y"][-1] == pytest.approx(np.mean(means[1]), rel=1e-4)
     worst = traces(drawn["gap"].figures["worst tenth", "personal models"])
     ends = [min(run[-1].clients["personal_accuracy"].values()) for run in ditto]  # of 8 clients, a tenth is one
     assert any(trace["x"] == pytest.approx(ends) for trace in worst if len(trace["x"]) == 3)
@@ -144,7 +149,7 @@ def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     folder, _, parts = made
     chart = charts(parts)["labels"]
     assert chart.switches == {"Deal of": ["seed 0", "seed 1", "seed 2"]}
-    kept = np.array(json.loads((folder / "fedavg" / "seed-1" / "federation.json").read_text())["labels"])
+    kept = np.array(json.loads((folder / "feddua-fedavg" / "seed-1" / "federation.json").read_text())["labels"])
     heat, bars = traces(chart.figures["seed 1",])
     assert [[v or 0 for v in row] for row in heat["z"]] == kept.T.tolist()
     assert bars["y"] == kept.sum(1).tolist()
@@ -176,12 +181,12 @@ def test_the_weight_map_leaves_empty_who_was_not_asked_and_crosses_who_was_left_
     figure = charts(parts)["weights"].figures["seed 2",]
     maps = [trace for trace in traces(figure) if trace["type"] == "heatmap"]
     assert len(maps) == 3
-    for heat, runs in zip(maps, records.values(), strict=True):
+    for heat, runs in zip(maps, (records[name] for name in RANKED), strict=True):
         for row, client in zip(heat["z"], heat["y"], strict=True):
             weights = [r.outcome.weights.get(int(client)) for r in runs[2]]
             assert [v is None for v in row] == [w is None for w in weights]
             assert [v for v in row if v is not None] == pytest.approx([w for w in weights if w is not None], rel=1e-2)
-    crosses = [t for t in traces(figure) if t.get("marker", {}).get("symbol") == "x-thin"][1]
+    crosses = next(t for t in traces(figure) if t.get("marker", {}).get("symbol") == "x-thin")
     out = {(r.round, c) for r in records["feddua:fedavg"][2] for c in r.outcome.excluded}
     assert out
     assert {(x, int(y)) for x, y in zip(crosses["x"], crosses["y"], strict=True)} == out
@@ -195,7 +200,7 @@ def test_couplings_and_the_effective_number_over_rounds(made):
     means = [
         np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
     ]
-    assert named(figures["weight",], "fedavg")["y"] == pytest.approx(means, abs=1e-4)
+    assert named(figures["rank correlation",], "fedavg")["y"] == pytest.approx(means, abs=1e-4)
     effective = [
         np.mean(v)
         for v in zip(*([c for _, c in measures.effective_clients(r)] for r in records["fedavg"]), strict=True)
@@ -279,7 +284,7 @@ def test_a_method_has_one_colour_everywhere_and_no_two_share_a_look(made):
                     seen += 1
                     assert trace["line"]["color"] == colours[trace["name"]]
     assert seen > 20
-    assert parts["Methods side by side"].colours == [*colours.values()]
+    assert parts["Methods side by side"].colours == [colours[name] for name in RANKED]
     assert len({look(place) for place in range(24)}) == 24
 
 
@@ -298,7 +303,7 @@ def reasons(folder: Path) -> dict[str, str]:
         ({"holdings": False}, "Who holds which labels", "the runs' folders do not say"),
         ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
         ({"weights": False}, "The weight of every client in every round", "No run here has client weights"),
-        ({"weights": False}, "Couplings over rounds", "No round has both weights and clients"),
+        ({"weights": False}, "Whom the weights favour", "No round has both weights and clients"),
         ({"metrics": False}, "Test accuracy after the last round", "No run measured a finite test accuracy."),
         ({}, "Verdicts", "None of these methods judges what clients claim"),
         ({"verdicts": True}, "Detection", "No adversary was simulated"),
@@ -329,7 +334,6 @@ def test_one_run_alone_shows_all_it_has(tmp_path):
     keep(tmp_path / "run", verdicts=True, liars=(2,))
     found = {p.key for s in sections(study([tmp_path / "run"])) for p in s.parts if isinstance(p, Chart)}
     assert found == {
-        "final",
         "curves",
         "served",
         "gap",
@@ -473,7 +477,8 @@ def test_the_command_says_where_the_report_is(cli, tmp_path):
         (["run", "--out", "empty"], "empty is a folder; name a file for the report."),
         (["run", "--out", "no/page.html"], "There is no folder no for the report."),
         (["run", "--export", "figures", "--format", "gif"], "There is no format 'gif'."),
-        (["run", "--export", "figures", "--format", ","], "--format takes png, svg or both"),
+        (["run", "--export", "figures", "--width", "inch"], "There is no width 'inch'."),
+        (["run", "--export", "figures", "--format", ","], "--format takes png, svg and pdf"),
     ],
 )
 def test_a_mistake_is_told_in_a_sentence(cli, tmp_path, words, sentence):

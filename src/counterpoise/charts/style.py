@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 _DASHES = ("solid", "dash", "dot", "dashdot")
+_PER_DASH = 6
+"""So many colours can be told apart by colour-blind readers, too."""
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
@@ -48,8 +50,8 @@ class Look(NamedTuple):
 
 
 def look(place: int) -> Look:
-    """The look of the method in this place; colours repeat with another dash and symbol."""
-    turn = place // len(COLOURS) % len(_DASHES)
+    """The look of the method in this place: a colour of its own for twelve, and another dash and symbol every six."""
+    turn = place // _PER_DASH % len(_DASHES)
     return Look(COLOURS[place % len(COLOURS)], _DASHES[turn], _SYMBOLS[turn])
 
 

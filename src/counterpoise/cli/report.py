@@ -25,8 +25,11 @@ def report(
         Path | None, typer.Option("--export", metavar="DIR", help="Also write every figure into this folder.")
     ] = None,
     formats: Annotated[
-        str, typer.Option("--format", metavar="PNG,SVG", help="Formats of the exported figures.")
+        str, typer.Option("--format", metavar="PNG,SVG,PDF", help="Formats of the exported figures.")
     ] = "png,svg",
+    width: Annotated[
+        str, typer.Option("--width", metavar="page|column", help="Width of the exported figures in a paper.")
+    ] = "page",
     metric: Metric = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
 ) -> None:
@@ -35,16 +38,16 @@ def report(
     It works offline, in light and dark mode, on a phone and on paper. Several folders are compared in one report.
     Exporting figures needs Chromium or Chrome.
 
-    Example: `counterpoise report runs/compare-quickstart --export figures --format svg`
+    Example: `counterpoise report runs/compare-quickstart --export figures --format pdf --width column`
     """
     with loading():
         from counterpoise.reports import export, write  # imports plotly as well, which is slow
 
     asked = [form.strip().lower() for form in formats.split(",") if form.strip()]
     if not asked:
-        raise CounterpoiseError("--format takes png, svg or both: png,svg.")
+        raise CounterpoiseError("--format takes png, svg and pdf: png,pdf.")
     page = write(folders, out, metric)
-    drawn = export(folders, figures, asked, metric) if figures is not None else []
+    drawn = export(folders, figures, asked, metric, width) if figures is not None else []
     if as_json:
         echo(json.dumps({"report": str(page), "figures": [str(path) for path in drawn]}))
         return

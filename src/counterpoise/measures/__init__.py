@@ -45,11 +45,20 @@ from counterpoise.measures.naming import (
 )
 from counterpoise.measures.personal import has_personal, own, own_curve
 from counterpoise.measures.records import Curve
-from counterpoise.measures.significance import WILCOXON_FROM, Paired, paired, student_factor, student_interval
+from counterpoise.measures.significance import (
+    MOST_SEEDS,
+    WILCOXON_FROM,
+    Paired,
+    paired,
+    seeds_needed,
+    student_factor,
+    student_interval,
+)
 from counterpoise.measures.summary import summary
 
 __all__ = [
     "COLUMNS",
+    "MOST_SEEDS",
     "PERSONAL",
     "WILCOXON_FROM",
     "Best",
@@ -93,6 +102,7 @@ __all__ = [
     "recall",
     "roc",
     "rounds_to",
+    "seeds_needed",
     "spearman",
     "standings",
     "student_factor",

@@ -11,10 +11,12 @@ import numpy as np
 
 from counterpoise.errors import CounterpoiseError
 
-__all__ = ["WILCOXON_FROM", "Paired", "paired", "student_factor", "student_interval"]
+__all__ = ["MOST_SEEDS", "WILCOXON_FROM", "Paired", "paired", "seeds_needed", "student_factor", "student_interval"]
 
 WILCOXON_FROM = 6
 """With fewer seeds Wilcoxon's p cannot be below 0.05: at best 0.25 with three, 0.0625 with five, 0.03125 with six."""
+MOST_SEEDS = 1000
+"""If a difference would take more seeds than this, `seeds_needed` gives up."""
 _CONSTANT = 1e-12
 """Differences that vary by less than this share of the values count as one number plus rounding errors."""
 
@@ -85,6 +87,23 @@ def student_factor(count: int, level: float = 0.95) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, (1 + level) / 2))
+
+
+def seeds_needed(beside: Paired, level: float = 0.95) -> int | None:
+    """How many seeds in all would put 0 outside the interval if difference and spread stayed as they are.
+
+    None if nothing differs, if there is no spread to go by, or if it would take more than `MOST_SEEDS`.
+
+    >>> seeds_needed(paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0]))  # of spread 1 and mean 2: 4.30 / sqrt(3) > 2
+    4
+    """
+    if not math.isfinite(beside.least) or not beside.difference:
+        return None
+    deviation = beside.least * math.sqrt(beside.seeds) / student_factor(beside.seeds, level)
+    counts = range(2, MOST_SEEDS + 1)
+    return next(
+        (n for n in counts if student_factor(n, level) * deviation / math.sqrt(n) < abs(beside.difference)), None
+    )
 
 
 def _student(differences: np.ndarray) -> float:

@@ -8,7 +8,7 @@ from itertools import product
 
 import plotly.graph_objects as go
 
-__all__ = ["Chart", "Listing", "Missing", "Section", "Table"]
+__all__ = ["Chart", "Listing", "Missing", "Note", "Section", "Table"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class Table:
     colours: Sequence[str | None] = ()
     """The colour of each row's name."""
     caption: str = ""
+    marks: Sequence[str] = ()
+    """What stands beside each row's name: ``best``, for example."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,14 @@ class Missing:
 
     title: str
     reason: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """A paragraph with its title."""
+
+    title: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -65,5 +75,5 @@ class Section:
 
     key: str
     title: str
-    parts: Sequence[Chart | Table | Missing | Listing]
+    parts: Sequence[Chart | Table | Missing | Note | Listing]
     text: str = ""

@@ -13,15 +13,19 @@ import plotly.io
 from plotly.offline import get_plotlyjs
 
 from counterpoise import __version__
-from counterpoise.charts.style import TEMPLATES, escaped, words
+from counterpoise.charts.style import TEMPLATES, escaped
 from counterpoise.comparisons.plan import slugs
-from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.reports.chart import Chart, Listing, Missing, Note, Section, Table
 
 __all__ = ["figures", "page"]
 
 
 _LONG = 28
 """A cell with more letters may be broken into lines."""
+
+
+_SAVES = (("svg", "page", "SVG"), ("png", "page", "PNG"), ("svg", "column", "SVG, one column"))
+"""The links beside a chart: format, width, words."""
 
 
 def page(title: str, lead: str, sections: Sequence[Section], footer: str) -> str:
@@ -70,8 +74,6 @@ def _payload(charts: Sequence[Chart]) -> str:
 def _figure(chart: Chart, choice: tuple[str, ...]) -> dict[str, Any]:
     figure: dict[str, Any] = json.loads(plotly.io.to_json(chart.figures[choice], validate=False))
     figure["layout"].pop("template", None)
-    title = ": ".join(filter(None, (chart.title, ", ".join(choice))))
-    figure["layout"]["title"] = {"text": words(title), "x": 0.02, "font": {"size": 15}}
     return {"data": figure["data"], "layout": figure["layout"]}
 
 
@@ -81,7 +83,7 @@ def _section(section: Section) -> str:
     return f'<section id="{section.key}">\n<h2>{escaped(section.title)}</h2>\n{text}\n{parts}\n</section>'
 
 
-def _part(part: Chart | Table | Missing | Listing) -> str:
+def _part(part: Chart | Table | Missing | Note | Listing) -> str:
     match part:
         case Chart():
             return _chart(part)
@@ -89,6 +91,8 @@ def _part(part: Chart | Table | Missing | Listing) -> str:
             return _table(part)
         case Missing():
             return f'<p class="missing"><strong>{escaped(part.title)}.</strong> {escaped(part.reason)}</p>'
+        case Note():
+            return f'<p class="note"><strong>{escaped(part.title)}.</strong> {escaped(part.text)}</p>'
         case Listing():
             before = f"<p>{escaped(part.before)}</p>" if part.before else ""
             commands = f"<pre>{escaped(chr(10).join(part.commands))}</pre>" if part.commands else ""
@@ -108,9 +112,13 @@ def _chart(chart: Chart) -> str:
         + "</div>"
         for what, choices in chart.switches.items()
     )
+    saves = "".join(
+        f'<button type="button" data-save="{form}" data-width="{width}">{words}</button>'
+        for form, width, words in _SAVES
+    )
     return (
         f'<figure data-chart="{chart.key}">\n<div class="top"><h3>{escaped(chart.title)}</h3>'
-        '<span class="save"><button type="button" data-save="svg">SVG</button><button type="button" data-save="png">PNG</button></span></div>\n'
+        f'<span class="save">{saves}</span></div>\n'
         + (f'<div class="switches">{switches}</div>\n' if switches else "")
         + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{escaped(chart.title)}"></div>\n'
         + f"<figcaption>{escaped(chart.caption)}</figcaption>\n</figure>"
@@ -119,19 +127,23 @@ def _chart(chart: Chart) -> str:
 
 def _table(table: Table) -> str:
     heads = "".join(f'<th scope="col">{escaped(head)}</th>' for head in table.columns)
-    marks = table.colours or [None] * len(table.rows)
-    rows = "\n".join(_row(table.columns, row, mark) for row, mark in zip(table.rows, marks, strict=True))
+    colours, marks = table.colours or [None] * len(table.rows), table.marks or [""] * len(table.rows)
+    rows = "\n".join(_row(table.columns, *row) for row in zip(table.rows, colours, marks, strict=True))
     caption = f"<figcaption>{escaped(table.caption)}</figcaption>" if table.caption else ""
     return (
         f'<figure id="table-{table.key}">\n<h3>{escaped(table.title)}</h3>\n'
-        f'<div class="wide"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n{caption}</figure>'
+        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
+        f"{caption}</figure>"
     )
 
 
-def _row(heads: Sequence[str], cells: Sequence[str], mark: str | None) -> str:
-    colour = f' style="--mark:{mark}"' if mark else ""
-    body = "".join(_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
-    return f"<tr{colour}>{body}</tr>"
+def _row(heads: Sequence[str], cells: Sequence[str], colour: str | None, mark: str) -> str:
+    name, *others = (_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
+    if mark:
+        name = name.replace("</td>", f'<span class="mark">{escaped(mark)}</span></td>')
+    style = f' style="--mark:{colour}"' if colour else ""
+    best = ' class="best"' if mark == "best" else ""
+    return f"<tr{style}{best}>{name}{''.join(others)}</tr>"
 
 
 def _cell(head: str, cell: str) -> str:

@@ -10,26 +10,25 @@ from pathlib import Path
 import tomli_w
 
 from counterpoise import __version__
-from counterpoise.charts.style import escaped, look
+from counterpoise.charts.style import escaped
 from counterpoise.comparisons.plan import slugs
-from counterpoise.comparisons.ranking import verdict
-from counterpoise.comparisons.standing import Stand, stand, stand_of
-from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import COLUMNS, is_share, metric_words
 from counterpoise.registry import flatten
-from counterpoise.reports.chart import Chart, Listing, Missing, Section, Table
+from counterpoise.reports.answer import answer
+from counterpoise.reports.chart import Chart, Listing, Missing, Section
+from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
 from counterpoise.reports.figures.cost import costs
 from counterpoise.reports.figures.heard import couplings, weights
 from counterpoise.reports.figures.learning import curves, final
+from counterpoise.reports.figures.response import response
 from counterpoise.reports.figures.trust import claims, detection, judged, judging
 from counterpoise.reports.page import page
+from counterpoise.reports.result import tables, tested, unfinished
 from counterpoise.reports.study import Study, study
 from counterpoise.runs.config import OWN
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.saved import SavedRun
-from counterpoise.texts import counted
 
 __all__ = ["charts", "page_path", "render", "sections", "write"]
 
@@ -60,11 +59,10 @@ def page_path(path: Path) -> Path:
 
 def render(found: Study) -> str:
     """The page of a study."""
-    standing = _stand(found)
     made = datetime.datetime.now().astimezone().strftime("%d %B %Y, %H:%M")
     kept = "from runs kept on disk" if found.folders else "from runs that are kept nowhere"
     footer = f"<p>Made by Counterpoise {__version__} on {made}, {kept}. The file needs no network.</p>"
-    return page(found.title, _lead(found, standing), sections(found), footer)
+    return page(found.title, _lead(found), sections(found), footer)
 
 
 def charts(found: Study) -> list[Chart]:
@@ -73,92 +71,46 @@ def charts(found: Study) -> list[Chart]:
 
 
 def sections(found: Study) -> list[Section]:
-    """Everything a study can show, and the reason for what it cannot."""
+    """Everything a study can show; what it cannot show is listed in the last section, with the reason."""
+    top, ends, lines = _top(found), final(found), curves(found)
+    lone = found.alone and len(found.seeds) < 2 and isinstance(ends, Chart)  # one dot, which the table has
     trust = [judged(found), claims(found), detection(found)] if judging(found) else [judged(found)]
-    return [
-        Section("result", "The result", [*_headline(found, _stand(found)), *_unfinished(found), final(found)]),
-        Section("learning", "Learning", [curves(found)]),
+    every = [
+        Section("result", "The result", [top]),
+        Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
         Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
         Section("heard", "Who was heard", [weights(found), couplings(found)]),
         Section("trust", "Trust", trust),
         Section("cost", "Cost", [costs(found)]),
+    ]
+    absent = [part for section in every for part in section.parts if isinstance(part, Missing)]
+    result, *others = (_shown(section) for section in every)
+    told = [*result.parts, *tables(found), *unfinished(found), *tested(found)]
+    return [
+        Section("result", result.title, told),
+        *(section for section in others if section.parts),
         Section("again", "The configuration, and how to repeat it", list(_again(found))),
+        *([Section("absent", "Not shown", absent)] if absent else []),
     ]
 
 
-def _stand(found: Study) -> Stand:
-    """Methods against the plan's baseline; the settings of a sweep against the best."""
-    if found.plan is None:
-        return stand(found.groups, metric=found.asked)
-    return stand_of(found.groups, found.plan.baseline, "the best", found.asked)
+def _top(found: Study) -> Chart | Missing:
+    """The chart that shows the answer: how a setting changes the result, where every seed ended, or one run's curve."""
+    return curves(found) if found.alone else response(found) or final(found)
 
 
-def _lead(found: Study, standing: Stand) -> str:
-    runs = [run for group in found.groups for run in group.runs]
-    told = [f"{line[0].upper()}{line[1:]}." for line in verdict(standing)] if len(found.groups) > 1 else []
-    facts = [
-        counted(len(found.groups), found.plan.arm_word if found.plan else "method"),
-        counted(len({run.seed for run in runs}), "seed"),
-        counted(max(len(run.records) for run in runs), "round"),
-        f"model {_named(runs, 'model')}",
-        f"data {_named(runs, 'data')}, dealt by {_named(runs, 'data', 'partition')}",
-    ]
-    lead = f'<p class="lead">{escaped(" ".join(told))}</p>' if told else ""
-    return f'{lead}\n<p class="facts">{escaped("; ".join(facts))}.</p>'
+def _same(part: Chart | Missing, other: Chart | Missing) -> bool:
+    return part.title == other.title
 
 
-def _named(runs: list[SavedRun], *keys: str) -> str:
-    """The names that the runs' configurations give to something, each once."""
-    names: dict[str, None] = {}
-    for run in runs:
-        values = flatten(run.settings)
-        named = values.get(".".join((*keys, "name")), values.get(".".join(keys)))
-        names[str(named or "not known")] = None
-    return " and ".join(names)
+def _shown(section: Section) -> Section:
+    return Section(section.key, section.title, [part for part in section.parts if not isinstance(part, Missing)])
 
 
-def _headline(found: Study, standing: Stand) -> Iterator[Table]:
-    heads, rows = columns(standing)
-    told = 2 if "seeds" in heads else 1  # in more words below
-    done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
-    unit = "percentage points, " if is_share(standing.metric) else ""
-    wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
-    colours = [look(place).colour for place in range(len(rows))]
-    yield Table(
-        "headline",
-        "Methods side by side" if len(rows) > 1 else "In numbers",
-        [heads[0], "seeds done", *heads[told:]],
-        [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)],
-        colours,
-        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation over seeds. "
-        f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
-        f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "
-        + " ".join(column.about for column in COLUMNS if column.server),
-    )
-    if standing.own:
-        yield Table(
-            "own",
-            "By personal models",
-            *own_columns(standing),
-            colours,
-            f"{OWN_MODELS} From the last round that measured clients; paired differences as above. "
-            + " ".join(column.about for column in COLUMNS if column.personal and not column.server),
-        )
-
-
-def _unfinished(found: Study) -> Iterator[Missing]:
-    """Runs with fewer rounds than they were asked for, each with the reason."""
-    for group in found.groups:
-        if not group.runs:
-            yield Missing(group.label, "It has not begun.")
-        for run in group.runs:
-            if run.status != "finished":
-                shown = "" if group.done or not run.records else " The charts show the rounds it completed."
-                state = "is running" if run.status == "running" else f"was {run.status}"
-                said = run.sentence or f"It {state} after round {len(run.records)} of {run.rounds}."
-                yield Missing(f"{group.label}, seed {run.seed}", said + shown)
-        if early := [f"with seed {run.seed}, {run.why}" for run in group.runs if run.why]:
-            yield Missing(group.label, f"Its rule ended it early: {'; '.join(early)}.")
+def _lead(found: Study) -> str:
+    first, *rest = answer(found)
+    more = f" {escaped(' '.join(rest))}" if rest else ""
+    return f'<p class="lead"><strong>{escaped(first)}</strong>{more}</p>\n<p class="facts">{escaped(facts(found))}</p>'
 
 
 def _again(found: Study) -> Iterator[Listing]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +13,15 @@ from counterpoise.charts.style import Look, elided, look, words
 from counterpoise.comparisons.collection import Group, collect
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan
+from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, has_personal, lower_is_better
+from counterpoise.measures import PERSONAL, Standing, has_personal, lower_is_better, on_shared_seeds
+from counterpoise.registry import flatten
 from counterpoise.runs.config import OWN
 from counterpoise.runs.saved import SavedRun
 
-__all__ = ["Arm", "Study", "liars", "study", "verdicts"]
+__all__ = ["Arm", "Study", "best_first", "liars", "study", "verdicts"]
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,33 @@ class Study:
     """The metric by which methods are compared, if the user names one; ``personal_...`` included."""
 
     @cached_property
+    def standing(self) -> Stand:
+        """Methods against the plan's baseline; the settings of a sweep against the best."""
+        if self.plan is None:
+            return stand(self.groups, metric=self.asked)
+        return stand_of(self.groups, self.plan.baseline, "the best", self.asked)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """The places of the groups, the best first."""
+        return best_first(self.standing.rows, self.standing.lower)
+
+    @cached_property
     def arms(self) -> tuple[Arm, ...]:
-        """The methods with something to show, in order; each keeps its look even if another has nothing."""
-        every = [Arm(group, look(place)) for place, group in enumerate(self.groups)]
+        """The methods with something to show, the best first; a look follows the place in the plan."""
+        every = [Arm(self.groups[place], look(place)) for place in self.order]
         return tuple(arm for arm in every if arm.runs)
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.groups) == 1
+
+    @cached_property
+    def swept(self) -> dict[str, dict[str, Any]]:
+        """Of a sweep: the settings of each group, by label."""
+        arms = self.plan.arms if self.plan and self.plan.kind == "sweep" else ()
+        return {arm.label: flatten(arm.settings) for arm in arms}
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -92,11 +118,21 @@ class Study:
     def title(self) -> str:
         named = {run.data for group in self.groups for run in group.runs}
         data = sorted("own data" if name == OWN else name for name in named)
-        what = "settings" if self.plan and self.plan.kind == "sweep" else "methods"
-        return f"{_list([group.label for group in self.groups], what)} on {' and '.join(data)}"
+        where = f"on {' and '.join(data)}"
+        methods = sorted({run.method for group in self.groups for run in group.runs})
+        if self.swept:
+            keys = dict.fromkeys(key for values in self.swept.values() for key in values)
+            return f"{_list(methods)} {where}, by {_list(list(keys), 'settings')}"
+        return f"{_list([group.label for group in self.groups])} {where}"
 
 
-def _list(names: Sequence[str], what: str, most: int = 4) -> str:
+def best_first(rows: Sequence[Standing], lower: bool) -> list[int]:
+    """The places of the rows, the best first over the seeds that all have; those without a result come last."""
+    means = [row.mean if lower else -row.mean for row in on_shared_seeds(rows)]
+    return sorted(range(len(means)), key=lambda place: means[place] if math.isfinite(means[place]) else math.inf)
+
+
+def _list(names: Sequence[str], what: str = "methods", most: int = 4) -> str:
     if len(names) > most:
         return f"{len(names)} {what}"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -4,6 +4,8 @@
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const asked = matchMedia("(prefers-color-scheme: dark)");
+  const narrow = matchMedia("(max-width: 44rem)");
+  const widths = { page: 688, column: 336 }; // 18.2 and 8.9 cm
   const touch = matchMedia("(pointer: coarse)");
   const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
   let chosen = null; // by hand, if it differs from the system's theme
@@ -23,12 +25,44 @@
 
   function draw(key) {
     const { data, layout } = figure(key, choice(key), theme());
-    delete layout.title; // the page has it above the chart
+    if (narrow.matches && !printing) stack(layout);
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
     if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
     const place = document.getElementById(`chart-${key}`);
     place.style.minHeight = `${layout.height}px`;
-    return (drawn = Promise.all([drawn, Plotly.react(place, data, layout, config)]));
+    drawn = Promise.all([drawn, Plotly.react(place, data, layout, config).then(() => point(place))]);
+    return drawn;
+  }
+
+  // Where there is no room beside the lines: a legend instead of names at their ends, and the last third below.
+  function stack(layout) {
+    if (!layout.annotations?.some((one) => one.name === "end")) return;
+    layout.annotations = layout.annotations.filter((one) => one.name !== "end");
+    layout.showlegend = true;
+    delete layout.margin.r;
+    if (!layout.meta?.tail) return;
+    layout.height += 180;
+    Object.assign(layout.xaxis, { domain: [0, 1] });
+    Object.assign(layout.yaxis, { domain: [0.54, 1] });
+    Object.assign(layout.xaxis2, { domain: [0, 1] });
+    Object.assign(layout.yaxis2, { domain: [0, 0.36] });
+  }
+
+  // A line that is pointed at shows its band.
+  function point(place) {
+    if (place.dataset.pointed) return;
+    place.dataset.pointed = "yes";
+    const bands = (group) => place.data.flatMap((one, i) => (one.fill && one.legendgroup === group ? [i] : []));
+    let hidden = [];
+    place.on("plotly_hover", ({ points }) => {
+      hidden = bands(points[0].data.legendgroup).filter((i) => place.data[i].opacity === 0);
+      if (hidden.length) Plotly.restyle(place, { opacity: 1 }, hidden);
+    });
+    place.on("plotly_unhover", () => {
+      const shown = hidden.filter((i) => i < place.data.length);
+      if (shown.length) Plotly.restyle(place, { opacity: 0 }, shown);
+      hidden = [];
+    });
   }
 
   function dress() {
@@ -37,22 +71,21 @@
     return Promise.all(Object.keys(charts).map(draw));
   }
 
-  // A chart as a data URL for a paper: light, with its title.
-  async function image(key, name, format, scale = 3, width = 760) {
+  // A chart as a data URL for a paper: light, without a title, as wide as a column or a page of two columns.
+  async function image(key, name, format, wide = "page", scale = 3) {
     const { data, layout } = figure(key, name, "light");
     layout.paper_bgcolor = "#fff";
-    layout.margin = { ...layout.margin, t: 64 };
-    const size = { width, height: layout.height + 56 };
-    layout.height = size.height;
+    if (wide === "column") stack(layout);
+    const size = { width: widths[wide], height: layout.height };
     return Plotly.toImage({ data, layout, config }, { format, scale: format === "svg" ? 1 : scale, ...size });
   }
 
-  function save(key, format) {
+  function save(key, format, wide) {
     const name = choice(key);
-    image(key, name, format).then((url) => {
+    image(key, name, format, wide).then((url) => {
       const link = document.createElement("a");
       link.href = url;
-      link.download = charts[key][name].file + "." + format;
+      link.download = charts[key][name].file + (wide === "column" ? "-column." : ".") + format;
       link.click();
     });
   }
@@ -60,18 +93,21 @@
   document.addEventListener("click", (event) => {
     const pressed = event.target.closest("button");
     const key = pressed?.closest("figure")?.dataset.chart;
-    if (pressed === button) {
+    if (pressed?.id === "print") {
+      print();
+    } else if (pressed === button) {
       const other = theme() === "dark" ? "light" : "dark";
       chosen = (other === "dark") === asked.matches ? null : other;
       dress();
     } else if (pressed?.dataset.save) {
-      save(key, pressed.dataset.save);
+      save(key, pressed.dataset.save, pressed.dataset.width);
     } else if (pressed && key) {
       for (const one of pressed.parentElement.querySelectorAll("button")) one.setAttribute("aria-pressed", one === pressed);
       draw(key);
     }
   });
   asked.addEventListener("change", dress);
+  narrow.addEventListener("change", dress);
   // Printing waits for no promise, and a legend finds its place only when drawn a second time.
   addEventListener("beforeprint", () => {
     printing = true;
@@ -85,6 +121,16 @@
     folded.forEach((one) => { one.open = false; });
     dress();
   });
+
+  // The contents stay in sight and mark the section being read.
+  const links = new Map([...document.querySelectorAll("nav a")].map((one) => [one.hash.slice(1), one]));
+  const reading = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) {
+      if (!isIntersecting) continue;
+      for (const [key, link] of links) link.toggleAttribute("aria-current", key === target.id);
+    }
+  }, { rootMargin: "-15% 0px -75% 0px" });
+  document.querySelectorAll("main > section").forEach((one) => reading.observe(one));
 
   // For scripts that drive the page: every chart is drawn, and two frames have passed.
   const settled = () =>

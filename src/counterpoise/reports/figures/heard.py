@@ -19,8 +19,13 @@ from counterpoise.runs.saved import SavedRun
 __all__ = ["couplings", "weights"]
 
 _CLIENTS, _ROUNDS = 100, 200
+_ALIKE = 1e-4
+"""Weights that differ by less than this share count as equal."""
 _CELLS = 250_000
 """Most cells in all maps of a page together; further seeds are left out."""
+
+
+_FAVOUR, _COUNT = "rank correlation", "effective clients"
 
 
 def weights(study: Study) -> Chart | Missing:
@@ -32,13 +37,17 @@ def weights(study: Study) -> Chart | Missing:
             title,
             "No run here has client weights: a median, for example, has none, and older runs did not keep them.",
         )
+    even = [arm for arm in weighing if _even(arm)]
+    weighing = [arm for arm in weighing if arm not in even]
+    if not weighing:
+        return Missing(title, "Every method weighs all clients of a round alike, and leaves none out.")
     clients = sorted({c for arm in weighing for run in arm.runs for r in run.records for c in r.cohort})
     rounds = max(len(run.records) for arm in weighing for run in arm.runs)
     chosen = _apart(clients, _CLIENTS)
     room = max(1, _CELLS // (len(chosen) * min(rounds, _ROUNDS) * len(weighing)))
     seeds = study.seeds[:room]
     figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(weighing, seed, chosen) for seed in seeds}
-    quiet = [arm.label for arm in study.arms if arm not in weighing]
+    quiet = [arm.label for arm in study.arms if arm not in weighing and arm not in even]
     said = [
         "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: left out.",
         "Triangles: clients that a simulated adversary controls."
@@ -50,11 +59,21 @@ def weights(study: Study) -> Chart | Missing:
         if len(seeds) < len(study.seeds)
         else "",
         f"Without weights: {', '.join(quiet)}." if quiet else "",
+        f"All clients of a round alike, so without a map: {', '.join(arm.label for arm in even)}." if even else "",
     ]
     caption = " ".join(filter(None, said))
     if len(figures) == 1:
         return Chart("weights", title, {(): next(iter(figures.values()))}, caption=caption)
     return Chart("weights", title, figures, {"Show": [name for (name,) in figures]}, caption)
+
+
+def _even(arm: Arm) -> bool:
+    """Whether all clients of a round have the same weight, in every round, and none is left out."""
+    rounds = [r.outcome for run in arm.runs for r in run.records]
+    given = [[*outcome.weights.values()] for outcome in rounds if outcome.weights]
+    return not any(outcome.excluded for outcome in rounds) and all(
+        max(each) - min(each) <= _ALIKE * max(map(abs, each)) for each in given
+    )
 
 
 def _apart(values: list[int], most: int) -> list[int]:
@@ -129,25 +148,23 @@ def _short(value: float | None) -> float | None:
 
 def couplings(study: Study) -> Chart | Missing:
     """Does the weight go where the model does well? Rank correlations over rounds, and how many clients count."""
-    title = "Couplings over rounds"
-    notes = sorted({n for arm in study.arms for run in arm.runs for r in run.records for n in r.outcome.notes})
+    title = "Whom the weights favour"
     views: dict[str, go.Figure] = {}
-    for of in ("weight", *notes):
-        figure = go.Figure()
-        for arm in study.arms:
-            _line(figure, arm, [measures.couplings(run.records, of, study.metric) for run in arm.runs])
-        if figure.data:
-            figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-            figure.update_yaxes(range=[-1.05, 1.05])
-            views[of] = sized(
-                figure, 340, "rounds", f"rank correlation with {measures.metric_words(study.metric)}", showlegend=True
-            )
+    figure = go.Figure()
+    for arm in study.arms:
+        _line(figure, arm, [measures.couplings(run.records, "weight", study.metric) for run in arm.runs])
+    if figure.data:
+        figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+        figure.update_yaxes(range=[-1.05, 1.05])
+        views[_FAVOUR] = sized(
+            figure, 320, "rounds", f"rank correlation with {measures.metric_words(study.metric)}", showlegend=True
+        )
     figure = go.Figure()
     for arm in study.arms:
         _line(figure, arm, [measures.effective_clients(run.records) for run in arm.runs])
     if figure.data:
         figure.update_yaxes(rangemode="tozero")
-        views["effective clients"] = sized(figure, 340, "rounds", "effective number of clients", showlegend=True)
+        views[_COUNT] = sized(figure, 320, "rounds", "effective number of clients", showlegend=True)
     if not views:
         return Missing(title, "No round has both weights and clients evaluated one by one.")
     return Chart(
@@ -155,9 +172,10 @@ def couplings(study: Study) -> Chart | Missing:
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        "Spearman's correlation, over the clients heard in a round, between their weight (or a number noted for them) "
-        f"and the {measures.metric_words(study.metric)} on their held-out part. Lines are means over seeds. "
-        "Equal weights have no order, so they have no line. The effective number of clients is (Σw)² / Σw².",
+        f"Rank correlation: Spearman's, over the clients heard in a round, between weight and {measures.metric_words(study.metric)} on a "
+        "client's held-out part. Above 0, clients that the model serves well count more; below 0, those that it serves "
+        "badly. Equal weights have no order, so they have no line. Effective clients: (Σw)² / Σw², how many equal "
+        "weights would average out as much. Lines are means over seeds.",
     )
 
 

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.charts.style import rows, shade, sized
 from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.figures.readable import readable
 from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.plots import AXES, Line, common_rounds, curve_figure, metric_curve, metric_name, percent
 
@@ -18,6 +19,10 @@ __all__ = ["OWN", "OWN_DATA", "curves", "every_seed", "final"]
 
 OWN = "personal models"
 OWN_DATA = "clients' held-out data: a personal model if the method makes one, otherwise the server's"
+
+
+_BANDS = 3
+"""With more methods, only the two best show their bands at once."""
 
 
 def curves(study: Study) -> Chart | Missing:
@@ -30,13 +35,17 @@ def curves(study: Study) -> Chart | Missing:
             title, "No round was evaluated: the runs have no test set, or were stopped before a first round."
         )
     metrics += [f"own_{study.metric}"] if study.personal else []
+    banded = [arm.name for arm in study.arms[: len(study.arms) if len(study.arms) <= _BANDS else 2]]
     figures: dict[tuple[str, ...], go.Figure] = {
-        (metric_name(m), axis): curve_figure(every, m, axis) for m, axis in product(metrics, AXES)
+        (metric_name(m), axis): readable(curve_figure(every, m, axis), study.arms, banded)
+        for m, axis in product(metrics, AXES)
     }
     lines = "Lines are means over seeds" if len(study.seeds) > 1 else "One seed"
     deviation = (
         ", bands one sample deviation either side, at rounds that all seeds measured" if len(study.seeds) > 1 else ""
     )
+    if deviation and len(study.arms) > _BANDS:
+        deviation += "; the two best have theirs, others show it when you point at their line"
     return Chart(
         "curves",
         title,

@@ -1,0 +1,205 @@
+"""The answer in a few sentences: which method is best, by how much, how sure that is, and what the records show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from counterpoise import measures
+from counterpoise.charts.style import elided
+from counterpoise.comparisons.wording import unit_of
+from counterpoise.measures import (
+    MOST_SEEDS,
+    WILCOXON_FROM,
+    Paired,
+    Standing,
+    best_two,
+    is_share,
+    metric_words,
+    seeds_needed,
+)
+from counterpoise.reports.study import Arm, Study, liars, verdicts
+
+__all__ = ["answer", "liars_share", "marks"]
+
+_TIED = "not told apart"
+_REASONS = 2
+"""The most reasons that the answer names."""
+
+
+def answer(found: Study) -> list[str]:
+    """Sentences for the top of the page."""
+    standing = found.standing
+    two = best_two(standing.rows, standing.lower)
+    if two is None:
+        return ["No run finished, so there is no result."]
+    if found.alone:
+        return [_alone(found, two[0]), *_why(found, two[0].label, "")]
+    told = list(_leads(two, standing.rows, standing.metric, standing.lower))
+    own = best_two(standing.own, standing.lower)
+    if own is not None:
+        told += [f"By personal models: {line}" for line in _leads(own, standing.own, standing.metric, standing.lower)][
+            :1
+        ]
+    best, second, _ = two
+    other = standing.baseline if standing.baseline != best.label else second.label if second else ""
+    return [*told, *_why(found, best.label, other)]
+
+
+def _alone(found: Study, row: Standing) -> str:
+    """Where a method ended that is compared with none."""
+    unit, show = unit_of(found.standing.metric)
+    reached = f"{show(row.mean)}{unit}"
+    if not math.isnan(row.deviation):
+        reached += f" ± {show(row.deviation)} over {len(row.values)} seeds"
+    rounds = max(len(run.records) for arm in found.arms for run in arm.runs)
+    after = f"after {rounds} round{'s' if rounds != 1 else ''}"
+    return f"{elided(row.label)} ended with {metric_words(found.standing.metric)} {reached} {after}."
+
+
+def _leads(
+    two: tuple[Standing, Standing | None, Paired | None], rows: Sequence[Standing], metric: str, lower: bool
+) -> Iterator[str]:
+    """Who is best, by how much, and how sure that is."""
+    best, second, beside = two
+    unit, show = unit_of(metric)
+    name, reached = elided(best.label), f"{metric_words(metric)} {show(best.mean)}{unit}"
+    if second is None or beside is None:
+        yield f"{name} alone has a result: {reached}."
+        return
+    points = " points" if is_share(metric) else ""
+    lead, other = -beside.difference if lower else beside.difference, elided(second.label)
+    if not lead:
+        yield f"{name} and {other} are level: {reached}."
+    elif lead < 0:
+        yield f"{name} has the best mean, {reached}, but over the seeds that both have it is behind {other}."
+    elif math.isnan(beside.p):
+        seeds = "one seed" if beside.seeds == 1 else f"{beside.seeds} seeds that all differ alike"
+        yield f"{name} has the best {reached}, {show(lead)}{points} ahead of {other} with {seeds}."
+        yield f"That cannot be told from noise: compare at least {WILCOXON_FROM} seeds."
+    else:
+        low, high = (-beside.high, -beside.low) if lower else (beside.low, beside.high)
+        tested = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}, p = {beside.p:.2g}, {beside.seeds} seeds"
+        tied = [
+            elided(row.label)
+            for row, mark in zip(rows, marks(rows, lower), strict=True)
+            if mark == _TIED and row.label != second.label
+        ]
+        if low > 0:
+            how = "has the best" if tied else "is best:"
+            yield f"{name} {how} {reached}, {show(lead)}{points} ahead of {other} ({tested})."
+        else:
+            yield (
+                f"{name} has the best {reached}, but its lead of {show(lead)}{points} over {other} cannot be told "
+                f"from noise ({tested})."
+            )
+        if tied:
+            named = [*tied[:3], *([f"{len(tied) - 3} more"] if len(tied) > 3 else [])]
+            others = " or ".join(filter(None, (", ".join(named[:-1]), named[-1])))
+            yield (
+                f"Nor can it be told from {others} with these seeds."
+                if low <= 0
+                else f"With these seeds it cannot be told from {others}, whose seeds vary more."
+            )
+        yield from _more(beside, low > 0)
+
+
+def _spelt(value: float, show: Callable[[float], str]) -> str:
+    return show(value).replace("-", "\N{MINUS SIGN}")
+
+
+def _more(beside: Paired, sure: bool) -> Iterator[str]:
+    """How many more seeds it would take."""
+    if sure:
+        more = WILCOXON_FROM - beside.seeds
+        if more > 0:
+            yield (
+                f"{more} more seed{'s' if more > 1 else ''} would allow a test that does not assume normal differences."
+            )
+        return
+    needed = seeds_needed(beside)
+    if needed is None:
+        yield f"More than {MOST_SEEDS:,} seeds would be needed if lead and spread stayed as they are."
+        return
+    needed = max(needed, beside.seeds + 1)
+    yield f"If lead and spread stayed as they are, it would take {needed} seeds, {needed - beside.seeds} more."
+
+
+def _why(found: Study, best: str, other: str) -> list[str]:
+    """What the records show of the best method beside another: who had its weight, what it caught, whom it serves."""
+    arms = {arm.label: arm for arm in found.arms}
+    pair = [arms[label] for label in (best, other) if label in arms]
+    if not pair or pair[0].label != best:
+        return []
+    said = (_liars(pair), _caught(pair[0]), _worst(found, pair), _spread(pair))
+    return [one for one in said if one][:_REASONS]
+
+
+def _beside(text: str, pair: Sequence[Arm], values: Sequence[str]) -> str:
+    rest = f", against {values[1]} with {elided(pair[1].label)}" if len(values) > 1 else ""
+    return f"{text.format(values[0])}{rest}."
+
+
+def liars_share(arm: Arm) -> float:
+    """The share of all weight that went to clients which an adversary played in that round; NaN if unknown."""
+    weighed = [(r, r.outcome.weights) for run in arm.runs for r in run.records if r.outcome.weights]
+    if not any(r.liars for r, _ in weighed):
+        return math.nan
+    theirs = sum(abs(weights.get(client, 0.0)) for r, weights in weighed for client in r.liars)
+    every = sum(abs(weight) for _, weights in weighed for weight in weights.values())
+    return theirs / every if every else math.nan
+
+
+def _liars(pair: Sequence[Arm]) -> str:
+    shares = [liars_share(arm) for arm in pair]
+    if any(map(math.isnan, shares)):
+        return ""
+    return _beside("Liars had {} of its weight", pair, [f"{share:.1%}" for share in shares])
+
+
+def _caught(arm: Arm) -> str:
+    found = [measures.detection(verdicts(run.records), liars(run.records)) for run in arm.runs]
+    recall, alarms = (
+        measures.across_seeds([v for v in values if not math.isnan(v)])[0]
+        for values in ([d.recall for d in found], [d.false_alarms for d in found])
+    )
+    if math.isnan(recall) or not any(verdicts(run.records) for run in arm.runs):
+        return ""
+    honest = "" if math.isnan(alarms) else f" and {alarms:.0%} of honest claims"
+    return f"It flagged {recall:.0%} of lies{honest}."
+
+
+def _worst(found: Study, pair: Sequence[Arm]) -> str:
+    unit, show = unit_of(found.standing.metric)
+    rows = {row.label: row.measures["worst"] for row in found.standing.rows}
+    values = [rows[arm.label] for arm in pair]
+    if not all(map(math.isfinite, values)):
+        return ""
+    return _beside("Its worst served tenth of clients has {}", pair, [f"{show(value)}{unit}" for value in values])
+
+
+def _spread(pair: Sequence[Arm]) -> str:
+    """How many clients count, if the two differ in that."""
+    means = []
+    for arm in pair:
+        each = [n for run in arm.runs for _, n in measures.effective_clients(run.records) if math.isfinite(n)]
+        means.append(measures.across_seeds(each)[0])
+    if len(means) < 2 or any(map(math.isnan, means)) or f"{means[0]:.1f}" == f"{means[1]:.1f}":
+        return ""
+    return _beside("Its weights count as {} equal clients a round", pair, [f"{mean:.1f}" for mean in means])
+
+
+def marks(rows: Sequence[Standing], lower: bool) -> list[str]:
+    """For each row: ``best``, `_TIED` if its difference from the best may be noise, or nothing."""
+    two = best_two(rows, lower)
+    if two is None or len(rows) < 2:
+        return [""] * len(rows)
+    return ["best" if row.label == two[0].label else _apart(row, two[0]) for row in rows]
+
+
+def _apart(row: Standing, best: Standing) -> str:
+    shared = [s for s, v in row.values.items() if math.isfinite(v) and math.isfinite(best.values.get(s, math.nan))]
+    if len(shared) < 2:
+        return ""
+    beside = measures.paired([row.values[s] for s in shared], [best.values[s] for s in shared])
+    return _TIED if beside.low <= 0 <= beside.high else ""
