@@ -73,8 +73,8 @@ except SystemExit as end:
     return "torch" in loaded_by(code)
 
 
-@pytest.mark.parametrize("command", ["presets", "presets feda4 --json", "data list", "data where digits"])
-def test_lists_of_presets_and_data_sets_do_not_load_torch(command: str) -> None:
+@pytest.mark.parametrize("command", ["methods", "presets", "presets feda4 --json", "data list", "data where digits"])
+def test_lists_of_methods_presets_and_data_sets_do_not_load_torch(command: str) -> None:
     assert not torch_is_loaded_by(*command.split())
 
 
