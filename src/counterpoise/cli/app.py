@@ -18,7 +18,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.compare import Jobs, On, Together, compare, sweep
+from counterpoise.cli.compare import Jobs, On, Source, Together, compare, sweep
+from counterpoise.cli.completing import complete_method, complete_preset
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -38,7 +39,26 @@ _LONGEST = 300
 """The longest error about the command line, in characters; it quotes what was typed."""
 
 
+_PANELS = {
+    "Run experiments": ("run", "compare", "sweep", "study", "resume"),
+    "Look at results": ("report", "runs"),
+    "Look up": ("methods", "presets", "data", "partition"),
+    "Deploy": ("deploy",),
+}
+"""The commands in the order of the help."""
+
+
 class _Commands(TyperGroup):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in _PANELS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command = super().get_command(ctx, name)
+        if command is not None:
+            panel = next(panel for panel, names in _PANELS.items() if name in names)
+            command.rich_help_panel = panel  # type: ignore[attr-defined]
+        return command
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -51,7 +71,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -91,7 +111,12 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Show the v
 @app.command()
 def methods(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="One method, with its equations and what it costs.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="One method, with its equations and what it costs.",
+            autocompletion=complete_method,
+        ),
     ] = "",
     everything: All = False,
     as_json: Json = False,
@@ -122,7 +147,12 @@ def methods(
 
 @app.command()
 def presets(
-    part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only presets with this in their name, in full.")] = "",
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="Only presets with this in their name, in full.", autocompletion=complete_preset
+        ),
+    ] = "",
     everything: All = False,
     as_json: Json = False,
 ) -> None:
@@ -147,7 +177,7 @@ def presets(
 
 @app.command()
 def run(
-    source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
+    source: Source,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,
@@ -216,7 +246,7 @@ def main() -> None:
     lines.setFormatter(CleanFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[lines])
     try:
-        app()
+        app(prog_name="counterpoise")
     except (Diverged, Failed) as error:
         leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
