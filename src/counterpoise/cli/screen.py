@@ -7,7 +7,8 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterable, Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 from rich.console import RenderableType
@@ -16,7 +17,7 @@ from counterpoise.display.console import Console
 from counterpoise.loading import noting_torch
 from counterpoise.texts import clean
 
-__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "loading", "output", "page"]
+__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "loading", "output", "page", "print_told"]
 
 PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
@@ -47,6 +48,16 @@ def page(blocks: Iterable[RenderableType], console: Console) -> None:
         return
     os.environ.setdefault("LESS", "FRX")  # keep the colours, and leave the text on the screen
     typer.echo_via_pager(held.get(), color=True)
+
+
+def print_told(told: Sequence[str], console: Console) -> None:
+    """Print sentences, wrapped to the terminal. A command or a path stays on one line, so that it can be copied."""
+    for line in told:
+        whole = line.startswith(("to finish: ", "kept in: ")) or console.width == PIPE
+        wrapped = (
+            [line] if whole else textwrap.wrap(line, console.width, subsequent_indent="  ", break_on_hyphens=False)
+        )
+        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True)
 
 
 class CleanFormatter(logging.Formatter):
