@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 import types
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +40,9 @@ CALLED = [
 
 @pytest.mark.parametrize("called", CALLED)
 def test_an_unknown_argument_is_answered_with_what_there_is(called) -> None:
-    with pytest.raises(CounterpoiseError, match=r"There is no (option|hook) 'nonsense'.* Known: |takes no options"):
+    with pytest.raises(
+        CounterpoiseError, match=r"There is no (option|hook) 'nonsense'.* (Known: |Did you mean )|takes no options"
+    ):
         called(nonsense=1)
 
 
@@ -48,9 +51,7 @@ def test_the_nearest_name_is_suggested() -> None:
         CounterpoiseError, match=r"There is no option 'norm_ration' of Limits\. Did you mean 'norm_ratio'"
     ):
         cp.Limits(norm_ration=3)
-    with pytest.raises(
-        CounterpoiseError, match=r"of from_arrays\. Did you mean 'heldout'\? Known: class_names, features"
-    ):
+    with pytest.raises(CounterpoiseError, match=r"of from_arrays\. Did you mean 'heldout'\?$"):
         cp.Federation.from_clients([([[1.0]], [0])], held_out=0.1)
     with pytest.raises(CounterpoiseError, match=r"There is no option 'update' of Cohort\. Did you mean 'updates'"):
         replace(cp.Cohort((), *3 * [None]), update=1)
@@ -77,7 +78,18 @@ def test_signatures_help_and_pickles_stay() -> None:
 
 
 def test_a_long_list_of_known_names_is_left_out_if_one_of_them_is_near():
-    names = [f"name-{number}" for number in range(41)]
-    assert str(unknown("thing", "nam-7", names)) == "There is no thing 'nam-7'. Did you mean 'name-7'?"
-    assert str(unknown("thing", "quite another", names)).endswith("name-9.")
-    assert str(unknown("thing", "nam-7", names[:40])).endswith("name-9.")
+    names = [f"name-{number:02}" for number in range(41)]
+    assert str(unknown("thing", "nam-07", names)) == "There is no thing 'nam-07'. Did you mean 'name-07'?"
+    assert str(unknown("thing", "nam-07", names[:14])).endswith("?")
+    assert str(unknown("thing", "nam-07", names[:13])) == (
+        f"There is no thing 'nam-07'. Did you mean 'name-07'? Others: {', '.join([*names[:7], *names[8:13]])}."
+    )
+    assert str(unknown("thing", "quite another", names[:40])).endswith(f" Known: {', '.join(names[:40])}.")
+    assert str(unknown("thing", "quite another", names)).endswith("name-38, name-39 and 1 more.")
+
+
+def test_names_that_are_equally_near_are_suggested_three_at_most() -> None:
+    names = [f"some-rather-long-name-{letter}" for letter in "abcde"] + ["some-rather-short-one"]
+    told = str(unknown("thing", "some-rather-long-name", names))
+    assert re.findall("some-rather-long-name-(.)'", told) == ["e", "d", "c"]
+    assert str(unknown("thing", "alpa", ["alpha", "alphabet"])).endswith("Did you mean 'alpha'? Others: alphabet.")

@@ -86,9 +86,30 @@ def test_wheel_holds_the_marker_and_the_presets_and_nothing_else(built: tuple[Pa
 def test_sdist_holds_what_the_tests_need_and_no_output(built: tuple[Path, Path]) -> None:
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    wanted = {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "constraints.txt", "tests/mutants/engine.toml"}
+    wanted = {
+        "LICENSE",
+        "README.md",
+        "CITATION.cff",
+        "hatch_build.py",
+        "CHANGELOG.md",
+        "Makefile",
+        "constraints.txt",
+        "tests/mutants/engine.toml",
+    }
     assert wanted | {"src/counterpoise/py.typed", *(f"src/{preset}" for preset in PRESETS)} <= names
     assert not {name.split("/")[0] for name in names} & {".venv", "build", "data", "dist", "runs"}
+
+
+def test_the_page_of_the_package_index_has_absolute_links(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[0]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = wheel.read(name).decode()
+    head, _, page = metadata.partition("\n\n")
+    assert "Description-Content-Type: text/markdown" in head
+    home = re.search(r"Project-URL: Repository, (.+)", head)[1]
+    links = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert any(link.startswith(f"{home}/blob/main/docs/") for link in links)
+    assert not [link for link in links if (ROOT / link.partition("#")[0]).exists() and not link.startswith("#")]
 
 
 def test_wheel_runs_in_a_clean_environment(clean: Path, tmp_path: Path) -> None:

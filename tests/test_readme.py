@@ -53,7 +53,7 @@ def test_the_quick_start_ends_as_it_says(tmp_path, monkeypatch, capsys) -> None:
         main()
     out, err = capsys.readouterr()
     assert not end.value.code, err  # 143 where the suite itself was told to end: a run stops on a polite kill
-    pattern = r"fedavg: accuracy ([\d.]+)%, loss [\d.]+ after 40 rounds in [\d.]+ s"
+    pattern = r"fedavg: accuracy ([\d.]+) ?%, loss [\d.]+ after 40 rounds in [\d.]+ s"
     shown, said = (re.search(pattern, text) for text in (out, README))
     assert shown, out
     assert said

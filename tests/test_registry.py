@@ -19,7 +19,7 @@ from counterpoise.registry import Option, Registry, Spec
     [
         (
             lambda: METHODS.make("fedpox"),
-            r"There is no method 'fedpox'\. Did you mean 'fedprox'\? Known: .*avg, .*fedprox",
+            r"There is no method 'fedpox'\. Did you mean 'fedprox'\?$",
         ),
         (lambda: METHODS.make("zzz"), r"There is no method 'zzz'\. Known: "),
         (lambda: cp.methods.feddua(fedprox), r"method feddua wraps a method or the name of one, not <function"),
@@ -31,7 +31,7 @@ from counterpoise.registry import Option, Registry, Spec
         (lambda: METHODS.make("fedprox", mu=None), r"option mu must be a number at least 0, not None"),
         (
             lambda: METHODS.make("fedprox", mus=1),
-            r"There is no option 'mus' of method fedprox\. Did you mean 'mu'\? Known: lr, mu",
+            r"There is no option 'mus' of method fedprox\. Did you mean 'mu'\? Others: lr\.",
         ),
         (lambda: METHODS.make("fedavg", lr=0), r"method fedavg: option lr must be a number above 0, not 0"),
         (lambda: fedavgm(beta=1), r"method fedavgm: option beta must be a number at least 0 and below 1, not 1"),

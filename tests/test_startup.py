@@ -73,9 +73,25 @@ except SystemExit as end:
     return "torch" in loaded_by(code)
 
 
-@pytest.mark.parametrize("command", ["presets", "presets feda4 --json", "data list", "data where digits"])
-def test_lists_of_presets_and_data_sets_do_not_load_torch(command: str) -> None:
+@pytest.mark.parametrize("command", ["methods", "presets", "presets feda4 --json", "data list", "data where digits"])
+def test_lists_of_methods_presets_and_data_sets_do_not_load_torch(command: str) -> None:
     assert not torch_is_loaded_by(*command.split())
+
+
+def test_completion_loads_nothing_slow() -> None:
+    asked = ["ru", "run q", "methods fedp", "compare quickstart --methods fedavg,fedp"]
+    code = f"""
+import os
+from counterpoise.cli import main
+for words in {asked}:
+    os.environ |= {{"_COUNTERPOISE_COMPLETE": "complete_bash", "COMP_WORDS": "counterpoise " + words}}
+    os.environ["COMP_CWORD"] = str(len(words.split()))
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+"""
+    assert not loaded_by(code)
 
 
 @pytest.mark.parametrize("command", ["list", "list --json", "show"])

@@ -31,8 +31,12 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 SYNONYMS = {"learning_rate": "lr"}
 """Names that other libraries use, and ours."""
-_FEW = 40
+_FEW = 12
+"""So many names are listed beside a suggestion at most."""
+_MANY = 40
 """A list of more names than this fills a terminal."""
+_ABOUT = 0.05
+"""Names whose likeness to the one given differs by less than this are equally near."""
 _SHOWN = 200
 """The most characters of a value that an error shows."""
 
@@ -95,21 +99,35 @@ def changed(key: str, before: object, now: object) -> str:
 def unknown(
     kind: str, name: object, known: Iterable[str], where: str = "", meant: Sequence[str] = ()
 ) -> CounterpoiseError:
-    """The error for an unknown name. It suggests the names in `meant`, or else the closest known name.
+    """The error for an unknown name. It suggests the names in `meant`, or else the nearest known names.
 
-    With a suggestion, it lists all known names only if they are few.
+    It names each only once: with a suggestion, it lists the others if they are few; without one, all known names.
 
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
-    "There is no method 'fedpox'. Did you mean 'fedprox'? Known: fedavg, fedprox."
+    "There is no method 'fedpox'. Did you mean 'fedprox'? Others: fedavg."
+    >>> str(unknown("method", "zzz", ["fedavg", "fedprox"]))
+    "There is no method 'zzz'. Known: fedavg, fedprox."
     """
     known = sorted(known)
     near = list(meant[:3]) or [SYNONYMS[name] for name in [str(name)] if SYNONYMS.get(name) in known]
-    near = near or difflib.get_close_matches(str(name)[:_SHOWN], known, n=1)
-    near = near or [longer for longer in known if name and longer.startswith(str(name))][:1]
+    near = near or _nearest(str(name)[:_SHOWN], known)
+    near = near or [longer for longer in known if name and longer.startswith(str(name))][:3]
+    others = [one for one in known if one not in near]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    if not near:
+        more = f" and {len(others) - _MANY} more" if len(others) > _MANY else ""
+        hint = f" Known: {', '.join(others[:_MANY])}{more}."
+    elif 0 < len(others) <= _FEW:
+        hint += f" Others: {', '.join(others)}."
     place = f" {where}" if where else ""
-    names = "" if near and len(known) > _FEW else f" Known: {', '.join(known)}."
-    return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint}{names}")
+    return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint}")
+
+
+def _nearest(name: str, known: Sequence[str]) -> list[str]:
+    """The known name most like this one, and up to two that are about as like it."""
+    close = difflib.get_close_matches(name, known, n=3)
+    alike = [difflib.SequenceMatcher(None, one, name).ratio() for one in close]
+    return [one for one, ratio in zip(close, alike, strict=True) if ratio >= alike[0] - _ABOUT]
 
 
 def can_take(function: Callable[..., Any], values: int) -> bool:

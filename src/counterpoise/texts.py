@@ -23,6 +23,7 @@ __all__ = [
     "elided",
     "parse_json",
     "parse_toml",
+    "percent",
     "read_lines",
     "read_text",
 ]
@@ -155,6 +156,15 @@ def counted(count: int, what: str) -> str:
     ('1 round', '2 rounds')
     """
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def percent(share: float) -> str:
+    """A share in percent, for people.
+
+    >>> percent(0.8163)
+    '81.6 %'
+    """
+    return f"{100 * share:.1f} %"
 
 
 def _dotted(text: str) -> int:

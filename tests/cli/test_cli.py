@@ -59,14 +59,12 @@ def metrics(folder: Path) -> list[dict[str, float]]:
 
 
 def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
-    code, out, _ = cli("methods")
+    code, out, _ = cli("methods", "--all")
     assert code == 0
     assert max(map(len, out.splitlines())) <= 80
     for entry in METHODS:
-        assert re.search(rf"^ +{entry.name}  ", out, re.M)
+        assert len(re.findall(rf"^ +{entry.name}  ", out, re.M)) == 2  # in the short table, and in full
         assert all(f"{p.name} = {p.default}" in out for p in entry.parameters.values())
-    groups = ["weighting", "drift", "variance", "robustness", "personalisation", "server optimisers"]
-    assert [line for line in out.splitlines() if line in groups] == groups
     code, out, _ = cli("methods", "--json")
     listed = json.loads(out)
     assert [m["name"] for m in listed] == [entry.name for entry in METHODS]
@@ -94,7 +92,7 @@ def test_run_ends_with_one_json_object_on_the_last_line(cli) -> None:
 def test_run_tells_a_person_what_it_found_and_where_it_is(cli) -> None:
     code, out, err = cli("run", "quickstart", "--rounds", "2")
     assert (code, err) == (0, "")
-    assert re.match(r"fedavg: accuracy [\d.]+%, loss [\d.]+ after 2 rounds in [\d.]+ s\n", out)
+    assert re.match(r"fedavg: accuracy \d+\.\d %, loss [\d.]+ after 2 rounds in [\d.]+ s\n", out)
     assert "kept in: runs/quickstart-fedavg-0" in out
     assert cli("run", "quickstart", "--rounds", "1")[1].endswith("kept in: runs/quickstart-fedavg-0-2\n")
 
@@ -105,7 +103,9 @@ def test_run_prints_verdicts_and_whose_claims_were_rejected(cli, tmp_path: Path)
     code, out, err = cli("run", "quickstart", "--set", "method=feddua:fedprox", *words, "--out", "honest")
     assert (code, err) == (0, "")
     assert re.search(
-        r"^verdicts: \d+ accepted, 0 corrected, 0 warned, 0 excluded, client by client in honest/", out, re.M
+        r"^verdicts: \d+ accepted, 0 corrected, 0 warned, 0 excluded\nkept in: honest\n  why, .*: clients.jsonl there$",
+        out,
+        re.M,
     )
     assert "claims rejected" not in out
     text = Path("honest", "config.toml").read_text()
@@ -206,7 +206,7 @@ def test_run_names_three_accuracies_and_whom_the_adversary_played(cli) -> None:
     words = ("--rounds", "3", "--set", "adversary=nan", "--set", "adversary.clients=[0, 1, 2, 3, 4, 5]")
     code, out, err = cli("run", "quickstart", *words)
     assert (code, err) == (0, "")
-    assert re.search(r"\naccuracy: last round [\d.]+%, mean of last 10 [\d.]+%, best [\d.]+% \(round \d\)\n", out)
+    assert re.search(r"\naccuracy: mean of last 10 \d+\.\d %, best \d+\.\d % \(round \d\)\n", out)
     played = [int(c) for c in re.search(r"\ncontrolled by the adversary: (.+)\n", out)[1].split(", ")]
     found = json.loads(cli("run", "quickstart", *words, "--json")[1].splitlines()[-1])
     assert found["liars"] == played
@@ -318,7 +318,7 @@ def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -
     out, _ = process.communicate(timeout=60)
     os.close(ours)
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode())
-    assert re.search(r"fedavg .*\d+/30 accuracy [\d.]+% \d\d:\d\d", text)
+    assert re.search(r"fedavg .*\d+/30 accuracy [\d.]+ % \d\d:\d\d", text)
     assert len(out.splitlines()) == 1
     assert json.loads(out)["rounds"] == 30
 

@@ -319,7 +319,7 @@ def test_a_worker_that_is_killed_costs_its_batch_and_no_other(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("metric", "head", "shown"),
-    [("loss", "loss", ["0.25", "0.5"]), ("personal_accuracy", "personal accuracy", ["61.0%", "72.0%"])],
+    [("loss", "loss", ["0.25", "0.5"]), ("personal_accuracy", "personal accuracy", ["61.0 %", "72.0 %"])],
 )
 def test_the_live_table_shows_the_metric_that_is_asked_for(metric: str, head: str, shown: list[str]) -> None:
     plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
@@ -335,7 +335,7 @@ def test_the_live_table_shows_the_metric_that_is_asked_for(metric: str, head: st
         console.print(board.render())
     first, *rows = capture.get().splitlines()
     assert head in first
-    assert "53.0%" not in capture.get()
+    assert "53.0 %" not in capture.get()
     assert [value in row for value, row in zip(shown, rows, strict=False)] == [True, True]
 
 
@@ -351,5 +351,5 @@ def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
         console.print(board.render())
     head, fedavg, ditto, *_ = capture.get().splitlines()
     assert "personal" in head
-    assert ("53.0%" in fedavg, "61.0%" in fedavg) == (True, True)
-    assert ("53.0%" in ditto, "72.0%" in ditto) == (True, True)
+    assert ("53.0 %" in fedavg, "61.0 %" in fedavg) == (True, True)
+    assert ("53.0 %" in ditto, "72.0 %" in ditto) == (True, True)

@@ -1,11 +1,13 @@
-"""Sentences in a terminal of any width."""
+"""Sentences in a terminal of any width, and numbers for people."""
 
 from __future__ import annotations
 
 import io
 
-from counterpoise.cli.screen import Console
-from counterpoise.cli.tables import output, print_told
+import pytest
+
+from counterpoise.cli.screen import Console, output, print_told
+from counterpoise.cli.shelf import in_words
 
 TOLD = ["warning: ahead of fedprox by 0.14, which cannot be told from noise: [-1.63, +1.91], p = 0.5 [bold]", "short"]
 
@@ -24,7 +26,32 @@ def test_sentences_are_wrapped_to_the_terminal_and_lose_nothing() -> None:
 
 
 def test_a_command_is_not_wrapped_and_neither_is_a_pipe(monkeypatch) -> None:
-    command = "to finish: counterpoise resume runs/a-rather-long-name-of-a-folder --jobs 2"
-    assert printed([command], 40) == [command]
+    whole = [f"{word}: counterpoise resume runs/a-rather-long-name --jobs 2" for word in ("to finish", "kept in")]
+    assert printed(whole, 40) == whole
     monkeypatch.delenv("COLUMNS", raising=False)
     assert printed(TOLD, output().width) == TOLD
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "metric", "shown"),
+    [
+        ("accuracy (last round)", 0.8163, "accuracy", "81.6 %"),
+        ("train_accuracy volatility", 0.0123, "accuracy", "1.2 %"),
+        ("client accuracy gap", 0.392857, "accuracy", "39.3 %"),
+        ("client accuracy clients", 20, "accuracy", "20"),
+        ("own model's accuracy mean", 0.9, "accuracy", "90.0 %"),
+        ("coupling of weight with client accuracy (mean over rounds)", 0.239989, "accuracy", "0.24"),
+        ("loss (last round)", 0.513744, "accuracy", "0.5137"),
+        ("brier (last round)", 0.25, "brier", "0.25"),
+        ("best round by accuracy", 8, "accuracy", "8"),
+        ("rounds to accuracy 1", None, "accuracy", "never"),
+        ("bytes to accuracy 0.5", 1_726_080, "accuracy", "1.73 MB"),
+        ("bytes up", 1_726_080, "accuracy", "1.73 MB"),
+        ("peak memory", 429_916_160, "accuracy", "410 MiB"),
+        ("detection recall", 0.5, "accuracy", "50.0 %"),
+        ("detection auc", 0.5, "accuracy", "0.5"),
+        ("seconds", 1.74531, "accuracy", "1.7 s"),
+    ],
+)
+def test_a_measure_is_shown_in_its_unit(key: str, value: float | None, metric: str, shown: str) -> None:
+    assert in_words(key, value, metric) == shown

@@ -40,7 +40,7 @@ def test_a_log_gets_lines_if_they_are_asked_for(
 ) -> None:
     simulate(progress=True)
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"fedavg ━+ 5/5 accuracy [\d.]+% \d\d:\d\d", line.strip())
+    assert re.fullmatch(r"fedavg ━+ 5/5 accuracy [\d.]+ % \d\d:\d\d", line.strip())
     monkeypatch.setattr(live, "_IN_LOG", 0.0)
     simulate(progress=True)
     assert [re.search(r"\d/5", line)[0] for line in capsys.readouterr().err.splitlines()] == [
@@ -58,7 +58,7 @@ def test_a_notebook_shows_a_bar_that_changes_in_place(monkeypatch: pytest.Monkey
     assert [re.search(r"\d/5", text)[0] for text in notebook.text] == [
         *("0/5", "1/5", "2/5", "3/5", "4/5", "5/5", "5/5")
     ]
-    assert re.search(r"accuracy [\d.]+% <span", notebook.html[-1])
+    assert re.search(r"accuracy [\d.]+ % <span", notebook.html[-1])
     assert notebook.html[-1].startswith("<pre ")
 
 
@@ -123,7 +123,7 @@ def test_a_round_without_a_measurement_leaves_the_last_one(monkeypatch: pytest.M
         for one in (record(1, loss=2.0), record(2, loss=1.0, accuracy=0.25), record(3)):
             hear(one)
     found = [re.search(r"/4 (.*) \S+$", text.strip())[1].strip() for text in notebook.text]
-    assert found == ["", "loss 2", "accuracy 25.0%", "accuracy 25.0%", "accuracy 25.0%"]
+    assert found == ["", "loss 2", "accuracy 25.0 %", "accuracy 25.0 %", "accuracy 25.0 %"]
 
 
 @pytest.mark.parametrize("progress", ["yes", 1, 0])
@@ -183,4 +183,4 @@ def test_a_terminal_shows_that_torch_is_loaded_then_a_bar(tmp_path: Path) -> Non
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode())
     assert text.startswith("loading torch ...\r")
     assert [int(n) for n in re.findall(r"heard (\d+)", text)] == list(range(1, 31))
-    assert re.search(r"fedavg .*30/30 accuracy [\d.]+% \d\d:\d\d", text.strip().splitlines()[-1])
+    assert re.search(r"fedavg .*30/30 accuracy [\d.]+ % \d\d:\d\d", text.strip().splitlines()[-1])

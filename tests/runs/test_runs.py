@@ -676,7 +676,7 @@ def test_a_plain_mistake_in_python_is_told_in_a_sentence(given: dict[str, Any], 
 
 def test_a_metric_that_was_never_measured_is_refused() -> None:
     run = cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=1)
-    sentence = "There is no metric 'acc' in the rounds of this run. Did you mean 'accuracy'? Known: accuracy, loss"
+    sentence = "There is no metric 'acc' in the rounds of this run. Did you mean 'accuracy'? Others: loss"
     for ask in (run.curve, run.last):
         with pytest.raises(cp.CounterpoiseError, match=re.escape(sentence)):
             ask("acc")

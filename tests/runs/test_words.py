@@ -186,7 +186,7 @@ def test_a_setting_in_the_wrong_place_is_told_its_own(setting: dict, place: str)
     values = {**read("quickstart")[0], **setting}
     with pytest.raises(CounterpoiseError) as told:
         parse(values, "here")
-    assert f"Did you mean {place} Known:" in str(told.value)
+    assert f" Did you mean {place}" in str(told.value)
 
 
 # ---------------------------------------------------------------- what does not fit into memory

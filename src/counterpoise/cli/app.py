@@ -14,21 +14,24 @@ from typing import Annotated, Any
 
 import click
 import typer
+from rich.text import Text
 from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.compare import Jobs, On, Together, compare, sweep
+from counterpoise.cli.compare import Jobs, On, Source, Together, compare, sweep
+from counterpoise.cli.completing import complete_method, complete_preset
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.partition import partition
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
-from counterpoise.cli.screen import CleanFormatter, Console, echo, loading
+from counterpoise.cli.screen import CleanFormatter, Console, echo, loading, output, page
 from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, unknown
 from counterpoise.memory import out_of_memory
+from counterpoise.presets import preset_names
 
 __all__ = ["app", "main"]
 
@@ -36,7 +39,26 @@ _LONGEST = 300
 """The longest error about the command line, in characters; it quotes what was typed."""
 
 
+_PANELS = {
+    "Run experiments": ("run", "compare", "sweep", "study", "resume"),
+    "Look at results": ("report", "runs"),
+    "Look up": ("methods", "presets", "data", "partition"),
+    "Deploy": ("deploy",),
+}
+"""The commands in the order of the help."""
+
+
 class _Commands(TyperGroup):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for names in _PANELS.values() for name in names]
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        command = super().get_command(ctx, name)
+        if command is not None:
+            panel = next(panel for panel, names in _PANELS.items() if name in names)
+            command.rich_help_panel = panel  # type: ignore[attr-defined]
+        return command
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -49,7 +71,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
+    suggest_commands=False,  # click does
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -66,6 +88,7 @@ app.command()(compare)
 app.command()(sweep)
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
+All = Annotated[bool, typer.Option("--all", help="Show all in full.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds in total.")]
 Log = Annotated[
     list[str] | None,
@@ -88,36 +111,58 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Show the v
 @app.command()
 def methods(
     name: Annotated[
-        str, typer.Argument(metavar="[NAME]", help="One method, with its equations and what it costs.")
+        str,
+        typer.Argument(
+            metavar="[NAME]",
+            help="One method, with its equations and what it costs.",
+            autocompletion=complete_method,
+        ),
     ] = "",
+    everything: All = False,
     as_json: Json = False,
 ) -> None:
-    """List every method with its paper, its options and their defaults; or show one in full.
+    """List the methods, or show one in full: its paper, its options and their defaults.
 
     Example: `counterpoise methods scaffold`
     """
+    from counterpoise.cli.overview import grouped_methods, short_table
+
+    groups = grouped_methods()
+    names = [line.name for lines in groups.values() for line in lines]
+    if name and ":" not in name and name not in names:
+        raise unknown("method", name, names)  # before torch is loaded
+    if not (name or everything or as_json):
+        console = output()
+        hint = Text("counterpoise methods NAME shows one in full; --all shows all.", style="dim")
+        page([*short_table(groups, console.width), hint], console)
+        return
     with loading():
         from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page
     if as_json:
         echo(json.dumps(method_facts(name) if name else method_list()))
         return
     console = Console()
-    for block in method_page(name) if name else method_blocks():
-        console.print(block)
+    page(method_page(name) if name else [*short_table(groups, console.width), *method_blocks()], console)
 
 
 @app.command()
 def presets(
-    part: Annotated[str, typer.Argument(metavar="[NAME]", help="Only presets with this in their name.")] = "",
+    part: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAME]", help="Only presets with this in their name, in full.", autocompletion=complete_preset
+        ),
+    ] = "",
+    everything: All = False,
     as_toml: Annotated[bool, typer.Option("--toml", help="Print the preset NAME as a complete TOML file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List the ready-made experiments: what they compare, and what was published.
+    """List the ready-made experiments; or show some in full: what they compare, and what was published.
 
     Example: `counterpoise presets feda4/table-1`
     """
-    from counterpoise.cli.experiments import preset_blocks, preset_list
-    from counterpoise.runs.experiments import preset_names
+    from counterpoise.cli.experiments import about, preset_blocks, preset_list
+    from counterpoise.cli.overview import grouped_presets, short_table
 
     names = [name for name in preset_names() if part in name]
     if part and not names:
@@ -128,17 +173,19 @@ def presets(
         with loading():
             from counterpoise.cli.files import preset_file
         echo(preset_file(part), nl=False)
-    elif as_json:
+        return
+    if as_json:
         echo(json.dumps(preset_list(names)))
-    else:
-        console = Console()
-        for block in preset_blocks(names):
-            console.print(block)
+        return
+    console = Console() if part or everything else output()
+    table = short_table(grouped_presets(names, about), console.width) if len(names) > 2 else ()
+    hint = "counterpoise presets NAME shows some in full; --all shows all. Most have a small variant: NAME-small."
+    page([*table, *(preset_blocks(names) if part or everything else [Text(hint, style="dim")])], console)
 
 
 @app.command()
 def run(
-    source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
+    source: Source,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,
@@ -207,7 +254,7 @@ def main() -> None:
     lines.setFormatter(CleanFormatter("%(levelname)s: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[lines])
     try:
-        app()
+        app(prog_name="counterpoise")
     except (Diverged, Failed) as error:
         leave(f"Error: {error}", 1)
     except CounterpoiseError as error:

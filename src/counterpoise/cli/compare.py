@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.completing import complete_methods, complete_preset
 from counterpoise.cli.metric import Metric
 from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
 
 __all__ = ["On", "compare", "sweep"]
 
-Source = Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")]
+Source = Annotated[
+    str,
+    typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.", autocompletion=complete_preset),
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be repeated.")
 ]
@@ -56,6 +60,7 @@ def compare(
             "--methods",
             metavar="A,B,C",
             help="Methods, with options in brackets [default: the source's, or some usual ones].",
+            autocompletion=complete_methods,
         ),
     ] = None,
     seeds: Seeds = 3,

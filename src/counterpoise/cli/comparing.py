@@ -16,8 +16,8 @@ import typer
 
 from counterpoise.choices import split
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.screen import echo
-from counterpoise.cli.tables import output, print_told, stand_table
+from counterpoise.cli.screen import echo, output, print_told
+from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.asking import own_objects
 from counterpoise.comparisons.board import plan_board, shown

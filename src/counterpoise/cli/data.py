@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.completing import complete_data_set
 from counterpoise.cli.screen import loading
 
 __all__ = ["data"]
 
-data = typer.Typer(no_args_is_help=True, help="List, fetch, find and show data sets.")
+data = typer.Typer(no_args_is_help=True, suggest_commands=False, help="List, fetch, find and show data sets.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="A data set; see `counterpoise data list`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 
 
@@ -30,7 +30,10 @@ def list_(as_json: Json = False) -> None:
 
 @data.command()
 def get(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Data sets, or `all`.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Data sets, or `all`.", autocompletion=complete_data_set),
+    ],
 ) -> None:
     """Download data sets into the local data folder; those already there are left unchanged.
 
@@ -42,7 +45,11 @@ def get(
 
 
 @data.command()
-def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A data set.")] = None) -> None:
+def where(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A data set.", autocompletion=complete_data_set)
+    ] = None,
+) -> None:
     """Print the path of the local data folder, or of a data set in it.
 
     Example: `counterpoise data where cifar10`
@@ -54,7 +61,14 @@ def where(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A d
 
 @data.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE|DIR", help="A data set, or a file or folder of your own.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FILE|DIR",
+            help="A data set, or a file or folder of your own.",
+            autocompletion=complete_data_set,
+        ),
+    ],
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE.png", help="Write a picture with ten samples of each of ten labels."),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["deploy"]
 
-deploy = typer.Typer(no_args_is_help=True, help="Run a method on Flower, on real SuperNodes.")
+deploy = typer.Typer(no_args_is_help=True, suggest_commands=False, help="Run a method on Flower, on real SuperNodes.")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the Flower app.")]
 

@@ -13,12 +13,17 @@ from rich.text import Text
 
 from counterpoise.runs.experiments import PaperConfig, read
 
-__all__ = ["preset_blocks", "preset_list"]
+__all__ = ["about", "preset_blocks", "preset_list"]
 
 
 def preset_list(names: Sequence[str]) -> list[dict[str, Any]]:
     """Presets as plain values."""
     return [{"name": name, **_paper(name).model_dump()} for name in names]
+
+
+def about(name: str) -> str:
+    """What a preset is, in a sentence."""
+    return str(read(name)[0].get("paper", {}).get("about", ""))
 
 
 def preset_blocks(names: Sequence[str]) -> Iterator[RenderableType]:

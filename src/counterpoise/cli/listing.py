@@ -12,25 +12,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from counterpoise.cli.overview import GROUPS
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.registry import Entry
 from counterpoise.runs.costs import Costs, costs
 
 __all__ = ["method_blocks", "method_facts", "method_list", "method_page"]
-
-GROUPS = (
-    "weighting",
-    "drift",
-    "variance",
-    "drift and variance",
-    "robustness",
-    "personalisation",
-    "server optimisers",
-    "trust",
-    "parts",
-)
-"""Groups of methods, in the order in which they are listed."""
 
 
 def method_list() -> list[dict[str, Any]]:
@@ -109,7 +97,7 @@ def method_blocks() -> Iterator[RenderableType]:
 
 def _place(group: str) -> int:
     """A group's place in the listing; unknown groups come last."""
-    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
+    return [*GROUPS].index(group) if group in GROUPS else len(GROUPS)
 
 
 def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:

@@ -7,13 +7,14 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.cli.compare import Source
 from counterpoise.cli.screen import loading
 
 __all__ = ["partition"]
 
 
 def partition(
-    source: Annotated[str, typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.")],
+    source: Source,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
     ] = None,

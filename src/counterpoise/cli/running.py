@@ -13,7 +13,7 @@ from typing import Any
 
 from counterpoise import measures
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.screen import echo
+from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
@@ -27,7 +27,7 @@ from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
 from counterpoise.runs.starting import run_setup, watched
 from counterpoise.runs.trust import check_named, own_names
-from counterpoise.texts import counted
+from counterpoise.texts import counted, percent
 
 __all__ = ["carry_on", "start"]
 
@@ -125,11 +125,11 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         echo(json.dumps(run.summary(target)))
         return
     loss = run.loss
-    found = [] if run.accuracy is None else [f"accuracy {run.accuracy:.2%}"]
-    found += [] if loss is None else [f"loss {loss:.4f}"]
-    found += [] if run.personal is None else [f"personal accuracy {run.personal:.2%}"]
+    found = [] if run.accuracy is None else [f"accuracy {percent(run.accuracy)}"]
+    found += [] if loss is None else [f"loss {loss:.4g}"]
+    found += [] if run.personal is None else [f"personal accuracy {percent(run.personal)}"]
     if not found and (own := own_curve(run.rounds)):
-        found = [f"accuracy {own[-1][1]:.2%} on clients' held-out data"]
+        found = [f"accuracy {percent(own[-1][1])} on clients' held-out data"]
     kept = [
         f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]
@@ -145,25 +145,26 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         *([] if target is None else [_reached(run, target)]),
         f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
-        *([f"left out: {left_out} replies, with reasons in {run.folder}/clients.jsonl"] if left_out else []),
-        *([f"verdicts: {_verdicts(judged)}, client by client in {run.folder}/clients.jsonl"] if judged else []),
+        *([f"left out: {left_out} replies"] if left_out else []),
+        *([f"verdicts: {_verdicts(judged)}"] if judged else []),
         *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
         *([f"controlled by the adversary: {', '.join(_called(run, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {counted(len(skipped), 'round')}; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
+        *(["  why, client by client: clients.jsonl there"] if left_out or judged else []),
     ]
-    echo("\n".join(lines))
+    print_told(lines, output())
 
 
 def _curve(run: Run) -> list[str]:
-    """The accuracies that papers report, each with its name."""
+    """The accuracies that papers report beside that of the last round, each with its name."""
     curve = measures.curve(run.rounds)
     if not curve:
         return []
     top = measures.best(curve)
     return [
-        f"accuracy: last round {curve[-1][1]:.2%}, mean of last 10 {measures.mean_of_last(curve):.2%}, "
-        f"best {top.value:.2%} (round {top.round})"
+        f"accuracy: mean of last 10 {percent(measures.mean_of_last(curve))}, "
+        f"best {percent(top.value)} (round {top.round})"
     ]
 
 

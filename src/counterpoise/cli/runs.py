@@ -13,7 +13,7 @@ from counterpoise.cli.target import Target
 
 __all__ = ["runs"]
 
-runs = typer.Typer(no_args_is_help=True, help="List, show, compare and remove runs on disk.")
+runs = typer.Typer(no_args_is_help=True, suggest_commands=False, help="List, show, compare and remove runs on disk.")
 
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Method = Annotated[str, typer.Option("--method", metavar="NAME", help="Only runs of methods with this in their name.")]

@@ -5,21 +5,59 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 
 import typer
+from rich.console import RenderableType
 
 from counterpoise.display.console import Console
 from counterpoise.loading import noting_torch
 from counterpoise.texts import clean
 
-__all__ = ["CleanFormatter", "Console", "echo", "loading"]
+__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "loading", "output", "page", "print_told"]
+
+PIPE = 10_000
+"""The width of output that goes to a pipe, so that no line is wrapped."""
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
     """`typer.echo`, without control characters."""
     typer.echo(clean(str(message)), nl=nl, err=err)
+
+
+def output() -> Console:
+    """Standard output for tables, as wide as the terminal or as COLUMNS says. In a pipe, no line is wrapped."""
+    console = Console()
+    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=PIPE)
+
+
+def page(blocks: Iterable[RenderableType], console: Console) -> None:
+    """Print blocks; in a terminal that is too low for them, with the user's pager."""
+    if not console.is_terminal:
+        for block in blocks:
+            console.print(block)
+        return
+    with console.capture() as held:
+        for block in blocks:
+            console.print(block)
+    if held.get().count("\n") < console.height:
+        typer.echo(held.get(), nl=False)
+        return
+    os.environ.setdefault("LESS", "FRX")  # keep the colours, and leave the text on the screen
+    typer.echo_via_pager(held.get(), color=True)
+
+
+def print_told(told: Sequence[str], console: Console) -> None:
+    """Print sentences, wrapped to the terminal. A command or a path stays on one line, so that it can be copied."""
+    for line in told:
+        whole = line.startswith(("to finish: ", "kept in: ")) or console.width == PIPE
+        wrapped = (
+            [line] if whole else textwrap.wrap(line, console.width, subsequent_indent="  ", break_on_hyphens=False)
+        )
+        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True)
 
 
 class CleanFormatter(logging.Formatter):

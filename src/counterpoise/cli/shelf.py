@@ -12,18 +12,22 @@ import tomli_w
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.screen import echo
-from counterpoise.cli.tables import lines, output
+from counterpoise.cli.screen import echo, output
+from counterpoise.cli.tables import lines
 from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, check_metric, curve, last, lower_is_better, metrics_of
+from counterpoise.measures import PERSONAL, check_metric, curve, is_share, last, lower_is_better, metrics_of
+from counterpoise.measures.columns import size
 from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.saved import UNREADABLE, SavedRun
-from counterpoise.texts import clean, counted
+from counterpoise.texts import clean, counted, percent
 
-__all__ = ["chosen", "list_all", "places", "show_one"]
+__all__ = ["chosen", "in_words", "list_all", "places", "show_one"]
+
+
+_SHARES = ("detection recall", "detection false alarms", "detection caught", "detection accused")
 
 
 def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str, before: str, as_json: bool) -> None:
@@ -88,8 +92,8 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
         return
     table = Table.grid(padding=(0, 2))
     for key, value in measures.items():
-        name = key.replace("own model's", "personal")  # in JSON the key stays as it is
-        table.add_row(Text(name), Text(f"{value:.6g}" if isinstance(value, float) else str(value), justify="right"))
+        worded = key.replace("own model's", "personal")  # in JSON the key stays as it is
+        table.add_row(Text(worded), Text(in_words(key, value, name), justify="right"))
     console = output()
     done = f"{len(run.records)} of {counted(run.rounds, 'round')}"
     lines = [f"{run.method} on {run.data}, seed {run.seed}: {run.status}, {done}"]
@@ -99,6 +103,22 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
+
+
+def in_words(key: str, value: Any, metric: str) -> str:
+    """A measure for people: shares in percent, bytes with their unit."""
+    if not isinstance(value, (int, float)):
+        return "never" if value is None else str(value)
+    if key == "peak memory":
+        return f"{value / 2**20:.0f} MiB"
+    if key.startswith("bytes "):
+        return size(value)
+    if not isinstance(value, float):
+        return str(value)
+    of_metric = key.removeprefix("train_").removeprefix("client ").removeprefix("own model's ").startswith(metric)
+    if key in _SHARES or (of_metric and is_share(metric)):
+        return percent(value)
+    return f"{value:.1f} s" if key == "seconds" else f"{value:.4g}"
 
 
 def places(folders: Sequence[Path] | None) -> list[Path]:

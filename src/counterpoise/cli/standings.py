@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from counterpoise.cli.screen import echo
+from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.cli.shelf import chosen, places
-from counterpoise.cli.tables import output, print_told, stand_table
+from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.collection import collect, groups
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.ranking import reached, verdict

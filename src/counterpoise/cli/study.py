@@ -14,6 +14,7 @@ __all__ = ["study"]
 
 study = typer.Typer(
     no_args_is_help=True,
+    suggest_commands=False,
     rich_markup_mode="markdown",
     help="Run a study, that is, cells of methods and seeds in one file, and hold it against what was published.",
 )

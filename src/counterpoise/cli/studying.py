@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.cli.leaving import leave
-from counterpoise.cli.screen import Console, echo
-from counterpoise.cli.tables import output, print_told
+from counterpoise.cli.screen import Console, echo, output, print_told
 from counterpoise.comparisons.board import shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew

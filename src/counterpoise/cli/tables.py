@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.screen import Console
 from counterpoise.comparisons.standing import Stand
 from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
 from counterpoise.measures import COLUMNS
 
-__all__ = ["lines", "output", "print_told", "stand_table"]
-
-_PIPE = 10_000
-"""The width of output that goes to a pipe, so that no line is wrapped."""
+__all__ = ["lines", "stand_table"]
 
 _SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
-
-
-def output() -> Console:
-    """Standard output for tables, as wide as the terminal or as COLUMNS says. In a pipe, no line is wrapped."""
-    console = Console()
-    return console if console.is_terminal or "COLUMNS" in os.environ else Console(width=_PIPE)
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[str], width: int) -> Iterator[Text]:
@@ -40,16 +28,6 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
             pad = " " * (size - cell.cell_len)
             line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
         yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
-
-
-def print_told(told: Sequence[str], console: Console) -> None:
-    """Print sentences, wrapped to the terminal. A command stays on one line, so that it can be copied."""
-    for line in told:
-        whole = line.startswith("to finish: ") or console.width == _PIPE
-        wrapped = (
-            [line] if whole else textwrap.wrap(line, console.width, subsequent_indent="  ", break_on_hyphens=False)
-        )
-        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True)
 
 
 def stand_table(found: Stand, first: str = "method") -> RenderableType:

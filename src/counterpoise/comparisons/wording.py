@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from counterpoise.measures import Paired, is_share
+from counterpoise.texts import percent
 
 __all__ = ["clock", "dashed", "interval_of", "number", "signed", "unit_of"]
 
@@ -35,7 +36,7 @@ def number(value: float, metric: str) -> str:
     """A metric for a narrow column; empty if it is not known."""
     if math.isnan(value):
         return ""
-    return f"{value:.1%}" if is_share(metric) else f"{value:.4g}"
+    return percent(value) if is_share(metric) else f"{value:.4g}"
 
 
 def clock(seconds: float) -> str:

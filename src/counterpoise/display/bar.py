@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from counterpoise.display.live import live
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.texts import clean
+from counterpoise.texts import clean, percent
 
 __all__ = ["bar"]
 
@@ -39,5 +39,5 @@ def bar(title: str, rounds: int, leave: bool = True) -> Iterator[Callable[[Round
 def _found(record: RoundRecord) -> dict[str, str]:
     """What to show of a round; a round that measured nothing leaves what is there."""
     if "accuracy" in record.metrics:
-        return {"found": f"accuracy {record.metrics['accuracy']:.1%}"}
+        return {"found": f"accuracy {percent(record.metrics['accuracy'])}"}
     return {"found": f"loss {record.metrics['loss']:.4g}"} if "loss" in record.metrics else {}

@@ -5,9 +5,8 @@ The values are not checked here; `counterpoise.runs.config.parse` does that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from counterpoise.choices import parse_value
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.own import allow
+from counterpoise.presets import preset_names
 from counterpoise.runs.contents import METRICS
 from counterpoise.texts import parse_toml, read_text
 
@@ -53,19 +53,6 @@ class PaperConfig(BaseModel):
     """One row per method, one column per combination of settings."""
     note: str = ""
     """What else was published, or what a small form of the experiment changes."""
-
-
-def preset_names() -> list[str]:
-    """The names of the presets that come with the package, with their folders: ``fedbac/figure-3``."""
-    return sorted(_names(resources.files("counterpoise.presets")))
-
-
-def _names(folder: Traversable, prefix: str = "") -> Iterator[str]:
-    for entry in folder.iterdir():
-        if entry.is_dir():
-            yield from _names(entry, f"{prefix}{entry.name}/")
-        elif entry.name.endswith(".toml"):
-            yield prefix + entry.name.removesuffix(".toml")
 
 
 def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any], str]:
