@@ -71,7 +71,7 @@ def escaped(text: str) -> str:
     return html.escape(clean(text))
 
 
-def wrapped(text: str, width: int = 18) -> str:
+def wrapped(text: str, width: int = 20) -> str:
     """Text for a chart, in at most three lines short enough for a phone."""
     return "<br>".join(map(words, textwrap.wrap(elided(text, 3 * width - 8), width)))
 
