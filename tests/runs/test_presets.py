@@ -60,7 +60,7 @@ def cli(capsys, monkeypatch, tmp_path):
 def test_the_papers_and_the_worlds_are_there_and_each_has_a_small_form():
     whole = [name for name in NAMES if name not in SMALL and name != "quickstart"]
     assert {name.partition("/")[0] for name in whole} == {
-        *("fedbac", "fedoaed", "feddua", "feda4", "worlds", "shakespeare"),
+        *("demo", "fedbac", "fedoaed", "feddua", "feda4", "worlds", "shakespeare"),
     }
     assert {f"{name}-small" for name in whole} == set(SMALL)
     assert len([name for name in whole if name.startswith("worlds/")]) >= 16
