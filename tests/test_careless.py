@@ -125,7 +125,7 @@ MISTAKES = {
         lambda: arrays(test=torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
         "the test set: inputs are a torch Dataset. Give it to Federation.from_datasets",
     ),
-    "loss a text": (lambda: run(loss="mse"), "loss must be a function of outputs and targets .*, not 'mse'"),
+    "loss a text": (lambda: run(loss="mse"), "There is no loss 'mse'.*Known: cross-entropy, squared-error"),
     "lr by another name": (lambda: cp.sgd(learning_rate=0.1), "Did you mean 'lr'?"),
     "personal curve": (
         lambda: cp.Run("m", 0, torch.nn.Linear(1, 1)).curve("personal_accuracy"),

@@ -549,7 +549,7 @@ def test_a_finish_cannot_keep_a_state_that_was_not_declared(backend):
 def test_a_loss_hook_returns_a_tensor(backend):
     part = Part("flat", loss=lambda client, step, w: 3.0)
     with pytest.raises(
-        CounterpoiseError, match="part flat: its hook loss must return one number as a tensor made of w, not float"
+        CounterpoiseError, match=r"part flat: its hook loss must return one number, not float\. Make it a tensor of w"
     ):
         descend(avg().adding(local=part), H, M, STEPS, backend=backend).advance()
 

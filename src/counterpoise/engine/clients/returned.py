@@ -46,8 +46,8 @@ def check_number(part: Part, value: Tensor) -> Tensor:
     if not isinstance(value, Tensor) or value.ndim:
         shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise CounterpoiseError(
-            f"part {part.name}: its hook loss must return one number as a tensor made of w, not {shown}. "
-            "Take the sum, or for one value per sample step.mean(...)."
+            f"part {part.name}: its hook loss must return one number, not {shown}. "
+            "Make it a tensor of w: take the sum, or for one value per sample step.mean(...)."
         )
     return value
 
