@@ -575,8 +575,17 @@ def test_one_reply_of_each_client_that_was_asked_is_taken():
         2: "it did not reply",
         99: "it was not asked",
     }
-    with pytest.raises(CounterpoiseError, match="An adversary must return a Cohort, not NoneType"):
+    with pytest.raises(CounterpoiseError, match=r"must return the changed cp\.Cohort, not NoneType"):
         started(adversary=lambda round, cohort: None).advance()
+
+
+def test_a_function_for_an_adversary_that_was_given_alone_is_told_where_it_goes():
+    with pytest.raises(CounterpoiseError, match=r"not int\. For a function .* give adversary=cp\.Adversary\(clients="):
+        started(adversary=lambda cohort, acting: cohort).advance()
+    with pytest.raises(CounterpoiseError, match=r"An adversary's reply .* cp\.Cohort, not Tensor"):
+        started(adversary=cp.Adversary(reply=lambda cohort, acting: acting)).advance()
+    with pytest.raises(CounterpoiseError, match=r"^Adversary: there are only 3 clients, so 9 of them cannot act\."):
+        started(adversary=cp.Adversary(clients=9, reply=lambda cohort, acting: cohort))
 
 
 @pytest.mark.parametrize(
