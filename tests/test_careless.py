@@ -125,7 +125,7 @@ MISTAKES = {
         lambda: arrays(test=torch.utils.data.TensorDataset(torch.zeros(4, 2), torch.zeros(4))),
         "the test set: inputs are a torch Dataset. Give it to Federation.from_datasets",
     ),
-    "loss a text": (lambda: run(loss="mse"), "loss must be a function of outputs and targets .*, not 'mse'"),
+    "loss a text": (lambda: run(loss="mse"), "There is no loss 'mse'.*Known: cross-entropy, squared-error"),
     "lr by another name": (lambda: cp.sgd(learning_rate=0.1), "Did you mean 'lr'?"),
     "personal curve": (
         lambda: cp.Run("m", 0, torch.nn.Linear(1, 1)).curve("personal_accuracy"),
@@ -197,7 +197,10 @@ MISTAKES = {
         lambda: hooked(gradient=lambda client, step, g: step.output_at(client.start, "featurs").sum() * g),
         "The model has no method 'featurs'",
     ),
-    "another model": (lambda: hooked(apply=lambda r: r.but(model=r.model[:3])), r"model of shape \(3,\) in place of"),
+    "another model": (
+        lambda: hooked(apply=lambda r: r.but(model=r.model[:3])),
+        r"must return a model of .*, not float32\[3\]",
+    ),
     "a note of one": (lambda: hooked(apply=lambda r: r.noting(a=3)), "the note a must be a tensor .* 3 clients, not 3"),
     "a note too long": (lambda: hooked(apply=lambda r: r.noting(a=torch.zeros(9))), "the note a must be a tensor"),
     "excluded by list": (lambda: hooked(apply=lambda r: r.but(excluded=[1])), "excluded must give the reason for each"),

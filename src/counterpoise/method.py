@@ -202,6 +202,11 @@ class Part:
                 "A part's name must be a text and its reads a tuple of names, "
                 f"not {brief(self.name)} and {brief(self.reads)}."
             )
+        if not isinstance(self.when_lost, str):
+            raise CounterpoiseError(
+                f"part {self.name}: when_lost must say in a text what happens if a client loses its state, "
+                f"not {brief(self.when_lost)}."
+            )
         named = self.numbers.items() if isinstance(self.numbers, Mapping) else [(None, self.numbers)]
         for name, number in named:
             if not isinstance(name, str) or not isinstance(number, Real) or not isfinite(number):

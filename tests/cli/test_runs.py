@@ -69,7 +69,11 @@ def test_runs_are_listed_shown_compared_and_removed(cli) -> None:
     assert [one["from_round"] for one in shown["batches"]] == [1, 2]
     assert shown["measures"]["rounds"] == 2
     assert not any("rounds to" in name for name in shown["measures"])
-    assert cli("runs", "show", "runs")[0] == 2
+    assert cli("runs", "show", "runs")[2] == "Error: runs holds no run: there is no config.toml in it.\n"
+    assert cli("runs", "show", "nowhere")[2] == "Error: There is no folder nowhere.\n"
+    Path("runs/compare.toml").touch()
+    assert "runs holds a comparison, not a run" in cli("runs", "show", "runs")[2]
+    Path("runs/compare.toml").unlink()
     measured = json.loads(cli("runs", "show", "runs/deep/fedavg", "--target", "0.2", "--json")[1])["measures"]
     assert measured["rounds to accuracy 0.2"] == 1
     assert 2 * measured["bytes to accuracy 0.2"] == measured["bytes up"] + measured["bytes down"]

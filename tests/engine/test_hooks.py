@@ -1,5 +1,6 @@
 """What each hook of a part sees and does, with toy parts whose effect can be worked out by hand."""
 
+import numpy as np
 import pytest
 import torch
 from helpers import (
@@ -501,6 +502,56 @@ def test_a_part_cannot_lose_what_it_did_not_declare(field, home):
     part = Part("careless", apply=lambda round: round.but(**{field: {"x": torch.zeros(2)}}))
     with pytest.raises(CounterpoiseError, match=f"part careless returned x but declares no {home}"):
         descend(avg().adding(trust=part), H, M, STEPS).advance()
+
+
+WRONG = {
+    "weights as a list": ({"weights": [0.5, 0.5]}, "weights must be a tensor with a number for each of the 2 clients"),
+    "weights as an array": ({"weights": np.ones(2)}, "not ndarray; torch.as_tensor"),
+    "a column of weights": ({"weights": torch.ones(2, 3)}, r"weights must have the shape \[2\], .* not \[2, 3\]"),
+    "a weight too many": ({"weights": torch.ones(3)}, r"weights must have the shape \[2\], .* not \[3\]"),
+    "a single weight": ({"weights": torch.tensor(1.0)}, r"weights must have the shape \[2\], .* not \[\]"),
+    "an update of another length": (
+        {"combined": torch.ones(3)},
+        r"must return a combined update of float64\[1\], not float32\[3\]",
+    ),
+    "an update as a list": ({"combined": [1.0]}, "a combined update of .* not list"),
+    "a model as a list": ({"model": [1.0]}, r"must return a model of float64\[1\], not list"),
+    "a model of another length": ({"model": torch.ones(2)}, r"a model of float64\[1\], not float32\[2\]"),
+    "a model of whole numbers": ({"model": torch.ones(1, dtype=torch.int64)}, r"not int64\[1\]"),
+    "no model": ({"model": None}, "a model of .* not NoneType"),
+    "another cohort": ({"cohort": None}, "a cohort of the same clients, not None"),
+    "a stranger excluded": ({"excluded": {99: "x"}}, r"excluded client 99, which is not in the cohort: .*\(0, 1\)"),
+    "a reason that is none": ({"excluded": {0: 3}}, "excluded must give the reason for each client"),
+    "only names excluded": ({"excluded": [0]}, "excluded must give the reason for each client"),
+    "a reason to skip that is none": ({"skipped": True}, "skipped must be the reason as a text"),
+    "a fact that is none": ({"facts": {"a": "b"}}, "the fact a must be a number, not 'b'"),
+    "notes as a list": ({"notes": [1.0]}, "notes must be a dictionary"),
+    "verdicts as a list": ({"verdicts": [1.0]}, "verdicts must be a dictionary"),
+    "state as a list": ({"state": [1.0]}, "its server_state must stay a dictionary of tensors and not become list"),
+}
+
+
+@pytest.mark.parametrize(("changes", "sentence"), WRONG.values(), ids=WRONG)
+def test_what_apply_returns_is_checked_and_the_part_is_named(changes, sentence):
+    part = Part("wrong", apply=lambda round: round.but(**changes))
+    with pytest.raises(CounterpoiseError, match=f"^part wrong.*{sentence}"):
+        descend(avg().adding(update=part), H, M, STEPS).advance()
+
+
+@both
+def test_a_finish_cannot_keep_a_state_that_was_not_declared(backend):
+    part = Part("careless", finish=lambda client, reply: Reply(reply.update, {}, {"a": reply.update}))
+    with pytest.raises(CounterpoiseError, match="part careless: its hook finish returned a state, but"):
+        descend(avg().adding(local=part), H, M, STEPS, backend=backend).advance()
+
+
+@both
+def test_a_loss_hook_returns_a_tensor(backend):
+    part = Part("flat", loss=lambda client, step, w: 3.0)
+    with pytest.raises(
+        CounterpoiseError, match=r"part flat: its hook loss must return one number, not float\. Make it a tensor of w"
+    ):
+        descend(avg().adding(local=part), H, M, STEPS, backend=backend).advance()
 
 
 @both

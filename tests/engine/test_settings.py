@@ -91,7 +91,7 @@ def test_a_model_that_does_not_fit_is_refused_with_a_sentence(model, sentence):
         ({"loss": lambda o, t: (o - torch.zeros(2, 7)).sum(1)}, "The loss cannot take the model's output of shape"),
         (
             {"metrics": {"error": lambda o, t: (o.argmax(1) != t).double().mean()}},
-            r"The error must return one value per sample",
+            r"The metric error must return one value per sample",
         ),
         ({"cohort": 4}, "cohort must be between 0 and the 3 clients there are, not 4"),
         ({"cohort": -1}, "cohort must be between 0 and the 3 clients there are, not -1"),
@@ -486,8 +486,10 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
         ),
         (
             lambda: fedavg().adding(weigh=Part("odd", apply=lambda round: round.but(weights=torch.ones(7)))),
-            "part odd gave 7 weights to 3 clients",
+            r"part odd: weights must have the shape \[3\], .* not \[7\]",
         ),
+        (lambda: fedavg().adding(trust=Part("idle")), "part idle has no hook, so it would do nothing"),
+        (lambda: Part("a", when_lost=3), "part a: when_lost must say in a text what happens .* not 3"),
     ],
 )
 def test_a_method_put_together_wrongly_is_told_in_a_sentence(make, sentence):
@@ -536,8 +538,30 @@ def test_a_loss_that_broadcasts_over_the_batch_is_refused():
     """Outputs [B, 1] against targets [B]: the usual slip, whose mean has the right shape."""
     x, y = torch.randn(12, 6, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
     federation = Federation.from_arrays(x, y, partition=cp.iid(3))
-    with pytest.raises(CounterpoiseError, match="loss of a sample depends on the other samples of its batch"):
+    with pytest.raises(CounterpoiseError, match=r"loss of a sample depends on the other .* take outputs\[:, 0\]"):
         started(net(nn.Linear(6, 1)), federation, loss=lambda outputs, targets: ((outputs - targets) ** 2).mean(1))
+
+
+def test_the_loss_that_an_error_advises_can_be_pasted():
+    """Numbers [B] as targets of outputs [B, 1]: the loss by name is the function that takes the column."""
+    x, y = torch.randn(12, 4), torch.randn(12)
+    federation = Federation.from_arrays(x, y, partition=cp.iid(3))
+    told = {"model": nn.Linear(4, 1), "rounds": 2}
+    with pytest.raises(CounterpoiseError, match="give simulate a loss, such as loss='squared-error', or a function"):
+        cp.simulate("fedavg", federation, **told)
+    named = cp.simulate("fedavg", federation, loss="squared-error", **told)
+    own = cp.simulate("fedavg", federation, loss=lambda o, t: (o[:, 0] - t).square(), **told)
+    assert named.last("train_loss") == pytest.approx(own.last("train_loss"), rel=1e-6)
+    found = cp.compare(["fedavg"], federation, loss="squared-error", seeds=[0], **told)
+    assert found.runs["fedavg"][0].records[-1].metrics["train_loss"] == named.last("train_loss")
+
+
+def test_a_loss_by_name_that_does_not_fit_the_targets_is_refused_in_a_sentence():
+    federation = Federation.from_arrays(torch.randn(12, 4), torch.randn(12), partition=cp.iid(3))
+    with pytest.raises(CounterpoiseError, match="The model gives 3 numbers for a sample, and its target has 1"):
+        cp.simulate("fedavg", federation, model=nn.Linear(4, 3), rounds=1, loss="squared-error")
+    with pytest.raises(CounterpoiseError, match="loss cross-entropy needs class numbers"):
+        cp.simulate("fedavg", federation, model=nn.Linear(4, 1), rounds=1, loss="cross-entropy")
 
 
 def test_one_reply_of_each_client_that_was_asked_is_taken():
@@ -551,8 +575,17 @@ def test_one_reply_of_each_client_that_was_asked_is_taken():
         2: "it did not reply",
         99: "it was not asked",
     }
-    with pytest.raises(CounterpoiseError, match="An adversary must return a Cohort, not NoneType"):
+    with pytest.raises(CounterpoiseError, match=r"must return the changed cp\.Cohort, not NoneType"):
         started(adversary=lambda round, cohort: None).advance()
+
+
+def test_a_function_for_an_adversary_that_was_given_alone_is_told_where_it_goes():
+    with pytest.raises(CounterpoiseError, match=r"not int\. For a function .* give adversary=cp\.Adversary\(clients="):
+        started(adversary=lambda cohort, acting: cohort).advance()
+    with pytest.raises(CounterpoiseError, match=r"An adversary's reply .* cp\.Cohort, not Tensor"):
+        started(adversary=cp.Adversary(reply=lambda cohort, acting: acting)).advance()
+    with pytest.raises(CounterpoiseError, match=r"^Adversary: there are only 3 clients, so 9 of them cannot act\."):
+        started(adversary=cp.Adversary(clients=9, reply=lambda cohort, acting: cohort))
 
 
 @pytest.mark.parametrize(

@@ -268,6 +268,8 @@ def test_a_federation_shows_its_parts():
     assert "attention_mask 5, input_ids 5" in federation._repr_html_()
     assert federation.base.numbers == 10
     assert federation.only(1).base.inputs["input_ids"].shape == (9, 5)
+    one = Federation.from_clients([(np.ones((4, 2)), np.arange(4) % 2)])
+    assert repr(one).startswith("Federation(1 client, samples")
     flipped = cp.adversary.label_flip(clients=[0]).data(federation, torch.tensor([0]))
     assert flipped.base.inputs is federation.base.inputs
 

@@ -311,6 +311,9 @@ def test_tables_that_cannot_be_had_are_told(patients, tmp_path, monkeypatch):
         assert "\n" not in str(found.value)
 
     path = write(patients, tmp_path / "a.csv")
+    latin = tmp_path / "latin.csv"
+    latin.write_bytes("town,state\nKöln,1\n".encode("latin-1"))
+    told("latin.csv cannot be read as a table .it is not UTF-8 text.. Save it as UTF-8", latin, targets="state")
     told("which column of a.csv holds the targets. It has age, pulse, smokes, town, state", path)
     told("There is no column 'stat' in a.csv. Did you mean 'state'", path, targets="stat")
     told("There is no column 'ag' in a.csv. Did you mean 'age'", path, targets="state", inputs=["ag", "pulse"])

@@ -470,6 +470,7 @@ def test_every_adversary_can_be_named_on_the_command_line(name: str) -> None:
     [
         (["local.epoch=3"], "There is no setting 'local.epoch' in x. Did you mean 'local.epochs'"),
         (["roun=3"], "There is no setting 'roun' in x. Did you mean 'rounds'"),
+        (["foo=3"], "There is no setting 'foo' in x. Known: adversary, cohort, data, .*, stop.$"),
         (["rounds=0"], "x: rounds should be greater than or equal to 1, not 0"),
         (["rounds=many"], "x: rounds should be a valid integer, not 'many'"),
         (["method=3"], "x: method must be a name, or a table with a name"),

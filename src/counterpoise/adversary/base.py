@@ -15,6 +15,7 @@ from counterpoise.federation.federation import Federation
 from counterpoise.method import Cohort
 from counterpoise.randomness import counter, normal, purpose, sample, uniform
 from counterpoise.registry import Option, Parameter, Registry, Spec
+from counterpoise.texts import counted
 
 __all__ = ["ADVERSARIES", "ARound", "Adversary", "Clients", "First", "Fraction", "Last", "Often"]
 
@@ -87,13 +88,17 @@ class Adversary:
                 "Leave out all but one. (Naming the adversary again, as in adversary=claims, drops a preset's options.)"
             )
 
+    @property
+    def _called(self) -> str:
+        """How an error names it; one of the user's own has no name."""
+        return f"adversary {self.spec.name}" if self.spec.name else "Adversary"
+
     def who(self, seed: int, population: int) -> Tensor:
         """The clients' numbers: the ones given, or a draw that depends on the seed and the adversary's name."""
         if isinstance(self.clients, Sequence):
             if any(type(client) is not int or not 0 <= client < population for client in self.clients):
                 raise CounterpoiseError(
-                    f"adversary {self.spec.name}: clients must be numbers from 0 to {population - 1}, "
-                    f"not {self.clients!r}."
+                    f"{self._called}: clients must be numbers from 0 to {population - 1}, not {self.clients!r}."
                 )
             return torch.tensor(sorted(set(self.clients)), dtype=torch.int64)
         count = 1 if self.clients is None else self.clients
@@ -101,7 +106,8 @@ class Adversary:
             count = round(self.fraction * population)
         if count > population:
             raise CounterpoiseError(
-                f"adversary {self.spec.name}: there are only {population} clients, so {count} of them cannot act."
+                f"{self._called}: there {'is' if population == 1 else 'are'} only {counted(population, 'client')}, "
+                f"so {count} of them cannot act."
             )
         return sample(population, count, seed, purpose(f"adversary {self.spec.name}")).sort().values
 

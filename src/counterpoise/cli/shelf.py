@@ -15,6 +15,7 @@ from rich.text import Text
 from counterpoise.cli.screen import echo, output
 from counterpoise.cli.tables import lines
 from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
+from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import PERSONAL, check_metric, curve, is_share, last, lower_is_better, metrics_of
@@ -132,6 +133,13 @@ def places(folders: Sequence[Path] | None) -> list[Path]:
 
 def _one(folder: Path) -> SavedRun:
     if not any((folder / name).exists() for name in ("config.toml", FAILURE)):
+        if not folder.exists():
+            raise CounterpoiseError(f"There is no folder {folder}.")
+        if (folder / COMPARISON).exists():
+            raise CounterpoiseError(
+                f"{folder} holds a comparison, not a run: see it with `counterpoise runs compare {folder}`, or show one "
+                "of the runs in its folders."
+            )
         raise CounterpoiseError(f"{folder} holds no run: there is no config.toml in it.")
     return read_run(folder)
 

@@ -179,4 +179,10 @@ def _squared_loss() -> Loss:
 
 def _difference(outputs: Tensor, targets: Tensor) -> Tensor:
     """``[S, numbers]``; a model with one output may give it with or without an axis of its own."""
-    return outputs.reshape(len(outputs), -1) - targets.reshape(len(targets), -1)
+    given, wanted = outputs.reshape(len(outputs), -1), targets.reshape(len(targets), -1)
+    if given.shape != wanted.shape:
+        raise CounterpoiseError(
+            f"The model gives {given.shape[1]} numbers for a sample, and its target has {wanted.shape[1]}; "
+            "for their difference, both need as many."
+        )
+    return given - wanted

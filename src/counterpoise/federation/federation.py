@@ -24,6 +24,7 @@ from counterpoise.federation.samples import Samples
 from counterpoise.federation.structure import check_alike, is_structured
 from counterpoise.flat import pieces, raw_bytes
 from counterpoise.randomness import check_seed
+from counterpoise.texts import counted
 from counterpoise.trees import cat, leaves, mapped
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Federation:
         names = self.client_names or ()
         named = f" ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})" if names else ""
         shape = f"samples of shape {self.shape}"
-        return f"Federation({self.clients} clients{named}, {shape}, {', '.join(sets) or 'no server sets'})"
+        return f"Federation({counted(self.clients, 'client')}{named}, {shape}, {', '.join(sets) or 'no server sets'})"
 
     def _repr_html_(self) -> str:
         from counterpoise.federation.pictures import federation_html

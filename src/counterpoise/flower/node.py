@@ -53,7 +53,7 @@ def client_app(
     data: Data,
     *,
     local: Local | None = None,
-    loss: Loss | None = None,
+    loss: Loss | str | None = None,
     metrics: Metrics | None = None,
     engine: Engine | None = None,
     mods: Sequence[Callable[..., Message]] = (),

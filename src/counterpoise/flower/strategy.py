@@ -78,7 +78,7 @@ class Strategy(strategy.Strategy):
         rounds: int = 3,
         cohort: int | float | Availability | Sampler | None = None,
         local: Local | None = None,
-        loss: Loss | None = None,
+        loss: Loss | str | None = None,
         metrics: Metrics | None = None,
         seed: int = 0,
         engine: Engine | None = None,

@@ -72,7 +72,7 @@ def fedbac(
     """
     return Method(
         "fedbac",
-        local=(alignment(strength, align),),
+        local=(alignment(strength, align),) if strength else (),
         weigh=(consensus(gamma, alpha, window, score, reliability),),
         combine=(mean(),),
         update=(direction(beta, eta, momentum, sent=strength > 0),),
@@ -118,8 +118,8 @@ def alignment(strength: float, align: Align) -> Part:
     return Part(
         "alignment",
         reads=("direction",),
-        gradient=gradient if strength else None,
-        second_order=bool(strength) and align != "update",
+        gradient=gradient,
+        second_order=align != "update",
     )
 
 

@@ -34,7 +34,7 @@ def moon(
     with those from the server's model and from the client's last one (eq. 3). Needs a model with a method ``features``.
     If a text has features at every place, padding does not count.
     """
-    return fedavg(lr).adding("moon", local=contrast(mu, temperature))
+    return fedavg(lr).adding("moon", **({"local": contrast(mu, temperature)} if mu else {}))
 
 
 def contrast(mu: float, temperature: float) -> Part:
@@ -58,8 +58,6 @@ def contrast(mu: float, temperature: float) -> Part:
                 "sample, like the models of counterpoise.models."
             )
 
-    if not mu:
-        return Part("contrast")
     return Part(
         "contrast",
         client_state=lambda start: {"w": start.clone(), "seen": start.new_zeros(())},

@@ -185,6 +185,10 @@ def parse(values: Mapping[str, Any], where: str) -> Config:
     return config
 
 
+_WRITTEN = ("schema_", "frozen", "own", "code", "objects", "fingerprint")
+"""Settings that a run writes into its own folder and nobody sets, so no error advises them."""
+
+
 def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
     first = error.errors(include_url=False)[0]
     path = _known(first["loc"])
@@ -193,7 +197,7 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
         table: Any = Config
         for part in path[:-1]:
             table = _given(table.model_fields[part].annotation)
-        known = [field.alias or key for key, field in table.model_fields.items()]
+        known = [field.alias or key for key, field in table.model_fields.items() if key not in _WRITTEN]
         known = [".".join([*path[:-1], k]) for k in known]
         return unknown("setting", name, known, f"in {where}", meant(path, Config))
     if first["type"] == "missing":

@@ -56,7 +56,7 @@ def simulate(
     rounds: int,
     cohort: int | float | Availability | Sampler | None = None,
     local: Local | None = None,
-    loss: Loss | None = None,
+    loss: Loss | str | None = None,
     metrics: Metrics | None = None,
     seed: int = 0,
     engine: Engine | None = None,
@@ -74,8 +74,9 @@ def simulate(
 
     `method` is a name such as ``"fedprox"`` or ``"fedprox(mu=0.1)"``, a pair ``("fedprox", {"mu": 0.1})``, or a method
     such as ``cp.methods.fedprox(mu=0.1)``. `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
-    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` and each metric give one
-    value per sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
+    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` is a function of
+    outputs and targets, or the name of one such as ``"squared-error"``; it and each metric give one value per
+    sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
     then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
 
     With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with

@@ -86,6 +86,11 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                 "and cp.models.with_norm(model, ...)."
             )
         usual = is_cross_entropy(metrics["loss"])
+        if usual and isinstance(targets, Tensor) and targets.ndim == 1 and targets.is_floating_point():
+            raise CounterpoiseError(
+                "The loss cross-entropy needs class numbers or rows of chances as targets; for other numbers, give "
+                "loss='squared-error'."
+            )
         if usual and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
             raise CounterpoiseError(
                 f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has "
@@ -93,7 +98,8 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
             )
         if usual and federation.base.sequences:
             check_tokens(outputs, federation)
-        for name, metric in metrics.items():
+        for key, metric in metrics.items():
+            name = key if key == "loss" else f"metric {key}"
             shown = f"The {name} cannot take the model's output of shape {tuple(outputs.shape)} and these targets"
             values = _call_or_explain(metric, shown, outputs, targets)
             if not isinstance(values, Tensor) or tuple(values.shape) != (len(rows),):
@@ -106,7 +112,8 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
             ):
                 raise CounterpoiseError(
                     f"The {name} of a sample depends on the other samples of its batch. A usual cause is an output "
-                    f"of shape {tuple(outputs.shape)} broadcast against targets of shape {_shapes(targets)}."
+                    f"of shape {tuple(outputs.shape)} broadcast against targets of shape {_shapes(targets)}: for one "
+                    "output a sample, take outputs[:, 0]."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs), _growing(by_one.sizes, by_all.sizes, len(rows)))
 

@@ -379,5 +379,9 @@ class Program:
                     reports[part.name] = check_named(part, "finish", reply.reports, "give reports as")
                 if part.client_state is not None:
                     states[part.name] = check_layout(part, client, reply.state, "state")
+                elif reply.state:
+                    raise CounterpoiseError(
+                        f"part {part.name}: its hook finish returned a state, but the part declares no client_state."
+                    )
         update = self._without_private(update)
         return TrainingResult(update, reports, states, progress.loss / progress.taken.clamp(min=1))

@@ -10,7 +10,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Part
 
-__all__ = ["check_layout", "check_named", "check_number", "check_step", "check_vector"]
+__all__ = ["check_layout", "check_named", "check_number", "check_step", "check_vector", "layout_of", "shape_of"]
 
 
 def check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
@@ -20,7 +20,7 @@ def check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: st
         raise CounterpoiseError(
             f"part {part.name}: its {what} must stay a dictionary of tensors and not become {type(new).__name__}."
         )
-    if _layout(new) != _layout(old):
+    if layout_of(new) != layout_of(old):
         raise CounterpoiseError(
             f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
         )
@@ -32,7 +32,7 @@ def check_step(made: Any, w: Tensor, state: Mapping[str, Tensor]) -> tuple[Tenso
     old = ({"w": w}, state)
     pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
     new = ({"w": made[0]}, made[1]) if pair else ({}, {})
-    if not pair or [*map(_layout, new)] != [*map(_layout, old)]:
+    if not pair or [*map(layout_of, new)] != [*map(layout_of, old)]:
         wanted, found = ("; ".join(map(_shapes, both)) for both in (old, new))
         raise CounterpoiseError(
             "The optimizer's step must return (w, state) with the same names, shapes and types that it was given: "
@@ -43,11 +43,11 @@ def check_step(made: Any, w: Tensor, state: Mapping[str, Tensor]) -> tuple[Tenso
 
 def check_number(part: Part, value: Tensor) -> Tensor:
     """What a `loss` hook returned, checked to be one number."""
-    if not isinstance(value, Tensor | int | float) or (isinstance(value, Tensor) and value.ndim):
+    if not isinstance(value, Tensor) or value.ndim:
         shown = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise CounterpoiseError(
             f"part {part.name}: its hook loss must return one number, not {shown}. "
-            "Take the sum, or for one value per sample step.mean(...)."
+            "Make it a tensor of w: take the sum, or for one value per sample step.mean(...)."
         )
     return value
 
@@ -65,20 +65,22 @@ def check_vector(part: Part, hook: str, value: Tensor, like: Tensor, what: str =
     if not isinstance(value, Tensor) or value.shape != like.shape or value.dtype != like.dtype:
         raise CounterpoiseError(
             f"part {part.name}: its hook {hook} must return {what}a vector of the model's {len(like)} numbers "
-            f"({_shape(like)}), not {_shape(value)}."
+            f"({shape_of(like)}), not {shape_of(value)}."
         )
     return value
 
 
-def _layout(named: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+def layout_of(named: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
+    """By name, each tensor's shape and type."""
     return {name: (t.shape, t.dtype) if isinstance(t, Tensor) else (type(t),) for name, t in named.items()}
 
 
 def _shapes(named: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_shape(t)}" for name, t in named.items()) or "nothing"
+    return ", ".join(f"{name} {shape_of(t)}" for name, t in named.items()) or "nothing"
 
 
-def _shape(value: Any) -> str:
+def shape_of(value: Any) -> str:
+    """A tensor's type and shape in short, such as float32[3]; for anything else the name of its type."""
     if not isinstance(value, Tensor):
         return type(value).__name__
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

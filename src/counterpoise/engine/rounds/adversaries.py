@@ -70,15 +70,27 @@ def meddle(
             cohort = adversary.replies(seed, round, cohort, acts.to(cohort.updates.device))
         else:
             cohort = adversary(round, cohort)
+        _check_cohort(adversary, cohort)
         cohort, refused = _keep_expected(cohort, asked)
         strange |= refused
     return cohort, strange, frozenset(liars)
 
 
+def _check_cohort(adversary: Adversary | Meddler, cohort: object) -> None:
+    """Refuse what an adversary returned if it is no cohort; a function may have been meant for `cp.Adversary`."""
+    if isinstance(cohort, Cohort):
+        return
+    found = type(cohort).__name__
+    if isinstance(adversary, Adversary):
+        raise CounterpoiseError(f"An adversary's reply and noise must return the changed cp.Cohort, not {found}.")
+    raise CounterpoiseError(
+        f"adversary(round, cohort) must return the changed cp.Cohort, not {found}. "
+        "For a function reply(cohort, acting), give adversary=cp.Adversary(clients=[0], reply=reply)."
+    )
+
+
 def _keep_expected(cohort: Cohort, asked: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
     """The replies that the server takes, one from each client it asked, and why it refuses the others."""
-    if not isinstance(cohort, Cohort):
-        raise CounterpoiseError(f"An adversary must return a Cohort, not {type(cohort).__name__}.")
     known = {*asked}
     strange = {client: "it was not asked" for client in cohort.ids if client not in known}
     strange |= {client: "it replied more than once" for client, times in Counter(cohort.ids).items() if times > 1}

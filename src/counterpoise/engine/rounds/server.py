@@ -16,13 +16,14 @@ from torch import Tensor
 from counterpoise.engine.clients.program import Named
 from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.rounds.admission import Limits, admit
+from counterpoise.engine.rounds.applied import check_applied
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.reasons import broken
 from counterpoise.engine.rounds.records import Outcome
 from counterpoise.engine.rounds.store import Store
-from counterpoise.errors import CounterpoiseError, Diverged, brief
-from counterpoise.method import Cohort, Method, Part, Round, Verdict, World
+from counterpoise.errors import CounterpoiseError, Diverged
+from counterpoise.method import Cohort, Method, Part, Round, World
 from counterpoise.trees import cat
 
 __all__ = ["Decision", "Server"]
@@ -191,7 +192,7 @@ class Server:
                 shared={name: state.get(name, {}) for name in part.reads},
             )
             round = part.apply(seen)
-            _check(part, seen, round)
+            check_applied(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
             if store is not None:
@@ -313,41 +314,3 @@ def _check_letters(part: Part, made: Any, clients: int) -> dict[str, Tensor]:
                 f"but {name} has the shape {tuple(rows.shape)}."
             )
     return letters
-
-
-def _check(part: Part, seen: Round, round: Round) -> None:
-    """Check that a part returned a round with the state and records it declared: others would be lost."""
-    if not isinstance(round, Round):
-        raise CounterpoiseError(f"part {part.name}: apply must return the round, not {round!r}.")
-    if round.model.shape != seen.model.shape:
-        shapes = f"{tuple(round.model.shape)} in place of {tuple(seen.model.shape)}"
-        raise CounterpoiseError(f"part {part.name}: apply returned a model of shape {shapes}.")
-    for name, noted in round.notes.items():
-        if not isinstance(noted, Tensor) or noted.shape[:1] != (len(round.cohort),):
-            raise CounterpoiseError(
-                f"part {part.name}: the note {name} must be a tensor with a number for each of the "
-                f"{len(round.cohort)} clients, not {brief(noted)}."
-            )
-    if not isinstance(round.excluded, Mapping):
-        raise CounterpoiseError(
-            f"part {part.name}: excluded must give the reason for each client, as {{3: 'it lied'}}, "
-            f"not {round.excluded!r}."
-        )
-    for client, verdict in round.verdicts.items():
-        if not isinstance(verdict, Verdict):
-            raise CounterpoiseError(
-                f"part {part.name}: the verdict on client {client} must be a cp.Verdict, not {verdict!r}."
-            )
-    if round.weights is not None and len(round.weights) != len(round.cohort):
-        raise CounterpoiseError(f"part {part.name} gave {len(round.weights)} weights to {len(round.cohort)} clients.")
-    for what, before, after, declared in (
-        ("server_state", seen.state, round.state, part.server_state),
-        ("client_record", seen.records, round.records, part.client_record),
-        ("client_record", seen.left_out, round.left_out, part.client_record),
-    ):
-        if after and declared is None:
-            raise CounterpoiseError(f"part {part.name} returned {', '.join(after)} but declares no {what}.")
-        if {k: (t.shape, t.dtype) for k, t in before.items()} != {k: (t.shape, t.dtype) for k, t in after.items()}:
-            raise CounterpoiseError(
-                f"part {part.name} returned a {what} of other names, shapes or types than it declared."
-            )

@@ -12,9 +12,10 @@ from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.records import MOST_ROUNDS
-from counterpoise.engine.scores import Loss, Metrics
+from counterpoise.engine.scores import LOSSES, Loss, Metrics
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
+from counterpoise.hooks import CLIENT_HOOKS, SERVER_HOOKS
 from counterpoise.local import Local
 from counterpoise.measures.stopping import When
 from counterpoise.method import Method
@@ -34,7 +35,7 @@ class Settings(TypedDict, total=False):
 
     cohort: int | float | Availability | Sampler | None
     local: Local | None
-    loss: Loss | None
+    loss: Loss | str | None
     metrics: Metrics | None
     seed: int
     engine: Engine | None
@@ -67,19 +68,26 @@ class Training:
         if self.loss is not None and not callable(self.loss):
             raise CounterpoiseError(
                 "loss must be a function of outputs and targets that returns one value per sample, "
-                f"not {brief(self.loss)}. "
-                "For example, lambda outputs, targets: (outputs - targets).square().mean(1)."
+                f"or the name of a loss, such as 'squared-error', not {brief(self.loss)}."
             )
         if not any(part.apply is not None for part in self.method.update):
             raise CounterpoiseError(
                 f"method {self.method.name} has no part in its slot update that makes the server's new model, so the "
                 "model would never change. Add one: cp.Method(..., update=(cp.parts.server_step(),))."
             )
+        for part in self.method.parts:
+            if all(getattr(part, hook) is None for hook in (*CLIENT_HOOKS, *SERVER_HOOKS)):
+                raise CounterpoiseError(
+                    f"part {part.name} has no hook, so it would do nothing. Give it one, or leave it out."
+                )
 
     @classmethod
     def of(cls, method: Choice, model: Model, **given: Any) -> Training:
         """Settings that are None have their defaults."""
-        return cls(_made(method), model, **{name: value for name, value in given.items() if value is not None})
+        settings = {name: value for name, value in given.items() if value is not None}
+        if isinstance(loss := settings.get("loss"), str):
+            settings["loss"] = LOSSES.make(loss)
+        return cls(_made(method), model, **settings)
 
 
 @dataclass(frozen=True)

@@ -219,8 +219,8 @@ def _scores(
     sequences = federation.base.sequences and (loss is None or is_cross_entropy(loss))
     if loss is None and federation.classes is None and not sequences:
         raise CounterpoiseError(
-            "These targets are not class numbers; give simulate a loss that returns one value per sample, such as "
-            "loss=lambda outputs, targets: (outputs - targets).square().mean(1). If they are classes, give whole numbers: "
+            "These targets are not class numbers; give simulate a loss, such as loss='squared-error', or a function of "
+            "outputs and targets that returns one value per sample. If they are classes, give whole numbers: "
             "y.astype('int64')."
         )
     usual = {"accuracy": accuracy} if federation.classes or sequences else {}

@@ -32,6 +32,10 @@ def from_table(path: Path, where: str, columns: Columns) -> Source:
         found = _read_parquet(path, most) if path.suffix.lower() == ".parquet" else _read_csv(path)
     except CounterpoiseError:
         raise
+    except UnicodeDecodeError:
+        raise CounterpoiseError(
+            f"{where}: {path} cannot be read as a table (it is not UTF-8 text). Save it as UTF-8."
+        ) from None
     except Exception as error:  # each reader has errors of its own
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise CounterpoiseError(f"{where}: {path} cannot be read as a table ({said}). Mend or replace it.") from None
