@@ -43,7 +43,7 @@ def test_every_preset_or_the_one_it_is_made_from_has_a_sentence() -> None:
     assert {name.removesuffix("-small") for name in preset_names()} == {*listed}
     assert len(listed) == len({*listed})
     assert all(line.sentence for lines in groups.values() for line in lines)
-    assert [line.name for line in next(iter(groups.values()))] == ["quickstart"]
+    assert [line.name for line in next(iter(groups.values()))] == ["demo", "quickstart"]
     assert [line.name for line in grouped_presets(["a/b-small"], str)["a"]] == ["a/b-small"]
 
 

@@ -488,7 +488,6 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
             lambda: fedavg().adding(weigh=Part("odd", apply=lambda round: round.but(weights=torch.ones(7)))),
             r"part odd: weights must have the shape \[3\], .* not \[7\]",
         ),
-        (lambda: fedavg().adding(trust=Part("idle")), "part idle has no hook, so it would do nothing"),
         (lambda: Part("a", when_lost=3), "part a: when_lost must say in a text what happens .* not 3"),
     ],
 )

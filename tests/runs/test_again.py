@@ -82,7 +82,10 @@ def test_an_unfinished_run_goes_on_to_the_same_end(tmp_path: Path) -> None:
         ({"local": cp.Local(batch=8)}, r"local\.batch was 32 and is 8\. Choose"),
         ({"federation": federation(0.1)}, r"data\.partition\.alpha was 0\.5 and is 0\.1\. Choose"),
         ({"engine": cp.Engine(dtype="float64")}, r"engine\.dtype was 'float32' and is 'float64'\. Choose"),
-        ({"loss": lambda outputs, targets: (outputs**2).mean(1)}, r"own\.loss was None and is '.*<lambda>'\. Choose"),
+        (
+            {"loss": lambda outputs, targets: (outputs**2).mean(1)},
+            r"own\.loss was not set and is '.*<lambda>'\. Choose",
+        ),
     ],
 )
 def test_another_configuration_is_refused_with_what_differs(

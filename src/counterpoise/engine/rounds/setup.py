@@ -15,7 +15,6 @@ from counterpoise.engine.rounds.records import MOST_ROUNDS
 from counterpoise.engine.scores import LOSSES, Loss, Metrics
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.federation import Availability, Federation, Sampler
-from counterpoise.hooks import CLIENT_HOOKS, SERVER_HOOKS
 from counterpoise.local import Local
 from counterpoise.measures.stopping import When
 from counterpoise.method import Method
@@ -75,11 +74,6 @@ class Training:
                 f"method {self.method.name} has no part in its slot update that makes the server's new model, so the "
                 "model would never change. Add one: cp.Method(..., update=(cp.parts.server_step(),))."
             )
-        for part in self.method.parts:
-            if all(getattr(part, hook) is None for hook in (*CLIENT_HOOKS, *SERVER_HOOKS)):
-                raise CounterpoiseError(
-                    f"part {part.name} has no hook, so it would do nothing. Give it one, or leave it out."
-                )
 
     @classmethod
     def of(cls, method: Choice, model: Model, **given: Any) -> Training:
