@@ -20,7 +20,7 @@ version = release = counterpoise.__version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "mathml", "notebooks", "reference"]
 root_doc = "docs/index"
-include_patterns = ["docs/**", "examples/notebooks/*", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+include_patterns = ["docs/**", "examples/notebooks/*", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
 exclude_patterns = [".*", "build", "data", "dist", "peers", "runs"]
 
 # Docstrings write names in single backticks. Types in signatures are torch's, numpy's or internal: no page has them.
