@@ -10,6 +10,7 @@ import pytest
 from torch import nn
 
 import counterpoise as cp
+from counterpoise.cli.running import _show
 from counterpoise.comparisons.plan import Arm, Plan
 from counterpoise.comparisons.tables import OWN_MODELS
 from counterpoise.display.console import Console
@@ -99,3 +100,19 @@ def test_a_notebook_shows_a_mistake_as_a_sentence_and_the_users_own_traceback() 
     *cause, last = error._render_traceback_()
     assert "ZeroDivisionError: division by zero" in "".join(cause)
     assert last == "CounterpoiseError: The loss failed.\nWhat to do."
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_a_regression_is_shown_by_its_loss(tested: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(80, 2)).astype(np.float32)
+    y = x[:, 0].astype(np.float32)
+    parts = {f"h{i}": (x[i::4], y[i::4]) for i in range(4)}
+    fed = cp.Federation.from_datasets(parts, test=(x, y) if tested else None, heldout=0.25)
+    run = cp.simulate("fedavg", fed, model=nn.Linear(2, 1), loss="squared-error", rounds=2, out=tmp_path / "run")
+    value = run.loss if tested else own_curve(run.rounds, "loss")[-1][1]
+    assert value is not None
+    where = "" if tested else " on clients' held-out data"
+    assert repr(run).endswith(f", loss {value:.4f}{where})")
+    _show(run, False, None, True)
+    assert capsys.readouterr().out.startswith(f"fedavg: loss {value:.4g}{where} after 2 rounds")

@@ -130,6 +130,8 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     found += [] if run.personal is None else [f"personal accuracy {percent(run.personal)}"]
     if not found and (own := own_curve(run.rounds)):
         found = [f"accuracy {percent(own[-1][1])} on clients' held-out data"]
+    elif not found and (own := own_curve(run.rounds, "loss")):
+        found = [f"loss {own[-1][1]:.4g} on clients' held-out data"]
     kept = [
         f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
     ]
@@ -139,7 +141,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     rounds = counted(len(run.rounds), "round")
     lines = [
-        f"{run.method}: {', '.join(found) or 'no test set'} after {rounds} in {run.seconds:.1f} s",
+        f"{run.method}: {', '.join(found) or 'nothing measured'} after {rounds} in {run.seconds:.1f} s",
         *([f"ended early: {run.why}"] if run.why else []),
         *_curve(run),
         *([] if target is None else [_reached(run, target)]),

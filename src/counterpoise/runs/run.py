@@ -55,9 +55,12 @@ class Run:
         self.keep(Path(folder))
 
     def __repr__(self) -> str:
-        shown = "" if self.accuracy is None else f", accuracy {self.accuracy:.4f}"
-        if not shown and (own := own_curve(self.rounds)):
-            shown = f", accuracy {own[-1][1]:.4f} on clients' held-out data"
+        found = [
+            (name, value, "") for name, value in (("accuracy", self.accuracy), ("loss", self.loss)) if value is not None
+        ]
+        for name in _USUAL:
+            found += [(name, own[-1][1], " on clients' held-out data") for own in [own_curve(self.rounds, name)] if own]
+        shown = "".join(f", {name} {value:.4f}{where}" for name, value, where in found[:1])
         rounds = counted(len(self.rounds), "round")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 

@@ -105,7 +105,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
             if not isinstance(values, Tensor) or tuple(values.shape) != (len(rows),):
                 raise CounterpoiseError(
                     f"The {name} must return one value per sample, shape ({len(rows)},), not {_describe(values)}; "
-                    "use reduction='none'."
+                    "for one number use reduction='none', for more take the mean over what is not the sample."
                 )
             if not torch.allclose(
                 metric(outputs[:1], select(targets, slice(1))), values[:1], rtol=1e-3, atol=1e-4, equal_nan=True
