@@ -157,5 +157,5 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     exec(comparing, names)
     assert list(names["found"].runs) == ["fedavg", "fedprox", "counterpoise"]
     exec(own, names)
-    assert names["run"].accuracy > 0.5
+    assert names["run"].accuracy > 0.7
     assert sum(names["run"].weights[0].values()) == pytest.approx(1)

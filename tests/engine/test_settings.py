@@ -82,7 +82,7 @@ def test_a_model_that_does_not_fit_is_refused_with_a_sentence(model, sentence):
     [
         (
             {"loss": F.cross_entropy},
-            r"The loss must return one value per sample, shape \(2,\), not \(\); use reduction='none'",
+            r"The loss must return one value per sample, shape \(2,\), not \(\); for one number use reduction='none'",
         ),
         (
             {"loss": lambda o, t: (o - F.one_hot(t, 3)) ** 2},
