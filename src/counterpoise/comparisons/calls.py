@@ -78,7 +78,8 @@ def compare(
 
     With `out`, the runs are kept in that folder, as by ``counterpoise compare``, in `jobs` worker processes. The same
     call again returns what is finished and goes on with the rest. Other methods and seeds are added to the folder; what
-    a call returns are those it asked for. Other settings are refused unless `overwrite` is given. ``counterpoise resume`` goes on as well, unless a model,
+    a call returns are those it asked for. Other settings are refused unless `overwrite` is given.
+    ``counterpoise resume`` goes on as well, unless a model,
     method or other object of your own is compared: only Python has it, so its runs also stay in this process.
 
     Runs that can train as one batch do so, at most `together` of them. A table shows the progress in a terminal and in
