@@ -6,11 +6,11 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from textwrap import fill
 
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.standing import Row
+from counterpoise.studies.tables import filled
 
 HERE = Path(__file__).resolve().parent
 ROOMS = {"papers": "The four papers", "external": "Tables that other projects publish", "": "Our own worlds"}
@@ -20,7 +20,8 @@ INTRODUCTION = """\
 
 This page holds what others published beside what this library found. [Studies](studies.md) says how a verdict is
 computed. Every value comes from a run whose settings, seed, curve, commit and machine are in the JSON file beside its
-study, so the page can be made again without a GPU by `make evidence`. The command below each table repeats its runs."""
+study, so the page can be made again without a GPU by `make evidence`. The command below each table repeats its runs. It
+is for a clone of the repository, which holds the files of the studies."""
 
 
 def main() -> None:
@@ -79,7 +80,7 @@ def _part(path: Path, out: Path) -> str:
     command = f"counterpoise study run {path.relative_to(HERE.parent)}"
     if not any(row.outcomes for row in found.rows):
         runs = sum(row.lacking for row in _run(found))
-        about = "\n\n".join(fill(part, 120) for part in found.study.about.strip().split("\n\n"))
+        about = "\n\n".join(map(filled, found.study.about.strip().split("\n\n")))
         return f"### {found.study.title}\n\n{about}\n\nNot run yet: {runs} runs.\n\n    {command}"
     figure = f"figures/study-{path.stem}.svg"
     drawn = drawing(found.rows, found.study.title)

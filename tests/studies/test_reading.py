@@ -223,14 +223,15 @@ def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_a
     assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 
 
-@pytest.mark.parametrize(("name", "methods"), [("worlds", 16), ("worlds-ablation", 10)])
-def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int) -> None:
+@pytest.mark.parametrize(("name", "methods", "seeds"), [("worlds", 16, {5, 10}), ("worlds-ablation", 10, {5})])
+def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int, seeds: set[int]) -> None:
     study = read_study(STUDIES / f"{name}.toml")
     full = {name for name in preset_names() if name.startswith("worlds/") and not name.endswith("-small")}
     assert {cell.like for cell in study.cells} == full
     assert len(full) == 24
     own = [cell for cell in study.cells if not cell.runs_of]
-    assert {(len(plan.arms), len(plan.seeds)) for plan in map(plan_of, own)} == {(methods, 5)}
+    assert {len(plan_of(cell).arms) for cell in own} == {methods}
+    assert {len(plan_of(cell).seeds) for cell in own} == seeds
     assert {cell.metric.words for cell in own} == {"accuracy, mean of the last 4 evaluations"}
     views = [cell for cell in study.cells if cell.runs_of]
     attacked = {cell.name for cell in own if "adversary" in plan_of(cell).values}

@@ -11,12 +11,13 @@ from typing import Any
 from counterpoise.studies.standing import ClaimRow, Row
 from counterpoise.studies.study import Study
 
-__all__ = ["as_plain", "cannot", "claim_table", "markdown", "matrix", "notes", "reasons", "table"]
+__all__ = ["as_plain", "cannot", "claim_table", "filled", "markdown", "matrix", "notes", "reasons", "table"]
 
-RULES = (
+PUBLISHED = (
     "Values are means over seeds ± the sample deviation; shares are in points. "
     "*d* is our mean less the published value, and ± how far chance reaches (95 %)."
 )
+OWN = "Values are means over seeds; shares are in points."
 
 
 def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -139,9 +140,8 @@ def markdown(
     """A part of a page about a study."""
     published = any(row.published is not None for row in every)
     metrics = list(dict.fromkeys(row.cell.metric.words for row in every))
-    parts = [f"{'#' * level} {study.title}", study.about.strip()]
-    rules = RULES if published else RULES.partition(" *d*")[0]
-    parts.append(fill(f"{rules} Measured: {'; '.join(metrics)}.", 120))
+    parts = [f"{'#' * level} {study.title}", *map(filled, study.about.strip().split("\n\n"))]
+    parts.append(filled(f"{PUBLISHED if published else OWN} Measured: {'; '.join(metrics)}."))
     parts.append(_pipes(*(table(every) if published else matrix(every))))
     if claims:
         parts.append(_pipes(*claim_table(claims)))
@@ -156,7 +156,12 @@ def markdown(
 
 
 def _items(title: str, lines: Sequence[str]) -> str:
-    return "\n".join([title, "", *(f"- {line}" for line in lines)]) if lines else ""
+    return "\n".join([title, "", *(filled(f"- {line}", "  ") for line in lines)]) if lines else ""
+
+
+def filled(text: str, indent: str = "") -> str:
+    """A paragraph in lines of 120 characters. None begins with a per cent sign, which MyST takes for a comment."""
+    return fill(text.replace(" %", "\xa0%"), 120, subsequent_indent=indent).replace("\xa0%", " %")
 
 
 def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
