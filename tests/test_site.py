@@ -90,6 +90,12 @@ def test_links_between_pages_lead_to_files(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_line_is_lost_as_a_comment(page: Path) -> None:
+    """MyST takes a line that begins with a per cent sign for a comment."""
+    assert not [line for line in page.read_text().splitlines() if line.startswith("%")]
+
+
 def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text(encoding="utf-8"), re.S)
 

@@ -19,6 +19,7 @@ from counterpoise.studies.pages import render, write_pages
 from counterpoise.studies.reading import made_study
 from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
 from counterpoise.studies.study import Study
+from counterpoise.studies.tables import filled
 
 MADE = Made("abc123", "1 x GPU, 2 cores", "0.1.0")
 ELSEWHERE = Made("def456", "2 cores", "0.1.0")
@@ -276,3 +277,8 @@ def test_cells_that_the_study_now_defines_otherwise_are_named(tmp_path: Path) ->
     found = found_in(tmp_path / "both.toml")
     assert found.doubts == ("The cell 'one' has other settings now than its results. Run the study again.",)
     assert verdicts(found)[2] == "lower"
+
+
+def test_a_paragraph_is_broken_before_the_number_of_a_per_cent_sign() -> None:
+    text = filled("- " + "x" * 115 + " 86 % and more", "  ")
+    assert text == "- " + "x" * 115 + "\n  86 % and more"
