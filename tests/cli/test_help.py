@@ -35,6 +35,10 @@ def test_the_help_lists_every_command_and_run_first(capsys, monkeypatch, width: 
     assert sorted(listed) == sorted(named | {group.name for group in app.registered_groups})
 
 
+def test_the_help_says_what_an_argument_is(capsys, monkeypatch) -> None:
+    assert "A preset's name or a TOML file." in said(capsys, monkeypatch, "run", "--help")
+
+
 @pytest.mark.parametrize(("words", "near"), [(["runn"], ["run", "runs"]), (["runs", "lst"], ["list"])])
 def test_the_nearest_commands_are_suggested_once(capsys, monkeypatch, words: list[str], near: list[str]) -> None:
     monkeypatch.setenv("COLUMNS", "200")
