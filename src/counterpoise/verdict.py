@@ -30,8 +30,11 @@ class Verdict:
     action: Action
     reason: str = ""
 
+    @property
+    def about_claim(self) -> bool:
+        """Whether it is about the claim. With evidence but without counts, it is about the client's updates."""
+        return self.estimated is not None or self.z is None
+
     def concerns(self, client: int) -> str:
-        """What the verdict is about, for a sentence. One with evidence but without counts is about the client."""
-        if self.estimated is None and self.z is not None:
-            return f"client {client}"
-        return f"the claim of client {client} to {self.claimed:g} samples"
+        """What the verdict is about, for a sentence."""
+        return f"the claim of client {client} to {self.claimed:g} samples" if self.about_claim else f"client {client}"

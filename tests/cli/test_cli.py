@@ -12,13 +12,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from counterpoise.cli import main
+from counterpoise.cli.running import _rejected
 from counterpoise.comparisons.collection import read_run
 from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
+from counterpoise.verdict import Action, Verdict
 
 LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
 
@@ -117,6 +120,19 @@ def test_run_prints_verdicts_and_whose_claims_were_rejected(cli, tmp_path: Path)
     found = json.loads(cli("run", str(file), "--out", "again", "--json")[1].splitlines()[-1])
     assert found["method"] == "feddua:fedprox"
     assert found["rejected"] == found["excluded"] + 1
+
+
+def test_updates_that_are_left_out_are_no_claims() -> None:
+    def verdict(action: Action, estimated: float | None = None, z: float | None = None) -> Verdict:
+        return Verdict(10.0, estimated, None, None, z, action)
+
+    first = {0: verdict("excluded", z=9.0), 1: verdict("corrected", 5.0, 9.0), 2: verdict("accepted", z=0.1)}
+    second = {0: verdict("excluded", z=9.0), 3: verdict("warned"), 4: verdict("excluded", z=8.0)}
+    rounds = [SimpleNamespace(outcome=SimpleNamespace(verdicts=found)) for found in (first, second)]
+    assert _rejected(SimpleNamespace(rounds=rounds, client_names=["a", "b", "c", "d", "e"])) == [
+        "claims rejected of clients: b, d",
+        "updates left out of clients: a, e",
+    ]
 
 
 def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from counterpoise.cli.app import app
-from counterpoise.cli.deploy import _ended_by_signals, _line
+from counterpoise.cli.deploy import _line
+from counterpoise.cli.leaving import ended_by_signals
 from counterpoise.engine import Outcome, RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Verdict
@@ -43,6 +44,16 @@ def test_a_round_is_told_with_who_was_left_out_and_who_lied():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_kill_and_a_closed_terminal_unwind(number):
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), _ended_by_signals():
+    with pytest.raises(KeyboardInterrupt), ended_by_signals() as came:
         signal.raise_signal(number)
+    assert came == [number]
     assert signal.getsignal(number) is before
+
+
+def test_what_nohup_ignores_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ended_by_signals():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)

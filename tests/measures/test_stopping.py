@@ -12,7 +12,7 @@ import torch
 
 import counterpoise as cp
 from counterpoise.comparisons import abroad
-from counterpoise.comparisons.board import Board
+from counterpoise.comparisons.board import Board, shown
 from counterpoise.comparisons.collection import load_run
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece
@@ -200,6 +200,22 @@ def test_a_run_in_a_batch_that_stops_leaves_the_others() -> None:
     drive_together(courses, lambda place, what: ended.__setitem__(place, what), None, 1)
     assert [len(ended[place].rounds) for place in (0, 1)] == [1, 3]
     assert [bool(ended[place].why) for place in (0, 1)] == [True, False]
+
+
+def test_a_log_is_told_now_and_then_how_far_everything_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = [Piece("a", seed, f"a/seed-{seed}", {"rounds": 8}) for seed in (0, 1)]
+    lines: list[str] = []
+    for seconds in (3600.0, 0.0):
+        monkeypatch.setattr("counterpoise.comparisons.board._BETWEEN_LINES", seconds)
+        with shown(Board("method", "it", {"a": pieces}, 1), log=lines.append) as hear:
+            hear(None)
+            hear(News(pieces[0], 2, {}, 1.0))
+            hear(News(pieces[0], end="finished"))
+    assert lines == [
+        "it: 0 of 2 runs done, 1 worker",
+        "it: 0 of 2 runs done, 1 worker, 0:14 left",
+        "it: 1 of 2 runs done, 1 worker, 0:08 left",
+    ]
 
 
 def test_the_bar_of_a_row_is_full_when_rules_ended_its_runs() -> None:

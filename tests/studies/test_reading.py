@@ -106,6 +106,25 @@ def test_some_cells_and_other_seeds_can_be_chosen() -> None:
         chosen(study, ["mil"])
 
 
+def test_some_methods_can_be_chosen() -> None:
+    view = {"name": "swings", "runs_of": "harsh", "methods": ["ours"], "metric": "best"}
+    study = made_study(values(lambda v: v["cell"].append(view)), "two", "two.toml")
+    (claim,) = study.claims
+
+    def left(*methods: str) -> dict[str, list[str]]:
+        return {cell.name: [e.label for e in cell.entries] for cell in chosen(study, [], None, methods).cells}
+
+    assert left("ours") == {"harsh": ["ours"], "swings": ["ours"]}
+    assert left("fed*(mu=0.1)", "ours") == {"mild": ["fedprox(mu=0.1)"], "harsh": ["ours"], "swings": ["ours"]}
+    assert left("fedavg") == {"mild": ["fedavg"], "harsh": ["fedavg"]}
+    assert [chosen(study, [], None, [label]).claims for label in (claim.better, claim.than)] == [(), ()]
+    assert chosen(study, [], None, [claim.better, claim.than]).claims == (claim,)
+    with pytest.raises(
+        CounterpoiseError, match=r"no method 'our' in these cells of the study two\. Did you mean 'ours'"
+    ):
+        chosen(study, ["harsh"], None, ["our"])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

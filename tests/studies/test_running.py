@@ -141,6 +141,9 @@ def test_seeds_cells_and_methods_that_are_added_later_are_all_that_is_run(copy: 
     new = {"mild/fedavg/seed-2", "mild/scaffold/seed-2", "harsh/fedavg/seed-2", "harsh/scaffold/seed-2"}
     assert places(copy / "out", copy / "tiny.toml", seeds=3) == new
     assert places(copy / "out", copy / "tiny.toml", seeds=3, cells=["mild"]) == {"mild/fedavg/seed-2", "mild/scaffold/seed-2"}  # fmt: skip
+    assert places(copy / "out", copy / "tiny.toml", seeds=3, cells=["mild"], methods=["fedavg"]) == {
+        "mild/fedavg/seed-2"
+    }
     cells = [*VALUES["cell"], {"name": "third", "like": "quickstart", "seeds": 1}]
     cells[0] = cells[0] | {"methods": ["fedavg", "fedprox", "scaffold"]}
     put(copy, cell=cells)
@@ -301,6 +304,7 @@ def test_the_command_line_shows_and_reports_results_alone(cli, whole: Path, tmp_
         (["study", "run", "no.toml"], "There is no file no.toml."),
         (["study", "show", "no.json"], "There is no file no.json."),
         (["study", "run", "{}/tiny.toml", "--cells", "mid"], "There is no cell 'mid' in the study tiny. Did you mean 'mild'?"),
+        (["study", "run", "{}/tiny.toml", "--methods", "fedavg,scafold"], "Did you mean 'scaffold'?"),
         (["study", "show", "{}/tiny.toml", "--results", "no.json"], "There is no file no.json."),
         (["study", "report", "{}/tiny.toml", "--out", "no"], "There is no folder no for the pages."),
         (["resume", "{}/out"], "holds a study. Continue it with the command that began it: counterpoise study run"),
@@ -376,7 +380,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, number: int, uninterrupted: Any) -> None:
     words = ["study", "run", str(stoppable(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"]
     command = [sys.executable, "-m", "counterpoise", *words]
@@ -388,8 +392,8 @@ def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, num
         time.sleep(0.02)
     going.send_signal(number)
     _, err = going.communicate()
-    if number == signal.SIGINT:
-        assert going.returncode == 130
+    if number == signal.SIGTERM:
+        assert going.returncode == 143
         assert "of 8 runs done. The same command goes on." in err
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

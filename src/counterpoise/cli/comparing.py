@@ -6,16 +6,16 @@ import itertools
 import json
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import typer
 
 from counterpoise.choices import split
-from counterpoise.cli.leaving import leave
+from counterpoise.cli.leaving import ended_by_signals, leave
 from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.arms import compared, swept
@@ -131,11 +131,12 @@ def _place(plan: Plan) -> Path:
 def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: Shown) -> None:
     already = not open_pieces(folder, plan)
     told: dict[str, str] = {}
-    try:
-        with conducting(folder):
-            found, report = _done(folder, plan, lock, workers, told, show.metric)
-    except KeyboardInterrupt:
-        _stopped(folder, plan, workers, show)
+    with ended_by_signals() as came:
+        try:
+            with conducting(folder):
+                found, report = _done(folder, plan, lock, workers, told, show.metric)
+        except KeyboardInterrupt:
+            _stopped(folder, plan, workers, show, came[0])
     failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
@@ -155,7 +156,8 @@ def _done(
     with crew(folder, pieces, lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(plan_board(plan, of_plan(folder, plan), found.workers, metric)) as hear:
+        board = plan_board(plan, of_plan(folder, plan), found.workers, metric)
+        with shown(board, log=partial(echo, err=True)) as hear:
 
             def listen(news: News | None) -> None:
                 if news is not None and news.end == "failed":
@@ -172,11 +174,11 @@ def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
     return stand_of(of_plan(folder, plan), plan.baseline, metric=metric)
 
 
-def _stopped(folder: Path, plan: Plan, workers: Workers, show: Shown) -> NoReturn:
+def _stopped(folder: Path, plan: Plan, workers: Workers, show: Shown, came: int) -> NoReturn:
     if show.as_json:
         echo(json.dumps(_document(folder, plan, _stand(folder, plan, show.metric), show.target, None)))
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
-    leave(f"{how_far(folder, plan)} Continue with: {resuming(folder, values, workers.words)}", 128 + signal.SIGINT)
+    leave(f"{how_far(folder, plan)} Continue with: {resuming(folder, values, workers.words)}", 128 + came)
 
 
 def _document(folder: Path, plan: Plan, found: Stand, target: float | None, report: Path | None) -> dict[str, Any]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import signal
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from counterpoise.cli.leaving import ended_by_signals
 from counterpoise.cli.screen import Console, echo
 from counterpoise.errors import CounterpoiseError
 
@@ -61,7 +58,7 @@ def local(
     console = Console(stderr=True)
     say = console.status("starting the SuperLink and its nodes ...")
     try:
-        with _ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
+        with ended_by_signals(), say, deployment.Deployment(folder, nodes) as running:
             say.update("submitting the run ...")
             run = running.submit({"clients": nodes, "rounds": rounds, "out": str(kept)})
             say.stop()
@@ -94,18 +91,3 @@ def _report(run: Path) -> Path:
     from counterpoise.reports import write  # imports plotly, which is slow
 
     return write(run)
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Treat SIGTERM and a closed terminal like Ctrl-C, so that no process is left behind."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+from collections.abc import Iterator
+from types import FrameType
 from typing import NoReturn
 
 from counterpoise.cli.screen import Console
 
-__all__ = ["leave"]
+__all__ = ["ended_by_signals", "leave"]
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[list[int]]:
+    """Treat SIGTERM and a closed terminal like Ctrl-C, so that no process is left behind and the user is told.
+
+    Yields a list with the signal that came; Ctrl-C's if none did. A signal that is ignored, as by `nohup`, stays so.
+    """
+    came: list[int] = [signal.SIGINT]
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        came[0] = number
+        raise KeyboardInterrupt
+
+    heeded = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heeded}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def leave(message: str, code: int) -> NoReturn:

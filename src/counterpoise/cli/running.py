@@ -137,7 +137,6 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     ]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
     judged = run.verdicts
-    rejected = sorted({v["client"] for v in judged if v["action"] != "accepted"})
     skipped = [r.outcome.skipped for r in run.rounds if r.outcome.skipped]
     rounds = counted(len(run.rounds), "round")
     lines = [
@@ -149,7 +148,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}"] if judged else []),
-        *([f"claims rejected of clients: {', '.join(map(str, rejected[:20]))}"] if rejected else []),
+        *_rejected(run),
         *([f"controlled by the adversary: {', '.join(_called(run, run.liars[:20]))}"] if run.liars else []),
         *([f"skipped: {counted(len(skipped), 'round')}; the last because {skipped[-1]}"] if skipped else []),
         f"kept in: {run.folder}",
@@ -176,6 +175,17 @@ def _reached(run: Run, target: float) -> str:
         return f"accuracy {target:g}: never reached"
     reached = measures.rounds_to(measures.curve(run.rounds), target)
     return f"accuracy {target:g}: in round {reached}, after {size(sent)} both ways"
+
+
+def _rejected(run: Run) -> list[str]:
+    """Whose claims and whose updates were not accepted."""
+    found: dict[bool, set[int]] = {True: set(), False: set()}
+    for record in run.rounds:
+        for client, verdict in record.outcome.verdicts.items():
+            if verdict.action != "accepted":
+                found[verdict.about_claim].add(client)
+    words = {True: "claims rejected of clients", False: "updates left out of clients"}
+    return [f"{words[about]}: {', '.join(_called(run, sorted(some)[:20]))}" for about, some in found.items() if some]
 
 
 def _verdicts(judged: list[dict[str, Any]]) -> str:

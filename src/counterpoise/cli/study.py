@@ -44,6 +44,10 @@ def run(
         ),
     ] = None,
     cells: Cells = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option("--methods", metavar="A,B,C", help="Only these methods, named as in FILE; * stands for anything."),
+    ] = None,
     seeds: Annotated[
         int | None, typer.Option("--seeds", min=1, help="Number of seeds in every cell [default: as FILE says].")
     ] = None,
@@ -58,15 +62,15 @@ def run(
 ) -> None:
     """Run the cells of a study together, or what is left of them, and show how they stand to what was published.
 
-    The same command continues a study that was stopped. What has a result is not run again, so that cells and seeds can
-    be added later.
+    The same command continues a study that was stopped. What has a result is not run again, so that cells, methods and
+    seeds can be added later.
 
-    Example: `counterpoise study run studies/example.toml --cells mild`
+    Example: `counterpoise study run studies/example.toml --cells mild --methods fedavg`
     """
     with loading():
         from counterpoise.cli.studying import run_study
         from counterpoise.comparisons.perform import Workers
-    run_study(file, out, _split(cells), seeds, anyway, results, Workers(jobs, together, on), as_json)
+    run_study(file, out, _split(cells), methods or [], seeds, anyway, results, Workers(jobs, together, on), as_json)
 
 
 @study.command()

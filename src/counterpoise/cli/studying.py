@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.leaving import leave
+from counterpoise.choices import split
+from counterpoise.cli.leaving import ended_by_signals, leave
 from counterpoise.cli.screen import Console, echo, output, print_told
 from counterpoise.comparisons.board import shown
 from counterpoise.comparisons.conduct import News
@@ -31,6 +32,7 @@ def run_study(
     file: Path,
     out: Path | None,
     cells: Sequence[str],
+    methods: Sequence[str],
     seeds: int | None,
     anyway: bool,
     results: Path | None,
@@ -41,18 +43,22 @@ def run_study(
     whole = read_study(file)
     folder, path = out or default_folder(whole), results or results_of(file)
     command = shlex.join(["counterpoise", "study", "run", str(file)])
-    with begun(whole, folder, path, command, cells=cells, seeds=seeds, anyway=anyway, on=workers.on) as work:
+    only = [label for text in methods for label in split(text)]
+    with begun(
+        whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
+    ) as work:
         if not work.pieces:
             echo("All its runs have results, so nothing was run.", err=as_json)
-        try:
-            _conduct(work, workers)
-        except KeyboardInterrupt:
-            work.ledger.write()
-            done = len(work.pieces) - work.ledger.still_open
-            leave(
-                f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
-                128 + signal.SIGINT,
-            )
+        with ended_by_signals() as came:
+            try:
+                _conduct(work, workers)
+            except KeyboardInterrupt:
+                work.ledger.write()
+                done = len(work.pieces) - work.ledger.still_open
+                leave(
+                    f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
+                    128 + came[0],
+                )
     found = Finding(work.study, work.ledger.results)
     _show(found, as_json)
     if not as_json:
@@ -65,7 +71,7 @@ def _conduct(work: Work, workers: Workers) -> None:
     with crew(work.folder, work.pieces, work.lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(study_board(work, found.workers)) as hear:
+        with shown(study_board(work, found.workers), log=partial(echo, err=True)) as hear:
 
             def listen(news: News | None) -> None:
                 work.ledger.hear(news)

@@ -17,13 +17,16 @@ from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
-from counterpoise.display.live import live
+from counterpoise.display.live import live, now_and_then
 from counterpoise.measures import PERSONAL, across_seeds, metric_words
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
 from counterpoise.texts import counted
 
 __all__ = ["Board", "plan_board", "shown"]
+
+_BETWEEN_LINES = 30.0
+"""Seconds between two lines of a log."""
 
 
 @dataclass
@@ -114,10 +117,14 @@ class Board:
                 *(self._measured(runs, personal) if self.metric else ()),
                 "" if ended == len(runs) else clock(self.left(label)),
             )
+        return Group(table, Text(self.line(), style="dim"))
+
+    def line(self) -> str:
+        """How far everything is."""
         ended = sum(bool(run.end) for run in self.runs.values())
         line = f"{self.source}: {ended} of {counted(len(self.runs), 'run')} done, {counted(self.at_once, 'worker')}"
         left = clock(self.left()) if ended < len(self.runs) else ""
-        return Group(table, Text(f"{line}, {left} left" if left else line, style="dim"))
+        return f"{line}, {left} left" if left else line
 
     def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:
         """The metric of a row, that of its personal models if there are any, and its spread."""
@@ -157,18 +164,26 @@ def _across(runs: Sequence[_Run], *metrics: str) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def shown(board: Board, progress: bool | None = None) -> Iterator[Callable[[News | None], None]]:
+def shown(
+    board: Board, progress: bool | None = None, log: Callable[[str], object] | None = None
+) -> Iterator[Callable[[News | None], None]]:
     """Show the board while the block runs, if somebody watches, and yield the function that takes news.
 
-    `progress` switches it on or off, as in `counterpoise.simulate`.
+    `progress` switches it on or off, as in `counterpoise.simulate`. If nobody watches, `log` gets a line now and then.
     """
-    if not watching(progress):
-        yield board.hear
-        return
-    with live(board.render, leave=False) as changed:
+    seen = watching(progress)
+    with live(board.render, leave=False) if seen else contextlib.nullcontext(_lines(board, log)) as changed:
 
         def hear(news: News | None) -> None:
             board.hear(news)
             changed()
 
         yield hear
+
+
+def _lines(board: Board, log: Callable[[str], object] | None) -> Callable[[], object]:
+    """What to call after every change, for a log: it says how far everything is, at most once in a while."""
+    if log is None:
+        return lambda: None
+    write = now_and_then(lambda: log(board.line()), _BETWEEN_LINES)
+    return lambda: write(False)

@@ -14,7 +14,7 @@ from rich.live import Live
 from counterpoise.display.console import Console
 from counterpoise.screens import Panel, in_notebook, on_terminal
 
-__all__ = ["as_html", "live"]
+__all__ = ["as_html", "live", "now_and_then"]
 
 Render = Callable[[], RenderableType]
 
@@ -53,14 +53,14 @@ def as_html(renderable: RenderableType) -> tuple[str, str]:
 
 def _notebook(render: Render) -> Callable[[bool], None]:
     panel = Panel(*as_html(render()))
-    return _now_and_then(lambda: panel.show(*as_html(render())), _IN_NOTEBOOK)
+    return now_and_then(lambda: panel.show(*as_html(render())), _IN_NOTEBOOK)
 
 
 def _log(render: Render) -> Callable[[bool], None]:
-    return _now_and_then(lambda: Console(file=sys.stderr, width=_WIDTH, color_system=None).print(render()), _IN_LOG)
+    return now_and_then(lambda: Console(file=sys.stderr, width=_WIDTH, color_system=None).print(render()), _IN_LOG)
 
 
-def _now_and_then(draw: Callable[[], None], seconds: float) -> Callable[[bool], None]:
+def now_and_then(draw: Callable[[], object], seconds: float) -> Callable[[bool], None]:
     """Draw at most once in so many seconds, and when it must be."""
     last = time.monotonic()
 

@@ -49,6 +49,7 @@ def study(
     out: str | Path | None = None,
     *,
     cells: Sequence[str] = (),
+    methods: Sequence[str] = (),
     seeds: int | None = None,
     anyway: bool = False,
     jobs: int | None = None,
@@ -64,9 +65,9 @@ def study(
     `source` is a TOML file, or its values. Runs are kept in the folder `out`, by default one in ``runs/`` named after
     the study. What they found is kept in the file `results`: by default beside the study's file, with the ending
     ``.json``, or in the folder if there is no file. Pieces with a result there are not run again, even if the folder is
-    lost. `cells` and `seeds` change what is run, `jobs`, `together`, `on` and `executor` where, as in a comparison. With
-    `anyway`, cells that the study says cannot be run are run too. `tell` gets the news of every run. `progress` as in
-    `compare`.
+    lost. `cells`, `methods` and `seeds` change what is run, `jobs`, `together`, `on` and `executor` where, as in a
+    comparison. With `anyway`, cells that the study says cannot be run are run too. `tell` gets the news of every run.
+    `progress` as in `compare`.
     """
     whole = made_study(source, "study", "the study") if isinstance(source, Mapping) else read_study(Path(source))
     folder = default_folder(whole) if out is None else Path(out)
@@ -75,7 +76,7 @@ def study(
     workers = Workers(jobs, together, on)
     workers.check()
     with (
-        begun(whole, folder, path, cells=cells, seeds=seeds, anyway=anyway, on=on) as work,
+        begun(whole, folder, path, cells=cells, methods=methods, seeds=seeds, anyway=anyway, on=on) as work,
         crew(folder, work.pieces, work.lock, workers, executor) as found,
         shown(study_board(work, found.workers), progress) as show,
     ):
@@ -115,12 +116,13 @@ def begun(
     command: str = "",
     *,
     cells: Sequence[str] = (),
+    methods: Sequence[str] = (),
     seeds: int | None = None,
     anyway: bool = False,
     on: str = "",
 ) -> Iterator[Work]:
     """Lock a study's folder and its cells', write their plans, and find the pieces to run. Write the results at the end."""
-    part = chosen(whole, cells, seeds)
+    part = chosen(whole, cells, seeds, methods)
     own = [cell for cell in part.cells if not cell.runs_of and (anyway or not cell.cannot)]
     plans = [(cell, plan_of(cell, command)) for cell in own]
     views = [(view, plan) for view in whole.cells for cell, plan in plans if view.runs_of == cell.name]

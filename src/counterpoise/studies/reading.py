@@ -74,22 +74,38 @@ def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | 
     return Study(name, form.title, form.about, tuple(every.values()), averages, claims, values)
 
 
-def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None) -> Study:
-    """The study with some of its cells alone, by their names (``*`` stands for anything), or with more or fewer seeds.
+def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None, methods: Sequence[str] = ()) -> Study:
+    """The study with some of its cells or methods alone (``*`` stands for anything), or with more or fewer seeds.
 
-    A view brings the cell with its runs along. Averages and claims stay only if all their cells do.
+    A view brings the cell with its runs along. A cell without any of the methods goes. Averages and claims stay only if
+    all that they are about does.
     """
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in study.cells):
             raise unknown("cell", pattern, [cell.name for cell in study.cells], f"in the study {study.name}")
     named = [c for c in study.cells if not patterns or any(fnmatchcase(c.name, pattern) for pattern in patterns)]
     names = {cell.name for cell in named} | {cell.runs_of for cell in named}
+    cells = [replace(c, seeds=seeds or c.seeds) for c in study.cells if c.name in names]
+    if methods:
+        cells = _with_methods(cells, methods, study.name)
+    there = {(cell.name, label) for cell in cells for label in _labels(cell)}
     return replace(
         study,
-        cells=tuple(replace(c, seeds=seeds or c.seeds) for c in study.cells if c.name in names),
-        averages=tuple(one for one in study.averages if names >= {*one.cells}),
-        claims=tuple(one for one in study.claims if names >= one.every_cell),
+        cells=tuple(cells),
+        averages=tuple(one for one in study.averages if {cell.name for cell in cells} >= {*one.cells}),
+        claims=tuple(one for one in study.claims if there >= one.needs),
     )
+
+
+def _with_methods(cells: Sequence[Cell], patterns: Sequence[str], name: str) -> list[Cell]:
+    """The cells with some of their methods alone, by their labels. The study's name is for the error."""
+    labels = list(dict.fromkeys(label for cell in cells for label in _labels(cell)))
+    named = {pattern: {one for one in labels if one == pattern or fnmatchcase(one, pattern)} for pattern in patterns}
+    if strange := [pattern for pattern, some in named.items() if not some]:
+        raise unknown("method", strange[0], labels, f"in these cells of the study {name}")
+    kept = set().union(*named.values())
+    some = (replace(cell, entries=tuple(one for one in cell.entries if one.label in kept)) for cell in cells)
+    return [cell for cell in some if cell.entries]
 
 
 def _cell(cell: CellForm, study: StudyForm, where: str, folder: Path | None) -> Cell:

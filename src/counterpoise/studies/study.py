@@ -104,8 +104,10 @@ class Claim:
     note: str
 
     @property
-    def every_cell(self) -> frozenset[str]:
-        return frozenset((*self.cells, *self.than_cells, *self.smaller_in))
+    def needs(self) -> frozenset[tuple[str, str]]:
+        """The cells and methods without which it cannot be judged."""
+        better = ((cell, self.better) for cell in (*self.cells, *self.smaller_in))
+        return frozenset((*better, *((cell, self.than) for cell in (*self.than_cells, *self.smaller_in))))
 
 
 @dataclass(frozen=True)
