@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -29,13 +30,26 @@ def test_local_without_an_app_says_how_to_make_one(tmp_path):
         CliRunner().invoke(app, ["deploy", "local", str(tmp_path)], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("command", ["new", "local"])
+def test_without_flower_both_commands_say_how_to_install_it(command, tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("counterpoise.flower")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "flwr.app", None)
+    with pytest.raises(CounterpoiseError, match=r"Deploying needs Flower: pip install 'counterpoise\[flower\]'"):
+        CliRunner().invoke(app, ["deploy", command, str(tmp_path)], catch_exceptions=False)
+
+
 def test_a_round_is_told_with_who_was_left_out_and_who_lied():
     lie = Verdict(681.0, 232.0, 224.0, 240.0, 69.2, "corrected", "it claims 2.9 times what its training shows")
-    outcome = Outcome({0: 5, 3: 681}, {0: 1.0}, {1: "it did not reply"}, verdicts={0: lie, 3: lie})
-    record = RoundRecord(2, (0, 1, 3), outcome, {"train_loss": 1.0, "loss": 0.51234, "accuracy": 0.875}, seconds=17.2)
+    out = {1: "it did not reply", 4: lie.reason}  # told once
+    outcome = Outcome({0: 5, 3: 681}, {0: 1.0}, out, verdicts={0: lie, 3: lie, 4: lie})
+    record = RoundRecord(
+        2, (0, 1, 3, 4), outcome, {"train_loss": 1.0, "loss": 0.51234, "accuracy": 0.875}, seconds=17.2
+    )
     assert _line(record, 5).splitlines() == [
-        "round 2 of 5: 2 of 3 clients, loss 0.5123, accuracy 0.875, 17 s",
+        "round 2 of 5: 2 of 4 clients, loss 0.5123, accuracy 0.875, 17 s",
         "  client 1 is left out: it did not reply",
+        "  client 4 is left out: it claims 2.9 times what its training shows",
         "  the claim of client 0 to 681 samples is corrected: it claims 2.9 times what its training shows",
         "  the claim of client 3 to 681 samples is corrected: it claims 2.9 times what its training shows",
     ]

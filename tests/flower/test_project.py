@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import ssl
 import stat
 import subprocess
@@ -12,13 +13,19 @@ import sys
 import threading
 import time
 import tomllib
+from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
+from flwr.app import Array, Context
+from grids import InProcess
 from helpers import blobs, small
 
 import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
+from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.credentials import certify, make_key
 from counterpoise.flower.keeper import _parents, descendants
 from counterpoise.flower.local import _KEEPER, _SEVERAL, LINK, Deployment, _SavedRounds, environment
@@ -33,6 +40,29 @@ def test_the_app_is_written_and_its_parts_are_there(tmp_path):
     assert flower["components"] == {"serverapp": "app:server", "clientapp": "app:client"}
     code = "import app; from flwr.serverapp import ServerApp; assert isinstance(app.server, ServerApp); app.client"
     subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
+
+
+def test_the_app_of_the_page_runs_on_sites_data_and_its_drill_boasts(tmp_path):
+    """Three sites, of which one lacks a class, and a server that holds none of their samples."""
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    _, functions, drill = re.findall(r"```python\n(.*?)```", page, re.S)
+    x, y = np.random.default_rng(0).random((60, 4), "f"), np.arange(60) % 3
+    np.savez(tmp_path / "public.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    app = {"__name__": "app", "cp": cp, "client_app": client_app, "Context": Context, "Array": Array, "np": np}
+    app |= {"METHOD": "fedavg", "MODEL": cp.models.mlp, "LOCAL": Local(batch=8)}
+    exec(functions.replace("/srv/link/public.npz", str(tmp_path / "public.npz")).replace("=300", "=20"), app)
+    exec(drill, app)
+    grid = InProcess(app["client"], 3)
+    for node, client in grid.ids.items():
+        np.savez(tmp_path / f"{client}.npz", x_train=x[: 30 + client], y_train=y[: 30 + client] % (3 - (client == 2)))
+        grid.restart(node, {"data": str(tmp_path / f"{client}.npz")} | ({"boast": 10} if client == 1 else {}))
+    federation = app["federation"](SimpleNamespace(run_config={"clients": 3}))
+    made = Strategy("fedavg", federation, model=cp.models.mlp, local=app["LOCAL"], rounds=1, patience=0)
+    made.start(grid)
+    (record,) = made.run.rounds
+    assert record.outcome.excluded == {}
+    assert record.outcome.claims[1] == 10 * round(0.8 * 31)
+    assert record.metrics.keys() >= {"accuracy", "loss"}
 
 
 def test_no_key_goes_into_the_bundle(tmp_path):
@@ -140,6 +170,9 @@ def test_a_folder_that_was_done_before_is_not_the_run_that_was_asked_for(tmp_pat
     mistake = "The federation given is not the one this run was made with: data.clients was 2 and is 3."
     deployment.log = lambda run: f"Traceback\n  raise it\ncounterpoise.errors.CounterpoiseError: {mistake}\nexit"
     deployment.status = lambda run: "finished:failed"
+    with pytest.raises(CounterpoiseError, match=f"^{mistake}$"):
+        list(deployment.rounds(1, tmp_path / "run", 2))
+    deployment.log = lambda run: f"ERROR :    The run was stopped: {mistake}\nexit"
     with pytest.raises(CounterpoiseError, match=f"^{mistake}$"):
         list(deployment.rounds(1, tmp_path / "run", 2))
     deployment.log = lambda run: "a disk is full"

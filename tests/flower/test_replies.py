@@ -160,7 +160,7 @@ def received(replies):
     """The server's model and outcome after a round with these replies."""
     ours = server(fedavg(), SIZE)
     ours.limits = Limits()
-    cohort, reasons, _, _ = sift_replies(replies, ASKED, ROUND, LIKE)
+    cohort, reasons, *_ = sift_replies(replies, ASKED, ROUND, LIKE)
     return ours.receive(cohort, FixedWorld(SIZE, ROUND), reasons), ours.model
 
 
@@ -224,6 +224,8 @@ def test_other_real_types_and_layouts_are_read_as_they_are():
 def test_a_name_chosen_by_a_node_cannot_break_the_record():
     with pytest.raises(Unreadable, match=r"^x\\nx\\n[xn\\]* is not an array"):
         from_record(ArrayRecord({"x\n" * 1000: raw(b"")}))
+    with pytest.raises(Unreadable, match=r"^Größe — \\x1b\[2J\\u202e is not an array"):
+        from_record(ArrayRecord({"Größe — \x1b[2J\u202e": raw(b"")}))
 
 
 def test_tensors_pass_as_they_are():
@@ -308,7 +310,7 @@ def test_whatever_nodes_send_the_model_is_finite_and_the_reasons_are_recorded(se
     asked = {sent_to(node): node for node in (*honest, *HOSTILE)}
     ours = server(fedavg(), SIZE)
     ours.limits = Limits()
-    cohort, reasons, losses, _ = sift_replies(replies, asked, ROUND, LIKE)
+    cohort, reasons, losses, *_ = sift_replies(replies, asked, ROUND, LIKE)
     outcome = ours.receive(cohort, FixedWorld(SIZE, ROUND), reasons)
     assert bool(ours.model.isfinite().all())
     assert outcome.skipped == ""
@@ -369,12 +371,14 @@ def test_a_round_goes_on_without_nodes_that_fail_and_says_which(caplog):
     def data(context):
         client = context.node_config["partition-id"]
         if client == 1:
-            raise OSError("the disk is gone")
+            raise OSError("/hospital/patients.csv is gone")
         return FEDERATION.only(client)
 
     strategy, _ = rounds(None, data=data)
     assert [r.outcome.excluded for r in strategy.run.rounds] == [{1: FAILED}] * 2
-    assert any("client 1 failed: " in m and "the disk is gone" in m for m in caplog.messages)
+    told = "client 1 failed to train: This node could not load its data (OSError); its own log says why."
+    assert told in caplog.messages
+    assert "hospital" not in caplog.text  # what is where on a site, and what is in it, stays there
 
 
 def test_a_round_goes_on_without_a_node_that_never_answers():

@@ -16,9 +16,10 @@ from helpers import assert_close, blobs, double, small
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
-from counterpoise.federation.availability import AWAY
+from counterpoise.federation.availability import AWAY, FAILED
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.roster import Roster
+from counterpoise.flower.server import _in_a_sentence
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS
 from counterpoise.runs.folder import Folder
@@ -91,7 +92,7 @@ def test_a_node_with_another_frozen_base_is_refused_with_a_sentence(caplog):
     made.start(InProcess(lambda m, c: (other if c.node_config["partition-id"] == 2 else same)(m, c), 4))
     assert [*made.run.rounds[0].outcome.excluded] == [2]
     assert (
-        "client 2 failed: The frozen weights of the model on this node are not the server's. Load the same file of "
+        "client 2 failed to train: The frozen weights of the model on this node are not the server's. Load the same file of "
         "weights on the server and on all nodes." in caplog.messages
     )
 
@@ -156,8 +157,9 @@ def test_the_last_round_is_evaluated_whoever_says_which_it_is(rounds, asked, eva
 
 def test_the_folder_of_another_run_is_refused(tmp_path):
     gone("fedavg", 1, out=tmp_path / "run")
-    with pytest.raises(CounterpoiseError, match="The method given is not the one this run was made with"):
-        strategy("fedavgm", out=tmp_path / "run")
+    sentence = "The method given is not the one this run was made with: method.name was 'fedavg' and is 'feddua:fedavg'"
+    with pytest.raises(CounterpoiseError, match=sentence):  # and not the first option by the alphabet
+        strategy("feddua:fedavg", out=tmp_path / "run")
 
 
 def test_a_run_is_one_processs_at_a_time(tmp_path):
@@ -178,7 +180,9 @@ def test_a_run_is_one_processs_at_a_time(tmp_path):
 def test_another_number_of_nodes_is_told_as_that(tmp_path):
     gone("fedavg", 1, out=tmp_path / "run")
     settings = {"model": small(), "engine": double(), "seed": SEED, "local": LOCAL}
-    with pytest.raises(CounterpoiseError, match=r"^The federation given is not the one .* data\.\S* was"):
+    with pytest.raises(
+        CounterpoiseError, match=r"^The federation given is not the one .* another number of clients, or"
+    ):
         Strategy(
             "fedavg", blobs((9, 6, 12), test=(np.zeros((3, 6)), np.array([0, 1, 2]))), out=tmp_path / "run", **settings
         )
@@ -317,6 +321,55 @@ def test_a_node_whose_claim_is_taken_is_told_so(caplog):
     assert "node 4 says it is client 1, which is site-1; it is not asked." in caplog.messages
 
 
+def test_a_node_is_refused_if_its_partition_id_is_not_the_number_in_its_name(caplog):
+    grid = InProcess(app("fedavg"), 4)
+    node = next(node for node, client in grid.ids.items() if client == 2)
+    grid.restart(node, {"partition-id": 0})
+    made = gone("fedavg", 1, grid)
+    assert made.run.rounds[0].outcome.excluded == {2: FAILED}
+    assert any("This node is client 2 by the name of its key, and client 0 by its part" in m for m in caplog.messages)
+
+
+def test_a_named_node_needs_no_partition_id():
+    made = gone("fedavg", 1, InProcess(app("fedavg"), 4, config={"memory-gib": 1}))
+    assert made.run.rounds[0].outcome.excluded == {}
+    assert torch.equal(made.loop.server.model, gone("fedavg", 1).loop.server.model)
+
+
+@pytest.mark.parametrize(("sent", "shown"), [([0, 0, 9], "0.0.9"), (None, "of another version"), ([1.5], "of another")])
+def test_a_node_of_another_version_is_told_once(sent, shown, caplog):
+    def older(message, answer):
+        if message.content["config"]["client"] == 1:
+            metrics = {name: value for name, value in answer.content["metrics"].items() if name != "version"}
+            answer.content["metrics"] = MetricRecord(metrics | ({} if sent is None else {"version": sent}))
+        return answer
+
+    made = gone("fedavg", 2, InProcess(app("fedavg"), 4, meddle=older))
+    told = [m for m in caplog.messages if "runs counterpoise" in m]
+    assert [m.startswith(f"client 1 runs counterpoise {shown}") for m in told] == [True]
+    assert not any(record.outcome.excluded for record in made.run.rounds)
+
+
+def test_a_run_that_has_its_rounds_says_that_nothing_is_left(tmp_path, caplog):
+    gone("fedavg", 1, out=tmp_path / "run")
+    assert not caplog.messages
+    gone("fedavg", 1, out=tmp_path / "run")
+    assert caplog.messages == ["The run already reached round 1: nothing is left. Ask for more rounds."]
+
+
+def test_an_error_of_ours_is_logged_as_a_sentence_without_a_traceback():
+    def logged(error):
+        try:
+            raise error
+        except Exception as raised:
+            record = logging.makeLogRecord({"msg": "%s failed", "args": ("App",), "exc_info": (None, raised, None)})
+        assert _in_a_sentence(record)
+        return record.getMessage(), bool(record.exc_info)
+
+    assert logged(CounterpoiseError("Give 3% more.")) == ("The run was stopped: Give 3% more.", False)
+    assert logged(OSError("the disk is gone")) == ("App failed", True)
+
+
 # ---------------------------------------------------------------- as other strategies are used
 
 
@@ -357,7 +410,11 @@ def test_a_model_of_another_size_on_a_node_is_told(caplog):
     )
     with pytest.raises(Failed, match="its only round was skipped, because no client could be heard"):
         gone("fedavg", 1, InProcess(wrong, 4))
-    assert any("The model on this node has 59 parameters, and the server's has 53." in m for m in caplog.messages)
+    assert any(
+        "The model on this node has 59 parameters, and the server's has 53. This node has samples of shape (6,) and 3 "
+        "classes; the server has samples of shape (6,) and 3 classes." in m
+        for m in caplog.messages
+    )
 
 
 def test_a_server_needs_samples_of_its_own():

@@ -419,6 +419,8 @@ def test_a_summary_holds_verdicts_against_the_truth():
     assert found["detection count error"] == pytest.approx(0.125)  # the median of 1/4, 1/4, 0 and 0
     assert "detection count error" not in m.summary(records)
     assert "detection recall" not in m.summary(records[:1])
+    unknown = {name: value for name, value in m.summary(records, truth=False).items() if "detection" in name}
+    assert unknown == {"detection claims": 4}
 
 
 def test_what_was_not_measured_is_left_out():

@@ -23,6 +23,7 @@ from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.report import render, sections
 from counterpoise.reports.study import study
 from counterpoise.runs.config import override
+from counterpoise.runs.saved import load_run
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +231,21 @@ def test_claims_against_estimates_are_the_last_verdicts_told_apart_by_the_truth(
     assert found == {
         (kinds[client in (1, 6), v.action != "accepted"], v.claimed, v.estimated) for (_, client), v in last.items()
     }
+
+
+def test_a_single_run_names_those_who_were_not_believed_and_why(tmp_path):
+    records = keep(tmp_path / "run", method={"name": "feddua:fedavg"}, rounds=40, verdicts=True, holdings=False)
+    parts = {part.title: part for section in sections(study([tmp_path / "run"])) for part in section.parts}
+    flagged = [(c, r.round, v) for r in records for c, v in r.outcome.verdicts.items() if v.action != "accepted"]
+    last = {str(client): (str(round), verdict) for client, round, verdict in flagged}
+    rows = {name: row for name, *row in parts["Clients that were not believed"].rows}
+    assert rows.keys() == last.keys()
+    assert len(rows) > 1
+    for name, (round, verdict) in last.items():
+        told = [round, f"{verdict.claimed:g}", f"{verdict.estimated:.0f}", verdict.action, verdict.reason]
+        assert rows[name] == told
+    measured = load_run(tmp_path / "run").measures()
+    assert [name for name in measured if "detection" in name] == ["detection claims"]  # nobody knows who lied
 
 
 def test_detection_over_rounds_and_thresholds_and_the_table_of_verdicts(made):

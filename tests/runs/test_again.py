@@ -119,7 +119,7 @@ def test_data_of_ones_own_are_compared_by_their_fingerprint(tmp_path: Path) -> N
     own = [cp.Federation.from_arrays(x + more, y, partition=cp.iid(6)) for more in (0.0, 0.0, 1.0)]
     again(tmp_path / "run", federation=own[0])
     assert again(tmp_path / "run", federation=own[1])[1] == []
-    with pytest.raises(cp.CounterpoiseError, match="another configuration: the federation holds other samples, or"):
+    with pytest.raises(cp.CounterpoiseError, match="another configuration: the federation holds other samples, has"):
         again(tmp_path / "run", federation=own[2])
 
 

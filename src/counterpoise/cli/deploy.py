@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,9 +29,7 @@ def new(folder: Folder) -> None:
 
     Example: `counterpoise deploy new site`
     """
-    from counterpoise.flower.project import new_project
-
-    for path in new_project(folder):
+    for path in _imported("project").new_project(folder):
         echo(f"written: {path}")
     echo(f"try it: counterpoise deploy local {folder}")
 
@@ -50,10 +49,7 @@ def local(
 
     Example: `counterpoise deploy local site --nodes 4`
     """
-    try:
-        deployment = importlib.import_module("counterpoise.flower.local")
-    except ImportError as error:
-        raise CounterpoiseError(f"{error}. Deploying needs Flower: pip install 'counterpoise[flower]'") from None
+    deployment = _imported("local")
     kept = (out or folder / "runs" / "local").resolve()
     console = Console(stderr=True)
     say = console.status("starting the SuperLink and its nodes ...")
@@ -73,6 +69,13 @@ def local(
     echo(f"report: {_report(kept)}")
 
 
+def _imported(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"counterpoise.flower.{module}")
+    except ImportError as error:
+        raise CounterpoiseError(f"{error}. Deploying needs Flower: pip install 'counterpoise[flower]'") from None
+
+
 def _line(record: RoundRecord, rounds: int) -> str:
     heard = len(record.cohort) - len(record.outcome.excluded)
     found = [f"{heard} of {len(record.cohort)} clients"]
@@ -82,7 +85,7 @@ def _line(record: RoundRecord, rounds: int) -> str:
     lines += [
         f"  {verdict.concerns(client)} is {verdict.action}: {verdict.reason}"
         for client, verdict in record.outcome.verdicts.items()
-        if verdict.action != "accepted"
+        if verdict.action != "accepted" and record.outcome.excluded.get(client) != verdict.reason
     ]
     return "\n".join(lines)
 

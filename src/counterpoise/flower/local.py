@@ -25,6 +25,7 @@ from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
 from counterpoise.flower.keeper import descendants, end_descendants
+from counterpoise.flower.server import STOPPED
 from counterpoise.runs.files import check_no_link, check_plain
 from counterpoise.runs.index import read_index
 from counterpoise.runs.kept import record
@@ -340,7 +341,7 @@ def _version(path: Path) -> tuple[int, ...]:
 
 def _why(ended: str, said: str) -> str:
     """Why a run ended: the last error of ours in its server's log, or else the log's last lines."""
-    told = re.findall(r"counterpoise\.errors\.\w+: (.+)", said)
+    told = re.findall(rf"(?:counterpoise\.errors\.\w+|{STOPPED}): (.+)", said)
     return (
         told[-1]
         if told

@@ -31,6 +31,7 @@ from counterpoise.federation import Federation
 from counterpoise.flower.mods import fit_mods
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
+from counterpoise.flower.terms import VERSION, check_terms
 from counterpoise.local import Local
 from counterpoise.models.building import Model
 from counterpoise.own import allow
@@ -40,7 +41,7 @@ from counterpoise.trees import expand, on, select
 __all__ = ["Data", "client_app"]
 
 Data = Callable[[Context], Federation]
-"""What a node holds, as a federation of one client: ``fed.only(2)``, or `Federation.from_clients` of its own arrays."""
+"""What a node holds, as a federation of one client: ``fed.only(2)``, or `Federation.from_datasets` of its own data."""
 
 _STATE = "counterpoise"
 _ALONE = torch.tensor([0])
@@ -62,7 +63,8 @@ def client_app(
     """A `ClientApp` that trains and evaluates as the simulator's clients do.
 
     Method, model, local settings, loss and metrics must be those of the server's `Strategy`. `data` is called with the
-    node's context for every message. Seed, round and the client's number come with the message. Of Flower's own mods,
+    node's context for every message; ``context.node_config["partition-id"]`` is then the number of the client that the
+    server knows the node for. If `data` fails, the server learns only the kind of error. Of Flower's own mods,
     `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
     `folder` as in `server_app`.
     """
@@ -90,7 +92,7 @@ def client_app(
         _remember(context, here, unpack_accepted(tensors), round)
         own = TrainingResult(*(select(field, 0) for field in results))
         reply = pack_reply(own, sizes[0], job.steps[0] * here.program.local.passes)
-        return _reply(message, {"round": round, "loss": float(own.loss)}, to_record(reply))
+        return _reply(message, {"round": round, "loss": float(own.loss), "version": VERSION}, to_record(reply))
 
     @app.evaluate()  # type: ignore[untyped-decorator,unused-ignore]
     def evaluate(message: Message, context: Context) -> Message:
@@ -122,26 +124,34 @@ def _make_trainer(
     """What trains and evaluates this node's client, as of the message's round."""
     start, config = tensors["model"], message.content.config_records[CONFIG]
     dtype = next(name for name, kind in DTYPES.items() if kind == start.dtype)
-    federation, seed = data(context), _whole(config["seed"])
+    client, seed = _whole(config["client"]), _whole(config["seed"])
+    federation = _load(data, context, client)
     own = replace(
         training,
-        local=_own(training.local, context, _whole(config["client"])),
+        local=_own(training.local, context, client),
         engine=replace(training.engine, dtype=dtype),
     )
     alone = Evaluation(every=0, clients_every=1)
     here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
-    if here.layout.size != len(start):
-        raise CounterpoiseError(
-            f"The model on this node has {here.layout.size} parameters, and the server's has {len(start)}. "
-            "Both must be made by the same code, for the same number of classes."
-        )
-    if here.frozen != config.get("frozen", ""):
-        raise CounterpoiseError(
-            "The frozen weights of the model on this node are not the server's. Load the same file of weights on the "
-            "server and on all nodes."
-        )
+    check_terms(here, config, len(start))
     _recall(context, here, unpack_accepted(tensors))
     return here
+
+
+def _load(data: Data, context: Context, client: int) -> Federation:
+    """What this node holds, as the client that the server knows it for."""
+    given = context.node_config.get("partition-id", client)
+    if str(given) != str(client):
+        raise CounterpoiseError(
+            f"This node is client {client} by the name of its key, and client {given} by its partition-id. Start it "
+            "without a partition-id, or register its key under a name that ends in that number."
+        )
+    try:
+        return data(replace(context, node_config={**context.node_config, "partition-id": client}))
+    except Exception as error:  # the text stays here: it may name the site's files, or what is in them
+        raise CounterpoiseError(
+            f"This node could not load its data ({type(error).__name__}); its own log says why."
+        ) from error
 
 
 def _reply(message: Message, metrics: dict[str, Any], arrays: ArrayRecord | None = None) -> Message:

@@ -36,6 +36,8 @@ class Sifted(NamedTuple):
     reasons: dict[int, str]
     losses: dict[int, float]
     bytes_up: int
+    versions: dict[int, object]
+    """What each usable reply says about its version of this library."""
 
 
 def most_bytes(like: Arrays) -> int:
@@ -52,6 +54,7 @@ def sift_replies(replies: Iterable[Message], asked: Mapping[str, int], round: in
     reasons: dict[int, str] = {}
     good: dict[int, Arrays] = {}
     losses: dict[int, float] = {}
+    versions: dict[int, object] = {}
     most = most_bytes(like)
     for client, reply in _one_each(replies, asked, reasons):
         try:
@@ -65,12 +68,12 @@ def sift_replies(replies: Iterable[Message], asked: Mapping[str, int], round: in
         except Unreadable as error:
             reasons[client] = str(error)
             continue
-        loss = metrics.get("loss")
+        loss, versions[client] = metrics.get("loss"), metrics.get("version")
         if isinstance(loss, float) and math.isfinite(loss):
             losses[client] = loss
     cohort, misfits = stack_replies(good, like)
     up = sum(byte_count(arrays) for arrays in good.values())
-    return Sifted(cohort, reasons | misfits, losses, up)
+    return Sifted(cohort, reasons | misfits, losses, up, versions)
 
 
 def read_metrics(
@@ -81,7 +84,7 @@ def read_metrics(
     `names` gives the range of each metric; a value outside it is left out, and so are metrics of other names.
     """
     found: dict[str, dict[int, float]] = {}
-    for client, reply in _one_each(replies, asked, {}):
+    for client, reply in _one_each(replies, asked, {}, "failed to evaluate"):
         try:
             _, metrics = _records(reply, arrays=False)
         except Unreadable as error:
@@ -99,7 +102,7 @@ def read_metrics(
 
 
 def _one_each(
-    replies: Iterable[Message], asked: Mapping[str, int], reasons: dict[int, str]
+    replies: Iterable[Message], asked: Mapping[str, int], reasons: dict[int, str], failed: str = "failed to train"
 ) -> list[tuple[int, Message]]:
     """The one reply of each client, in the clients' order. For other clients, the reason is added to `reasons`."""
     came = list(answers(replies, asked))
@@ -111,7 +114,7 @@ def _one_each(
             away = reply.has_error() and reply.error.code in _LINKS_WORD
             reasons[client] = SILENT if away else FAILED
             said = show_text(reply.error.reason or "", 500) if reply.has_error() else "an empty reply"
-            log.warning("client %d %s: %s", client, "could not be heard" if away else "failed", said)
+            log.warning("client %d %s: %s", client, "could not be heard" if away else failed, said)
     return sorted(((c, reply) for c, reply in came if c not in reasons), key=lambda one: one[0])
 
 

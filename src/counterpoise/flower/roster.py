@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
 from counterpoise.flower.replies import CONFIG, METRICS, answers
+from counterpoise.flower.terms import VERSION, show_version
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 
 __all__ = ["Roster"]
@@ -32,6 +34,8 @@ class Roster:
         """For every identity seen, its client; None if it is not a client."""
         self._proved: set[str] = set()
         """The identities whose names prove which client they are."""
+        self._version: dict[int, str] = {}
+        """The version that each client runs, if it is not the server's."""
 
     def present(self, grid: Grid) -> dict[int, int]:
         """For each client that is connected now, its node."""
@@ -48,6 +52,18 @@ class Roster:
                 log.warning("%s is connected twice; node %d is not asked.", identity, node)
         return here
 
+    def note_versions(self, sent: Mapping[int, object]) -> None:
+        """Tell, once, which clients run another version of this library than the server."""
+        for client, version in sent.items():
+            shown = show_version(version)
+            if version != VERSION and self._version.get(client) != shown:
+                log.warning(
+                    "client %d runs counterpoise %s, and the server %s. They may compute differently: install one "
+                    "version on all machines.",
+                    *(client, shown, show_version(VERSION)),
+                )
+            self._version[client] = shown
+
     def _enter(self, identity: str, client: int | None, proved: bool) -> None:
         """Give an identity its client, unless another identity has it; a proved name goes before a mere claim."""
         other = next((who for who, held in self._client.items() if held == client and who != identity), None)
@@ -60,6 +76,8 @@ class Roster:
         elif other is not None:
             log.warning("%s says it is client %d, which is %s; it is not asked.", identity, client, other)
             client = None
+        if client is not None:
+            log.info("client %d is %s", client, identity)
         self._client[identity] = client
         self._proved |= {identity} if proved else set()
 

@@ -11,12 +11,16 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from counterpoise.engine.rounds.setup import Choice
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.flower.strategy import Strategy
 from counterpoise.models.building import Model
 from counterpoise.own import allow
 
-__all__ = ["server_app"]
+__all__ = ["STOPPED", "server_app"]
+
+STOPPED = "The run was stopped"
+"""How the log begins to say why, if the reason is an error of ours."""
 
 
 def server_app(
@@ -47,7 +51,7 @@ def server_app(
             name: config[name] for name in ("rounds", "seed", "out", "patience") if config.get(name) not in (None, "")
         }
         strategy = Strategy(method, federation(context), model=model, **settings | told)
-        strategy.start(grid, timeout=float(config.get("timeout", 3600)))
+        strategy.start(grid, timeout=float(config.get("timeout", 600)))
 
     return app
 
@@ -57,3 +61,12 @@ def _log_as_flower_does() -> None:
     ours, theirs = logging.getLogger("counterpoise"), logging.getLogger("flwr")
     ours.handlers, ours.propagate = theirs.handlers, False
     ours.setLevel(logging.INFO)
+    theirs.addFilter(_in_a_sentence)
+
+
+def _in_a_sentence(record: logging.LogRecord) -> bool:
+    """Flower logs why an app failed with a traceback. An error of ours is a sentence for the user and needs none."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, CounterpoiseError):
+        record.msg, record.args, record.exc_info = f"{STOPPED}: {error}", (), None
+    return True

@@ -37,6 +37,7 @@ from counterpoise.federation.availability import AWAY, DROPPED
 from counterpoise.flower.records import from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics, sift_replies
 from counterpoise.flower.roster import Roster
+from counterpoise.flower.terms import terms
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
 from counterpoise.models.building import Model
@@ -158,6 +159,8 @@ class Strategy(strategy.Strategy):
         self.summary()
         with contextlib.nullcontext() if self.folder is None else self.folder.locked():
             self._check_mine()
+            if self.loop.round >= rounds:
+                log.warning("The run already reached round %d: nothing is left. Ask for more rounds.", self.loop.round)
             try:
                 while self.loop.round < rounds:
                     self._turn(grid, rounds, timeout, train_config, evaluate_config, evaluate_fn, result)
@@ -259,13 +262,14 @@ class Strategy(strategy.Strategy):
         opened = self._opened
         if opened is None:
             raise CounterpoiseError("aggregate_train was called before configure_train.")
-        cohort, reasons, losses, up = sift_replies(replies, self._clients_by_message(), opened.round, self._like)
+        found = sift_replies(replies, self._clients_by_message(), opened.round, self._like)
+        self.roster.note_versions(found.versions)
         absent = {client: AWAY for client in opened.asked if client not in self._sent}
-        absent |= dict.fromkeys(opened.dropped, DROPPED)
+        absent |= dict.fromkeys(opened.dropped, DROPPED) | found.reasons
         down = self.loop.bytes_to_each(opened) * len(self._sent)
         with self.trainer.setting(opened.round):
-            last = opened.round == self._last_round
-            closed = self.loop.close(opened, Replies(cohort, absent | reasons, losses, up, down), last)
+            replied = Replies(found.cohort, absent, found.losses, found.bytes_up, down)
+            closed = self.loop.close(opened, replied, last=opened.round == self._last_round)
         self._opened, self._closed = None, closed
         return self.arrays(), _metrics({"train_loss": closed.metrics.get("train_loss")})
 
@@ -336,9 +340,7 @@ class Strategy(strategy.Strategy):
 
         With `decision`, the accepted rounds are those after its commit.
         """
-        told = {**given, "round": round, "seed": self.trainer.seed}
-        if self.trainer.frozen:
-            told["frozen"] = self.trainer.frozen
+        told = {**given, "round": round, "seed": self.trainer.seed, **terms(self.trainer)}
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:
@@ -377,6 +379,5 @@ def _describe_round(record: RoundRecord, rounds: int) -> str:
     """A round as one line of the log."""
     heard = len(record.cohort) - len(record.outcome.excluded)
     found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
-    skipped = [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
-    shown = [f"{heard} of {len(record.cohort)} clients", *found, *skipped]
-    return f"round {record.round} of {rounds}: {', '.join(shown)}"
+    found += [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
+    return f"round {record.round} of {rounds}: {', '.join([f'{heard} of {len(record.cohort)} clients', *found])}"

@@ -33,12 +33,13 @@ def summary(
     target: float | None = None,
     lower: bool = False,
     counts: Mapping[int, float] | None = None,
+    truth: bool = True,
 ) -> dict[str, Any]:
     """Every measure of a run's rounds (``run.rounds``) as plain values; what could not be measured is left out.
 
     `target` adds the rounds and bytes it took to reach it; `lower` says that a lower metric is better.
     Client values come from the last round that measured clients. `counts`, clients' true data counts,
-    adds the error of the estimated ones.
+    adds the error of the estimated ones. `truth` says whether the record knows who lied; a deployment's does not.
     """
     found: dict[str, Any] = {}
     curves = [(name, curve(records, name), less) for name, less in ((metric, lower), ("loss", True))]
@@ -78,7 +79,9 @@ def summary(
     if weighed:
         found["effective clients (mean over rounds)"] = float(np.mean([value for _, value in weighed]))
     rows = [{"round": r.round, "client": c, **vars(v)} for r in records for c, v in r.outcome.verdicts.items()]
-    if rows:
+    if rows and not truth:
+        found["detection claims"] = len(rows)
+    elif rows:
         told = detection(rows, {(client, r.round) for r in records for client in r.liars}, counts)
         found |= {f"detection {k.replace('_', ' ')}": v for k, v in told._asdict().items() if not np.isnan(v)}
     return found | {name.replace("_", " "): value for name, value in cost(records)._asdict().items()}

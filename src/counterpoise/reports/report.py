@@ -22,7 +22,7 @@ from counterpoise.reports.figures.cost import costs
 from counterpoise.reports.figures.heard import couplings, weights
 from counterpoise.reports.figures.learning import curves, final
 from counterpoise.reports.figures.response import response
-from counterpoise.reports.figures.trust import claims, detection, judged, judging
+from counterpoise.reports.figures.trust import claims, detection, judged, judging, suspects
 from counterpoise.reports.page import page
 from counterpoise.reports.result import tables, tested, unfinished
 from counterpoise.reports.study import Study, study
@@ -74,13 +74,13 @@ def sections(found: Study) -> list[Section]:
     """Everything a study can show; what it cannot show is listed in the last section, with the reason."""
     top, ends, lines = _top(found), final(found), curves(found)
     lone = found.alone and len(found.seeds) < 2 and isinstance(ends, Chart)  # one dot, which the table has
-    trust = [judged(found), claims(found), detection(found)] if judging(found) else [judged(found)]
+    told_apart = [*suspects(found), claims(found), detection(found)] if judging(found) else []
     every = [
         Section("result", "The result", [top]),
         Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
         Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
         Section("heard", "Who was heard", [weights(found), couplings(found)]),
-        Section("trust", "Trust", trust),
+        Section("trust", "Trust", [judged(found), *told_apart]),
         Section("cost", "Cost", [costs(found)]),
     ]
     absent = [part for section in every for part in section.parts if isinstance(part, Missing)]

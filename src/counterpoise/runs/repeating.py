@@ -27,7 +27,7 @@ _TOLD = 5
 _IN_WORDS = {
     "frozen": "the model's frozen weights are others",
     "model.form": "the model has other layers, or layers of other sizes or settings",
-    "data.fingerprint": "the federation holds other samples, or deals them otherwise",
+    "data.fingerprint": "the federation holds other samples, has another number of clients, or deals samples otherwise",
     "model.fingerprint": "the model begins with other weights (if it is made anew each time, give the function that "
     "makes it, such as model=Net or model=lambda: Net(8): its weights then follow from the seed)",
 }
@@ -83,13 +83,15 @@ def check_repeats(path: Path, kept: Config, made: Config) -> None:
 
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to resume with objects that differ from those the run was made with."""
-    for key, before, now in differences(kept, made):
-        if key != "rounds":
-            what = key.removeprefix("own.").partition(".")[0]
-            what = {"data": "federation", "frozen": "model"}.get(what, what)
-            raise CounterpoiseError(
-                f"The {what} given is not the one this run was made with: {key} was {before!r} and is {now!r}."
-            )
+    if found := [one for one in differences(kept, made) if one[0] != "rounds"]:
+        key, before, now = min(found, key=lambda one: not one[0].endswith(".name"))  # other options follow from a name
+        what = key.removeprefix("own.").partition(".")[0]
+        what = {"data": "federation", "frozen": "model"}.get(what, what)
+        how = _IN_WORDS.get(key) or f"{key} was {before!r} and is {now!r}"
+        raise CounterpoiseError(
+            f"The {what} given is not the one this run was made with: {how}. Give it as it was, or start a new run in "
+            "another folder."
+        )
     if told := list(changed_objects(kept, made).values()):
         raise CounterpoiseError(
             f"{told[0][0].upper()}{told[0][1:]} since this run began. Give it as it was, or start a new run in "

@@ -129,7 +129,8 @@ class SavedRun:
 
     def measures(self, metric: str = "accuracy", target: float | None = None, lower: bool = False) -> dict[str, Any]:
         """Every measure of the run, as `counterpoise.measures.summary` gives them."""
-        return summary(self.records, metric, target, lower, self.true_counts)
+        truth = self.true_counts is not None or any(record.liars for record in self.records)
+        return summary(self.records, metric, target, lower, self.true_counts, truth)
 
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """As `counterpoise.Run.frame`."""

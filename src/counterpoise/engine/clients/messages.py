@@ -151,8 +151,8 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
 
 
 def show_text(name: str, most: int = 80) -> str:
-    """A text chosen by a sender, escaped and cut to fit into a line of a log."""
-    return ascii(name)[1:-1][:most]
+    """A text chosen by a sender, cut, and with all escaped that is not printable, to fit into a line of a log."""
+    return repr(name)[1:-1][:most]
 
 
 def byte_count(arrays: Mapping[str, Tensor]) -> int:

@@ -300,5 +300,5 @@ def _log_outcome(round: int, outcome: Outcome) -> None:
     for client, reason in outcome.excluded.items():
         log.info("round %d: client %d is left out: %s", round, client, reason)
     for client, verdict in outcome.verdicts.items():
-        if verdict.action != "accepted":
+        if verdict.action != "accepted" and outcome.excluded.get(client) != verdict.reason:
             log.info("round %d: %s is %s: %s", round, verdict.concerns(client), verdict.action, verdict.reason)

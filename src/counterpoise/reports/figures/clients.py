@@ -163,7 +163,8 @@ def who_holds_what(study: Study) -> Chart | Missing:
         why = (
             "the targets are not class numbers"
             if kept
-            else "the runs' folders do not say (they are damaged, or an earlier version made them)"
+            else "the runs' folders do not say (the server of a deployment does not know; other folders are damaged, or "
+            "an earlier version made them)"
         )
         return Missing(title, f"There is nothing to draw: {why}.")
     names = [name for name, _ in deals.values()]

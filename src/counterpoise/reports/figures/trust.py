@@ -15,8 +15,9 @@ from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.study import Arm, Study, liars, verdicts
 from counterpoise.runs.plots import band
 
-__all__ = ["claims", "detection", "judged", "judging"]
+__all__ = ["claims", "detection", "judged", "judging", "suspects"]
 
+_MOST_SUSPECTS = 50
 _ACTIONS = ("accepted", "corrected", "warned", "excluded")
 
 
@@ -79,6 +80,27 @@ def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
         "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}"
         for place, mean in enumerate(means)
     ]
+
+
+def suspects(study: Study) -> list[Table]:
+    """Of a single run: the clients whose claims were ever not accepted, each with the last such verdict."""
+    if not study.alone or len(study.seeds) > 1:
+        return []
+    run = study.arms[0].runs[0]
+    last = {row["client"]: row for row in verdicts(run.records) if row["action"] != "accepted"}
+    rows = [
+        [name, str(row["round"]), f"{row['claimed']:g}", _count(row["estimated"]), row["action"], row["reason"]]
+        for name, row in zip(called(run.client_names, last), last.values(), strict=True)
+    ][:_MOST_SUSPECTS]
+    columns = ["client", "round", "claimed", "estimated", "action", "reason"]
+    caption = "The last verdict on each client that was not accepted" + (
+        f"; {_MOST_SUSPECTS} of {len(last)} clients." if len(last) > _MOST_SUSPECTS else "."
+    )
+    return [Table("suspects", "Clients that were not believed", columns, rows, caption=caption)] if rows else []
+
+
+def _count(estimated: float | None) -> str:
+    return "not known" if estimated is None else f"{estimated:.0f}"
 
 
 def claims(study: Study) -> Chart | Missing:
