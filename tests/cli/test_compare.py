@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from counterpoise.cli import main
+from counterpoise.cli import comparing, main
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.board import plan_board
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers
+from counterpoise.comparisons.plan import read_plan
+from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.columns import size
 
 SMALL = [
@@ -133,6 +135,17 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert re.search(r"^warning: ahead of lr=1e-07 by \d+\.\d\d, which cannot be told from noise: \[-", out, re.M)
     assert re.search(r"^with 2 seeds that vary this much, a lead below \d", out, re.M)
     assert "kept in: runs/sweep-quickstart" in out
+
+
+def test_overwrite_replaces_the_comparison_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "_finish", lambda *given: None)
+    rest = (Workers(), comparing.Shown())
+    short, longer = (compared("quickstart", ["fedavg"], rounds=rounds) for rounds in (2, 3))
+    comparing._do(short, tmp_path / "c", False, *rest)
+    with pytest.raises(CounterpoiseError, match=r"rounds was 2 and is 3.*--overwrite"):
+        comparing._do(longer, tmp_path / "c", False, *rest)
+    comparing._do(longer, tmp_path / "c", True, *rest)
+    assert read_plan(tmp_path / "c").values["rounds"] == 3
 
 
 def test_tables_without_a_name_are_swept() -> None:

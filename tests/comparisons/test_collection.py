@@ -441,6 +441,7 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
         return "\n".join(verdict(type(found)(found.groups, rows, "", "accuracy")))
 
     assert "best: better, accuracy" in said(one, better)
+    assert said(one._replace(low=0.25, high=0.25, mean=0.25)).endswith("fedavg, accuracy 25.00 % over 2 seeds")
     assert "ahead of fedavg by 10.00 with each of 2 seeds\na difference that never varies cannot be tested" in said(
         one, better
     )
