@@ -227,8 +227,12 @@ def test_options_go_to_whom_they_belong() -> None:
         METHODS.make("feddua:fedprox", threshold=0)
     with pytest.raises(CounterpoiseError, match=r"There is no method 'fedpox'\. Did you mean 'fedprox'"):
         METHODS.make("feddua:fedpox")
-    with pytest.raises(CounterpoiseError, match=r"fedavg cannot wrap another one, as in fedavg:avg\."):
+    with pytest.raises(
+        CounterpoiseError, match=r"fedavg cannot wrap another method, as in fedavg:avg\. These can: mem"
+    ):
         METHODS.make("fedavg:avg")
+    with pytest.raises(CounterpoiseError, match=r"median cannot wrap another method\. These can: memory, "):
+        METHODS["median"].factory(fedavg())
     with pytest.raises(CounterpoiseError, match="There is no method ''"):
         METHODS.make("feddua:")
 

@@ -1,4 +1,4 @@
-"""Choices as text: a method with its options in brackets, lists of them, and values as TOML writes them."""
+"""Choices as text: a name with options in brackets, lists of them, and values as TOML writes them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,26 @@ __all__ = ["pair", "parse_choice", "parse_value", "split"]
 
 
 def parse_choice(text: str) -> dict[str, Any]:
-    """Parse the name of a method and its options.
+    """Parse a name and its options. Each name of a chain may have its own in brackets.
 
     >>> parse_choice("feddua:fedprox(mu=0.1)")
     {'name': 'feddua:fedprox', 'mu': 0.1}
+    >>> parse_choice("feddua(patience=9):fedprox(mu=0.1)")
+    {'name': 'feddua:fedprox', 'patience': 9, 'mu': 0.1}
     """
-    found = re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", text)
-    if found is None:
-        raise CounterpoiseError(f"A method is a name, or a name with options such as 'fedprox(mu=0.1)', not {text!r}.")
-    return {"name": found[1], **dict(pair(part, "a method's option") for part in split(found[2] or ""))}
+    found = [re.fullmatch(r"\s*([^()\s]+)\s*(?:\((.*)\))?\s*", link) for link in _cut(text, ":")]
+    links = [link for link in found if link is not None]
+    if len(links) < len(found):
+        raise CounterpoiseError(
+            f"{brief(text)} is neither a name such as 'fedavg' nor one with options such as 'fedprox(mu=0.1)' or "
+            "'feddua(patience=9):fedavg'."
+        )
+    chosen: dict[str, Any] = {"name": ":".join(link[1] for link in links)}
+    for key, value in (pair(part, "An option in brackets") for link in links for part in split(link[2] or "")):
+        if key in chosen:
+            raise CounterpoiseError(f"The option {key} is given twice in {brief(text)}.")
+        chosen[key] = value
+    return chosen
 
 
 def pair(text: str, what: str) -> tuple[str, Any]:
@@ -50,12 +61,16 @@ def split(text: str) -> list[str]:
     >>> split("fedavg, fedprox(mu=0.1, lr=1), feddua:scaffold")
     ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']
     """
+    return [part.strip() for part in _cut(text, ",") if part.strip()]
+
+
+def _cut(text: str, at: str) -> list[str]:
     parts, depth, quote = [""], 0, ""
     for character in text:
         quote = "" if character == quote else quote or (character if character in "\"'" else "")
         depth += 0 if quote else (character in "([{") - (character in ")]}")
-        if character == "," and not depth and not quote:
+        if character == at and not depth and not quote:
             parts.append("")
         else:
             parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]
+    return parts

@@ -23,10 +23,23 @@ from typing import Any
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.texts import read_text
 
-__all__ = ["TAKEN", "allow", "digests", "folder_of", "folders", "is_there", "load", "own_part", "told"]
+__all__ = [
+    "LOOKED_FOR",
+    "TAKEN",
+    "allow",
+    "digests",
+    "folder_of",
+    "folders",
+    "is_there",
+    "load",
+    "own_part",
+    "respelt",
+    "told",
+]
 
 TAKEN = {"flwr"}
 """Our own names. After one of these and a colon comes another name of ours, not an attribute."""
+LOOKED_FOR = "Code is looked for beside the file that names it, or in the current folder if you type its name."
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", re.ASCII)
 _MOST_FILES = 500
 """A name whose module imports more files than this from its folder is taken for a mistake."""
@@ -46,6 +59,17 @@ def own_part(name: str) -> str:
     while name.partition(":")[0] in TAKEN:
         name = name.partition(":")[2]
     return name if _NAME.fullmatch(name) else ""
+
+
+def respelt(name: str) -> list[str]:
+    """The name of code of the user's own that was meant by this spelling; empty if it is no such name.
+
+    >>> respelt("lab.rules.ours"), respelt("lab/rules.py:ours"), respelt("lab.rules:ours"), respelt("fedpox")
+    (['lab.rules:ours'], ['lab.rules:ours'], [], [])
+    """
+    module, colon, attribute = re.sub(r"[/\\]", ".", name).rpartition(":" if ":" in name else ".")
+    meant = f"{module.removesuffix('.py').strip('.')}:{attribute}"
+    return [meant] if meant != name and colon and "/" not in attribute and own_part(meant) == meant else []
 
 
 def allow(values: Any, folder: str | Path | None) -> None:
@@ -202,8 +226,13 @@ def _files(names: Iterable[str], folder: Path) -> dict[str, Path]:
     for module in waiting:
         if _file(module, folder) is None:
             path = module.replace(".", "/")
+            where = (
+                f"Give the folder that {folder.name} lies in: {folder.parent}."
+                if folder.name == module.partition(".")[0]
+                else LOOKED_FOR
+            )
             raise CounterpoiseError(
-                f"There is no module {module} in {folder}: neither {path}.py nor {path}/__init__.py is there."
+                f"There is no module {module} in {folder}: neither {path}.py nor {path}/__init__.py is there. {where}"
             )
     while waiting:
         for module in accumulate(waiting.pop().split("."), "{}.{}".format):

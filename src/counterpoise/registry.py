@@ -17,7 +17,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from counterpoise.adopting import adopted
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.options import Option, Parameter, declared
-from counterpoise.own import TAKEN, folder_of, is_there, load, own_part
+from counterpoise.own import TAKEN, folder_of, is_there, load, own_part, respelt
 from counterpoise.signatures import kind_in_words, readable
 
 __all__ = ["Entry", "Option", "Paper", "Parameter", "Registry", "Spec", "flatten"]
@@ -148,6 +148,9 @@ class Registry(Generic[T]):
             if twice := placed.keys() & kwargs.keys():
                 raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
             given = placed | kwargs
+            kinds = {parameter.type for parameter in parameters.values()}
+            if not wraps and self.makes and self.makes not in kinds and any(isinstance(v, self.makes) for v in args):
+                raise self._cannot_wrap(name)
             facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}
             options = entry.check(f"{self.kind} {name}", {k: given[k] for k in given.keys() - facts})
             needed = {k for k, p in signature.parameters.items() if p.default is p.empty} - {*facts, *options}
@@ -187,6 +190,11 @@ class Registry(Generic[T]):
         lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
         return known if inner.spec.name and not lost else Spec()
 
+    def _cannot_wrap(self, name: str, where: str = "") -> CounterpoiseError:
+        able = ", ".join(entry.name for entry in self if entry.wraps)
+        others = f" These can: {able}. In Python, `replacing` puts a part of one into another." if able else ""
+        return CounterpoiseError(f"{name} cannot wrap another {self.kind}{where}.{others}")
+
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter(self._entries.values())
 
@@ -199,8 +207,10 @@ class Registry(Generic[T]):
         if colon and outer not in self._entries:
             return self._own_entry(name)
         if outer not in self._entries:
-            raise unknown(self.kind, outer, self._entries)
+            raise unknown(self.kind, outer, self._entries, meant=respelt(outer))
         entry = self._entries[outer]
+        if colon and not entry.wraps:
+            raise self._cannot_wrap(outer, f", as in {name}")
         return _wrap(entry, self[inner]) if colon else entry
 
     def _own_entry(self, name: str) -> Entry[T]:
@@ -208,8 +218,10 @@ class Registry(Generic[T]):
         module = name.partition(":")[0]
         if own_part(name) != name:
             if module in TAKEN or not own_part(f"{module}:it"):
-                raise unknown(self.kind, module, self._entries, "(your own is named as in my_project.models:net)")
-            raise CounterpoiseError(f"{brief(name)} is not a name such as my_project.models:net.")
+                meant = respelt(name)
+                example = "" if meant else "(your own is named as in my_project.rules:ours)"
+                raise unknown(self.kind, name if meant else module, self._entries, example, meant)
+            raise CounterpoiseError(f"{brief(name)} is not a name such as my_project.rules:ours.")
         if (folder := folder_of(name)) is None:
             if "." not in module:
                 raise unknown(self.kind, module, self._entries)
@@ -243,8 +255,6 @@ class Registry(Generic[T]):
 def _wrap(outer: Entry[T], inner: Entry[T]) -> Entry[T]:
     """One entry wrapped around another, with the options of both; the outer one gets any name they share."""
     name = f"{outer.name}:{inner.name}"
-    if not outer.wraps:
-        raise CounterpoiseError(f"{outer.name} cannot wrap another one, as in {name}.")
 
     def factory(**options: Any) -> T:
         own = {k: v for k, v in options.items() if k in outer.parameters}

@@ -222,7 +222,7 @@ def test_run_names_three_accuracies_and_whom_the_adversary_played(cli) -> None:
     words = ("--rounds", "3", "--set", "adversary=nan", "--set", "adversary.clients=[0, 1, 2, 3, 4, 5]")
     code, out, err = cli("run", "quickstart", *words)
     assert (code, err) == (0, "")
-    assert re.search(r"\naccuracy: mean of last 10 \d+\.\d %, best \d+\.\d % \(round \d\)\n", out)
+    assert re.search(r"\naccuracy: mean of all \d \d+\.\d %, best \d+\.\d % \(round \d\)\n", out)
     played = [int(c) for c in re.search(r"\ncontrolled by the adversary: (.+)\n", out)[1].split(", ")]
     found = json.loads(cli("run", "quickstart", *words, "--json")[1].splitlines()[-1])
     assert found["liars"] == played

@@ -19,11 +19,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from counterpoise.cli import main
+from counterpoise.cli import comparing, main
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.board import plan_board
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers
+from counterpoise.comparisons.plan import read_plan
+from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.columns import size
 
 SMALL = [
@@ -80,9 +82,9 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert code == 1, err
     assert max(map(len, out.splitlines()[:4])) <= 80
     assert re.search(r"^fedavg +\d+\.\d\d ± \d+\.\d\d ", out, re.M)
-    assert re.search(r"^fedprox +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[[+-][\d.]+, [+-][\d.]+\] ", out, re.M)
-    assert re.search(r"^krum +failed ", out, re.M)
-    assert re.search(r"^krum failed: method krum", out, re.M)
+    assert re.search(r"^fedprox\S* +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[", out, re.M)
+    assert re.search(r"^krum\S* +failed ", out, re.M)
+    assert re.search(r"^krum\(faulty=2\) failed: method krum", out, re.M)
     assert "kept in: c" in out
     before = files(Path("c"))
     assert len([name for name in before if name.endswith("state-2.safetensors")]) == 4
@@ -92,7 +94,12 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert [found["rounds to accuracy 0.01"] for found in measured] == [1, 1]
     assert all(2 * found["bytes to accuracy 0.01"] == found["bytes up"] + found["bytes down"] for found in measured)
     assert code == 1
-    assert [arm["label"] for arm in document["arms"]] == ["fedavg", "krum", "fedprox", "scaffold"]
+    assert [arm["label"] for arm in document["arms"]] == [
+        "fedavg",
+        "krum(faulty=2)",
+        "fedprox(mu=0.1)",
+        "scaffold(weights=data)",
+    ]
     assert document["open"] == 2  # krum's, which may be mended
     assert {name: document["arms"][3]["seeds"].keys() for name in ("seeds",)} == {"seeds": {"0", "1"}}
     assert document["arms"][2]["difference"]["seeds"] == 2
@@ -101,10 +108,12 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert {name: now[name] for name in before} == before
     sent = size(measured[0]["bytes to accuracy 0.01"])
     _, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--target", "0.01")
-    told = f"accuracy 0.01 reached by scaffold: in round 1, after {sent} both ways (mean over 2 of 2 seeds) "
+    told = (
+        f"accuracy 0.01 reached by scaffold(weights=data): in round 1, after {sent} both ways (mean over 2 of 2 seeds) "
+    )
     assert told in " ".join(out.split())  # which is wrapped to the terminal
     assert max(map(len, out.splitlines())) <= 80
-    assert "accuracy 0.01 reached by krum: never\n" in out
+    assert "accuracy 0.01 reached by krum(faulty=2): never\n" in out
     assert files(Path("c")) == now
 
     code, out, err = cli(
@@ -128,6 +137,17 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert "kept in: runs/sweep-quickstart" in out
 
 
+def test_overwrite_replaces_the_comparison_in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparing, "_finish", lambda *given: None)
+    rest = (Workers(), comparing.Shown())
+    short, longer = (compared("quickstart", ["fedavg"], rounds=rounds) for rounds in (2, 3))
+    comparing._do(short, tmp_path / "c", False, *rest)
+    with pytest.raises(CounterpoiseError, match=r"rounds was 2 and is 3.*--overwrite"):
+        comparing._do(longer, tmp_path / "c", False, *rest)
+    comparing._do(longer, tmp_path / "c", True, *rest)
+    assert read_plan(tmp_path / "c").values["rounds"] == 3
+
+
 def test_tables_without_a_name_are_swept() -> None:
     plan = swept("quickstart", [], ["evaluation={every=2}", "stop={metric='loss', below=0.1}"], [], 1, 2, "")
     assert [arm.label for arm in plan.arms] == ["evaluation={every=2}", "stop={metric=loss, below=0.1}"]
@@ -149,7 +169,8 @@ def test_without_methods_a_sources_own_is_among_them(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('like = "quickstart"\nmethod = { name = "fedprox", mu = 0.5 }\n')
     plan = compared(str(file), [])
-    assert [arm.label for arm in plan.arms] == ["fedprox", "fedavg", "fedadam", "scaffold", "feddua", "counterpoise"]
+    usual = ["fedavg", "fedadam", "scaffold", "feddua", "counterpoise"]
+    assert [arm.label for arm in plan.arms] == ["fedprox(mu=0.5)", *usual]
     assert next(plan.pieces(plan.arms[0])).values["method"]["mu"] == 0.5
 
 

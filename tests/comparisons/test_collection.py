@@ -157,6 +157,21 @@ def test_commas_within_brackets_and_quotes_do_not_divide() -> None:
     assert parse_choice("scaffold(weights=data, lr=0.5)") == {"name": "scaffold", "weights": "data", "lr": 0.5}
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a(x=1):b(x=2)", "The option x is given twice"),
+        ("a(name=b)", "The option name is given twice"),
+        ("a(x=1", "is neither a name"),
+        ("a::b", "is neither a name"),
+        ("a(x=1)b", "is neither a name"),
+    ],
+)
+def test_options_in_brackets_that_cannot_be_read_are_refused(text: str, sentence: str) -> None:
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        parse_choice(text)
+
+
 def test_slugs_are_plain_and_no_two_alike() -> None:
     found = slugs(["a:b", "a-b", "a b", "../../x", ""])
     assert found == ["a-b", "a-b_2", "a-b_3", "x", "arm"]
@@ -175,8 +190,8 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     assert made.baseline == "fedavg"
     pieces = list(made.pieces(made.arms[1]))
     assert [(p.place, p.values["seed"], p.values["method"]) for p in pieces] == [
-        ("fedprox/seed-5", 5, {"name": "fedprox", "mu": 0.1}),
-        ("fedprox/seed-6", 6, {"name": "fedprox", "mu": 0.1}),
+        ("fedprox-mu-0.1/seed-5", 5, {"name": "fedprox", "mu": 0.1}),
+        ("fedprox-mu-0.1/seed-6", 6, {"name": "fedprox", "mu": 0.1}),
     ]
 
 
@@ -184,7 +199,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_a_plan_that_leads_out_of_its_folder_is_refused(tmp_path: Path, slug: str) -> None:
     write_plan(tmp_path, plan())
     path = tmp_path / "compare.toml"
-    path.write_text(path.read_text().replace('slug = "fedprox"', f'slug = "{slug}"'))
+    path.write_text(path.read_text().replace('slug = "fedprox-mu-0.1"', f'slug = "{slug}"'))
     with pytest.raises(cp.CounterpoiseError, match="slug"):
         read_plan(tmp_path)
 
@@ -196,15 +211,44 @@ def test_settings_of_the_preset_hold_for_its_own_method_and_those_set_for_all_th
         {"name": "fedprox", "lr": 0.5},
         {"name": "fedavg", "lr": 0.5},
     ]
-    assert made.baseline == "fedavg"
+    assert [arm.label for arm in made.arms] == [
+        "feddua:fedavg(paper=True, lr=0.5)",
+        "fedprox(lr=0.5)",
+        "fedavg(lr=0.5)",
+    ]
+    assert made.baseline == "fedavg(lr=0.5)"
     assert len(compared("feda4/table-1-fmnist", [], [], 1, None, "").arms) == 4  # the paper's own
+
+
+def test_the_options_of_a_source_reach_its_method_inside_another_one(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('like = "quickstart"\nmethod = { name = "feddua:fedprox", mu = 0.5, lr = 0.5, patience = 9 }\n')
+    asked = ["fedprox(lr=1)", "feddua:fedprox", "memory:fedprox(mu=2)", "feddua:fedavg", "fedavgm"]
+    made = compared(str(file), asked, baseline="fedavgm")
+    assert [arm.settings["method"] for arm in made.arms] == [
+        {"name": "fedprox", "mu": 0.5, "lr": 1.0},
+        {"name": "feddua:fedprox", "mu": 0.5, "lr": 0.5, "patience": 9},
+        {"name": "memory:fedprox", "mu": 2.0, "lr": 0.5},
+        {"name": "feddua:fedavg", "patience": 9},
+        {"name": "fedavgm"},
+    ]
+    assert [arm.label for arm in made.arms] == [
+        "fedprox(mu=0.5, lr=1.0)",
+        "feddua:fedprox(mu=0.5, lr=0.5, patience=9)",
+        "memory:fedprox(mu=2.0, lr=0.5)",
+        "feddua:fedavg(patience=9)",
+        "fedavgm",
+    ]
+    assert compared(str(file), asked, baseline="feddua:fedavg").baseline == "feddua:fedavg(patience=9)"
+    with pytest.raises(cp.CounterpoiseError, match=r"The baseline must be one of fedprox\(mu=1"):
+        compared(str(file), ["fedprox(mu=1)", "fedprox(mu=2)"], baseline="fedprox")
 
 
 def test_a_plan_grows_by_arms_and_seeds_but_not_into_another_one() -> None:
     grown = plan().extended(plan(methods=["fedprox(mu=1)", "fedprox(mu=0.1)"], seeds=3))
     assert [(arm.label, arm.slug) for arm in grown.arms] == [
         ("fedavg", "fedavg"),
-        ("fedprox", "fedprox"),
+        ("fedprox(mu=0.1)", "fedprox-mu-0.1"),
         ("fedprox(mu=1.0)", "fedprox-mu-1.0"),
     ]
     assert grown.seeds == (0, 1, 2)
@@ -268,17 +312,17 @@ def test_pieces_are_done_seed_by_seed_and_those_that_ended_are_left(tmp_path: Pa
     made = plan(settings=["data.partition.clients=4", "cohort=2"])
     assert [p.place for p in open_pieces(tmp_path, made)] == [
         "fedavg/seed-0",
-        "fedprox/seed-0",
+        "fedprox-mu-0.1/seed-0",
         "fedavg/seed-1",
-        "fedprox/seed-1",
+        "fedprox-mu-0.1/seed-1",
     ]
     first = open_pieces(tmp_path, made)[0]
     rounds: list[int] = []
     assert do(tmp_path / first.place, first.values, rounds) == ""
     assert rounds == [1, 2]
     assert len(open_pieces(tmp_path, made)) == 3
-    (tmp_path / "fedprox/seed-0").mkdir(parents=True)
-    (tmp_path / "fedprox/seed-0/metrics.jsonl").touch()  # killed while it was made
+    (tmp_path / "fedprox-mu-0.1/seed-0").mkdir(parents=True)
+    (tmp_path / "fedprox-mu-0.1/seed-0/metrics.jsonl").touch()  # killed while it was made
     second = open_pieces(tmp_path, made)[0]
     assert do(tmp_path / second.place, second.values) == ""
     found = stand(of_plan(tmp_path, made))
@@ -397,6 +441,7 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
         return "\n".join(verdict(type(found)(found.groups, rows, "", "accuracy")))
 
     assert "best: better, accuracy" in said(one, better)
+    assert said(one._replace(low=0.25, high=0.25, mean=0.25)).endswith("fedavg, accuracy 25.00 % over 2 seeds")
     assert "ahead of fedavg by 10.00 with each of 2 seeds\na difference that never varies cannot be tested" in said(
         one, better
     )

@@ -288,6 +288,10 @@ def test_a_mistake_in_a_sweep_is_one_sentence(changed: dict[str, Any], sentence:
             {"methods": ["fedavg", "fedavg"]},
             "fedavg is named twice. Name it once, or give one of the two other options.",
         ),
+        (
+            {"methods": [cp.methods.fedavg().replacing("mine", weigh=cp.parts.uniform())] * 2},
+            "mine is named twice. Name it once, or label them: cp.compare({'a': ..., 'b': ...}, ...).",
+        ),
         ({"out": __file__}, "test_python.py is a file. Choose another one."),
         ({"out": f"{__file__}/new"}, "test_python.py is a file. Choose another one."),
         ({"stop": cp.when("acuracy", above=0.5)}, "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'?"),

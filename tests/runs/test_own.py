@@ -208,7 +208,7 @@ def test_names_typed_are_looked_for_in_the_current_folder(project: Path, monkeyp
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("model=mine.rule:Net", "no module mine.rule in "),
+        ("model=mine.rule:Net", "no module mine.rule in .* is there. Code is looked for beside the file that names it"),
         ("model=mine.rules:Nett", "There is no name 'Nett' in .*rules.py. Did you mean 'Net'?"),
         ("method=mine.rules:NUMBER", "method mine.rules:NUMBER must be a function or a class, not 3."),
         ("method=mine.rules:MADE", "method mine.rules:MADE is a Method itself. Name a class or a function"),
@@ -219,9 +219,10 @@ def test_names_typed_are_looked_for_in_the_current_folder(project: Path, monkeyp
         ("model.hidden=2.5", "model mine.rules:Net: option hidden must be a whole number, not 2.5."),
         ("model.hiden=2", "There is no option 'hiden' of model mine.rules:Net. Did you mean 'hidden'?"),
         ("loss.gamma='a'", "loss mine.rules:focal: option gamma must be a whole number or a number, not 'a'."),
-        ("model=../mine/rules:Net", "my_project.models:net"),
-        ("model=/mine/rules.py:Net", "my_project.models:net"),
-        ("model=mine..rules:Net", "my_project.models:net"),
+        ("model=../mine/rules:Net", "There is no model '../mine/rules:Net'. Did you mean 'mine.rules:Net'"),
+        ("model=/mine/rules.py:Net", "Did you mean 'mine.rules:Net'"),
+        ("method=mine.rules.ours", "There is no method 'mine.rules.ours'. Did you mean 'mine.rules:ours'"),
+        ("model=mine..rules:Net", "my_project.rules:ours"),
         ("model=os:getcwd", "There is no model 'os' and no module os in "),
         ("method=fedua:fedavg", "no module fedua in .*Did you mean 'feddua'"),
     ],
@@ -364,6 +365,10 @@ def test_resume_imports_only_what_is_trusted_and_has_not_changed(project: Path, 
     assert "--trust FOLDER" in said
     status, said = cli("resume", str(out), "--rounds", "2", "--trust", str(tmp_path / "nowhere"))
     assert "there is no folder" in said
+    status, said = cli("resume", str(out), "--rounds", "2", "--trust", str(project / "mine"))
+    assert f"Give the folder that mine lies in: {project}." in said
+    assert "--trust is for `resume`." in cli("run", str(project / "a.toml"), "--trust", ".")[1]
+    own._folders.clear()
     (project / "mine" / "size.py").write_text("SIZE = 7  # as before\n")
     with pytest.raises(CounterpoiseError, match=r"mine/size.py differs from the code that this run began with"):
         cp.resume(out, rounds=2, trust=project)
@@ -372,6 +377,13 @@ def test_resume_imports_only_what_is_trusted_and_has_not_changed(project: Path, 
     (project / "mine" / "size.py").write_text("SIZE = 7\n")
     own._folders.clear()
     assert len(cp.resume(out, rounds=2, trust=project).rounds) == 2
+
+
+def test_a_method_of_ones_own_is_shown_by_its_name(project: Path, cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    status, said = cli("methods", "mine.rules:ours")
+    assert (status, "mu = " in said) == (0, True)
+    assert "Did you mean 'mine.rules:ours'?" in cli("methods", "mine.rules.ours")[1]
 
 
 def test_changed_code_is_not_imported_to_find_that_out(project: Path, tmp_path: Path) -> None:
@@ -461,7 +473,7 @@ def test_a_comparison_passes_its_names_to_its_workers_and_keeps_digests(project:
         file.write("\n")
     assert "mine/size.py differs from" in cli("resume", str(out), "--trust", str(project))[1]
     changed = compared(source, ["fedavg", "mine.rules:ours(mu=0.3)"], seeds=1)
-    with pytest.raises(CounterpoiseError, match=r"holds a comparison with other settings: code\.mine/size\.py was"):
+    with pytest.raises(CounterpoiseError, match=r"with other settings: mine/size\.py has changed\. .*--overwrite"):
         plan.extended(changed)
 
 

@@ -453,6 +453,16 @@ def test_settings_on_the_command_line_reach_into_tables() -> None:
     assert values["method"] == {"name": "fedavg"}
 
 
+def test_options_in_brackets_are_read_wherever_a_choice_is_named() -> None:
+    settings = ["method=feddua(patience=9):fedprox(mu=0.5)", "adversary=claims(factor=10)", "adversary.clients=2"]
+    config = parse({**override(read("quickstart")[0], settings), "model": "mlp(hidden=[8])"}, "x")
+    assert config.method == {"name": "feddua:fedprox", "patience": 9, "mu": 0.5}
+    assert config.adversary == [{"name": "claims", "factor": 10, "clients": 2}]
+    assert config.model == {"name": "mlp", "hidden": [8]}
+    with pytest.raises(cp.CounterpoiseError, match=r"^x, model: An option in brackets takes key=value"):
+        parse({**override(read("quickstart")[0], settings), "model": "mlp(8)"}, "x")
+
+
 def test_adamw_is_made_from_its_name_with_its_options() -> None:
     settings = ["local.optimizer=adamw", "local.optimizer.lr=0.01", "local.optimizer.weight_decay=0.1"]
     made = setup(parse(override(read("quickstart")[0], settings), "x"), federation=federation())

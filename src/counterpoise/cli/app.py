@@ -31,6 +31,7 @@ from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, unknown
 from counterpoise.memory import out_of_memory
+from counterpoise.own import LOOKED_FOR, allow, respelt
 from counterpoise.presets import preset_names
 
 __all__ = ["app", "main"]
@@ -63,6 +64,8 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except click.UsageError as error:
+            if isinstance(error, click.NoSuchOption) and error.option_name == "--trust":
+                raise click.UsageError(f"--trust is for `resume`. {LOOKED_FOR}", error.ctx) from None
             if len(said := error.format_message()) > _LONGEST:
                 raise click.UsageError(f"{said[:100]}...{said[-100:]}", error.ctx) from None
             raise
@@ -130,7 +133,7 @@ def methods(
     groups = grouped_methods()
     names = [line.name for lines in groups.values() for line in lines]
     if name and ":" not in name and name not in names:
-        raise unknown("method", name, names)  # before torch is loaded
+        raise unknown("method", name, names, meant=respelt(name))  # before torch is loaded
     if not (name or everything or as_json):
         console = output()
         hint = Text("counterpoise methods NAME shows one in full; --all shows all.", style="dim")
@@ -138,6 +141,7 @@ def methods(
         return
     with loading():
         from counterpoise.cli.listing import method_blocks, method_facts, method_list, method_page
+    allow(name, Path())
     if as_json:
         echo(json.dumps(method_facts(name) if name else method_list()))
         return

@@ -29,6 +29,7 @@ Out = Annotated[
         "--out", metavar="DIR", help="Folder for all runs [default: one in runs/, named after the experiment]."
     ),
 ]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the comparison that --out holds.")]
 Jobs = Annotated[
     int | None,
     typer.Option(
@@ -70,6 +71,7 @@ def compare(
         str, typer.Option("--baseline", metavar="METHOD", help="Compare the others with this one [default: fedavg].")
     ] = "",
     out: Out = None,
+    overwrite: Overwrite = False,
     jobs: Jobs = None,
     together: Together = None,
     on: On = "",
@@ -88,7 +90,16 @@ def compare(
         from counterpoise.comparisons.perform import Workers
     workers = Workers(jobs, together, on)
     start_comparison(
-        source, methods or [], seeds, rounds, settings or [], baseline, out, workers, Shown(metric, target, as_json)
+        source,
+        methods or [],
+        seeds,
+        rounds,
+        settings or [],
+        baseline,
+        out,
+        overwrite,
+        workers,
+        Shown(metric, target, as_json),
     )
 
 
@@ -105,6 +116,7 @@ def sweep(
     rounds: Rounds = None,
     settings: Settings = None,
     out: Out = None,
+    overwrite: Overwrite = False,
     jobs: Jobs = None,
     together: Together = None,
     on: On = "",
@@ -121,5 +133,14 @@ def sweep(
         from counterpoise.comparisons.perform import Workers
     workers = Workers(jobs, together, on)
     start_sweep(
-        source, over or [], at or [], seeds, rounds, settings or [], out, workers, Shown(metric, target, as_json)
+        source,
+        over or [],
+        at or [],
+        seeds,
+        rounds,
+        settings or [],
+        out,
+        overwrite,
+        workers,
+        Shown(metric, target, as_json),
     )

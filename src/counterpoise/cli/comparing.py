@@ -28,6 +28,7 @@ from counterpoise.comparisons.going_on import how_far, resuming
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.ranking import reached, verdict
+from counterpoise.comparisons.removal import remove
 from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
@@ -63,13 +64,14 @@ def start_comparison(
     settings: Sequence[str],
     baseline: str,
     out: Path | None,
+    overwrite: bool,
     workers: Workers,
     show: Shown,
 ) -> None:
     """Run methods over the same seeds, or what is left of that."""
     named = [name for text in methods for name in split(text)]
     plan = compared(source, named, settings, seeds, rounds, _command(), baseline)
-    _do(plan, out, workers, show)
+    _do(plan, out, overwrite, workers, show)
 
 
 def start_sweep(
@@ -80,12 +82,13 @@ def start_sweep(
     rounds: int | None,
     settings: Sequence[str],
     out: Path | None,
+    overwrite: bool,
     workers: Workers,
     show: Shown,
 ) -> None:
     """Run settings over the same seeds, or what is left of that."""
     plan = swept(source, over, at, settings, seeds, rounds, _command())
-    _do(plan, out, workers, show)
+    _do(plan, out, overwrite, workers, show)
 
 
 def carry_on(folder: Path, workers: Workers, trust: Path | None, as_json: bool) -> None:
@@ -107,9 +110,11 @@ def _command() -> str:
     return shlex.join(["counterpoise", *sys.argv[1:]])
 
 
-def _do(plan: Plan, out: Path | None, workers: Workers, show: Shown) -> None:
+def _do(plan: Plan, out: Path | None, overwrite: bool, workers: Workers, show: Shown) -> None:
     show.check(plan)
     folder = out or _place(plan)
+    if overwrite and (folder / COMPARISON).exists():
+        remove(folder)
     with taken(folder, plan) as (whole, lock):
         _finish(folder, whole, lock, workers, show)
 

@@ -160,11 +160,12 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
 def _curve(run: Run) -> list[str]:
     """The accuracies that papers report beside that of the last round, each with its name."""
     curve = measures.curve(run.rounds)
-    if not curve:
+    if len(curve) < 2:  # all of them are the last round's
         return []
     top = measures.best(curve)
+    over = "last 10" if curve[-1][0] > 10 else f"all {len(curve)}"
     return [
-        f"accuracy: mean of last 10 {percent(measures.mean_of_last(curve))}, "
+        f"accuracy: mean of {over} {percent(measures.mean_of_last(curve))}, "
         f"best {percent(top.value)} (round {top.round})"
     ]
 

@@ -12,7 +12,7 @@ from counterpoise.choices import pair, parse_choice, parse_value, split
 from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
-from counterpoise.own import digests
+from counterpoise.own import digests, own_part
 from counterpoise.runs.build import check_own
 from counterpoise.runs.config import Config, override, parse, read
 from counterpoise.runs.trust import check_named, own_names
@@ -21,6 +21,7 @@ __all__ = [
     "check_method",
     "combined",
     "compared",
+    "completed",
     "first_seeds",
     "method_arms",
     "setting_arms",
@@ -41,21 +42,44 @@ def compared(
 ) -> Plan:
     """Plan a comparison. Without `methods`, it compares those that the source names, or some that suit most questions.
 
-    A setting ``method.x=...`` goes to every method that has the option x. Options that the preset sets for its own
-    method apply to that method alone.
+    A setting ``method.x=...`` goes to every method that has the option x. `completed` says which methods get the
+    options that the source sets for its own.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
     own = dict(config.method)
     choices = [parse_choice(text) for text in methods] or config.paper.methods or _usual(own)
-    choices = [{**own, **choice} if choice["name"] == own["name"] else choice for choice in choices]
     check_named([{**values, "method": choice} for choice in choices], source)
+    choices = [completed(choice, own) for choice in choices]
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
     arms, against = method_arms([check_method(choice) for choice in choices], baseline)
     numbers = first_seeds(config, seeds)
     return with_code(Plan("compare", source, command, numbers, arms, against, values, chosen=bool(baseline)))
+
+
+def completed(choice: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """A method with the options that the source sets for its own one, as far as they share a part of their names.
+
+    >>> completed({"name": "feddua:fedprox"}, {"name": "fedprox", "mu": 0.5})
+    {'name': 'feddua:fedprox', 'mu': 0.5}
+    >>> completed({"name": "feddua:fedavg"}, {"name": "fedprox", "lr": 0.5})
+    {'name': 'feddua:fedavg'}
+    """
+    if choice["name"] == own["name"]:
+        return {**own, **choice}
+    mine, theirs = _takers(choice["name"]), _takers(own["name"])
+    shared = {key: value for key, value in own.items() if key in theirs and theirs[key] == mine.get(key)}
+    return {"name": choice["name"], **shared, **choice}
+
+
+def _takers(name: str) -> dict[str, str]:
+    """For each option of a method, the part of its name that takes it: feddua or fedprox in ``feddua:fedprox``."""
+    options, (outer, _, inner) = METHODS[name].parameters, name.partition(":")
+    if not inner or own_part(name) == name:
+        return dict.fromkeys(options, name)
+    return {**_takers(inner), **dict.fromkeys(METHODS[outer].parameters, outer)}
 
 
 def _usual(own: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -69,22 +93,28 @@ def method_arms(
 ) -> tuple[tuple[Arm, ...], str]:
     """The arms that compare these methods, and the label of the baseline: by default fedavg, otherwise the first.
 
-    A label is the method's name, with its options if another one has the same name, unless `labels` are given.
+    A label is the method's name with all of its options that were given, unless `labels` are given. The baseline may
+    be given by a name alone that only one of them has.
     """
     names = [str(choice.get("called") or choice["name"]) for choice in choices]
-    plain = [
-        worded(choice) if names.count(name) > 1 and choice["name"] == name else name
-        for name, choice in zip(names, choices, strict=True)
-    ]
-    labels = labels or plain
-    _no_twins(labels)
+    labels = labels or [_label(choice) for choice in choices]
+    own = any("called" in choice for choice in choices)
+    _no_twins(labels, "label them: cp.compare({'a': ..., 'b': ...}, ...)" if own else _OTHERWISE)
     if baseline and baseline not in labels:
-        raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
-    fedavg = next((label for label, name in zip(labels, names, strict=True) if name == "fedavg"), labels[0])
+        if names.count(baseline) != 1:
+            raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
+        baseline = labels[names.index(baseline)]
+    fedavg = next((label for label, one in zip(labels, choices, strict=True) if one["name"] == "fedavg"), labels[0])
     arms = (
         Arm(label, slug, {"method": choice}) for label, slug, choice in zip(labels, slugs(labels), choices, strict=True)
     )
     return tuple(arms), baseline or fedavg
+
+
+def _label(choice: Mapping[str, Any]) -> str:
+    """A method in words, with all options given; one of the user's own by what it is called, if that is not ours."""
+    called = str(choice.get("called", ""))
+    return called if called and called not in {entry.name for entry in METHODS} else worded(choice)
 
 
 def swept(
@@ -190,7 +220,10 @@ def _short(keys: Sequence[str]) -> dict[str, str]:
     return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}
 
 
-def _no_twins(labels: Sequence[str]) -> None:
+_OTHERWISE = "give one of the two other options"
+
+
+def _no_twins(labels: Sequence[str], otherwise: str = _OTHERWISE) -> None:
     for label in labels:
         if labels.count(label) > 1:
-            raise CounterpoiseError(f"{label} is named twice. Name it once, or give one of the two other options.")
+            raise CounterpoiseError(f"{label} is named twice. Name it once, or {otherwise}.")

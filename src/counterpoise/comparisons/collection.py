@@ -89,20 +89,40 @@ _NAMES = ("method.called", "method.name", "method")
 def labels(identities: Sequence[Mapping[str, Any]]) -> list[str]:
     """A label for each: its method and, if several share that, the settings in which they differ.
 
+    Options also tell a method apart from one that wraps it.
+
     >>> one, two = ({"method.name": "fedprox", "method.mu": mu} for mu in (1, 2))
     >>> labels([{"method.name": "fedavg"}, one, two])
     ['fedavg', 'fedprox(mu=1)', 'fedprox(mu=2)']
+    >>> labels([one, {"method.name": "feddua:fedprox", "method.mu": 2}])
+    ['fedprox(mu=1)', 'feddua:fedprox(mu=2)']
     """
     names = [str(next((one[key] for key in _NAMES if key in one), "unknown")) for one in identities]
     found: list[str] = []
     for name, one in zip(names, identities, strict=True):
         like = [other for other, its in zip(identities, names, strict=True) if its == name]
         keys = dict.fromkeys(key for other in like for key in other)
-        apart = [key for key in keys if any(other.get(key) != like[0].get(key) for other in like)]
+        inner = [other for other, its in zip(identities, names, strict=True) if _innermost(its) == _innermost(name)]
+        apart = [
+            key
+            for key in keys
+            if any(other.get(key) != like[0].get(key) for other in like)
+            or (key in _options(one) and any(other.get(key, one[key]) != one[key] for other in inner))
+        ]
         apart.sort(key=lambda key: not key.startswith("method."))
         shown = [f"{key.removeprefix('method.')}={one[key]}" for key in apart if key in one]
         found.append(f"{name}({', '.join(shown)})" if shown else name)
     return found
+
+
+def _innermost(name: str) -> str:
+    return name.rpartition(":")[2]
+
+
+def _options(identity: Mapping[str, Any]) -> set[str]:
+    """The options of a method; one of the user's own that has no name to make it by has none."""
+    named = "method.called" not in identity
+    return {key for key in identity if named and key.startswith("method.")} - {*_NAMES}
 
 
 def groups(runs: Iterable[SavedRun]) -> list[Group]:

@@ -31,7 +31,10 @@ SCHEMA = 1
 PYTHON = "Python"
 """The source of a plan that was made by a call in Python."""
 _KINDS = {"compare": "comparison", "sweep": "sweep"}
-_ELSEWHERE = "Choose another folder with --out (in Python with out=...), or in Python replace it with overwrite=True."
+_ELSEWHERE = (
+    "Choose another folder with --out (in Python with out=...), or replace what it holds with --overwrite "
+    "(overwrite=True)."
+)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,9 @@ class Plan:
             )
         mine, theirs = flatten(self.values), flatten(other.values)
         differ = [
-            changed(key, mine.get(key), theirs.get(key))
+            f"{key.removeprefix('code.')} has changed"
+            if key.startswith("code.")
+            else changed(key, mine.get(key), theirs.get(key))
             for key in sorted(mine.keys() | theirs.keys(), key=lambda key: (not key.endswith(".name"), key))
             if mine.get(key) != theirs.get(key)
             and not (key.startswith("code.") and not (key in mine and key in theirs))  # a file of an arm's own

@@ -60,7 +60,7 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     best, second, beside = two
     unit, show = unit_of(found.metric)
     low, high = (max(best.low, 0.0), min(best.high, 1.0)) if is_share(found.metric) else (best.low, best.high)
-    interval = "" if math.isnan(best.low) else f" [{show(low)}, {show(high)}]"
+    interval = "" if math.isnan(best.low) or math.isclose(best.low, best.high) else f" [{show(low)}, {show(high)}]"
     seeds = counted(len(best.values), "seed")
     lines = [f"{what}: {best.label}, {metric_words(found.metric)} {show(best.mean)}{unit}{interval} over {seeds}"]
     if second is None or beside is None:

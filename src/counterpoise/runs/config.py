@@ -202,6 +202,8 @@ def _sentence(error: ValidationError, where: str) -> CounterpoiseError:
         return unknown("setting", name, known, f"in {where}", meant(path, Config))
     if first["type"] == "missing":
         return CounterpoiseError(f"{where}: the setting {name} is missing.")
+    if isinstance(told := first.get("ctx", {}).get("error"), CounterpoiseError):
+        return CounterpoiseError(f"{where}, {name}: {told}")
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return CounterpoiseError(f"{where}: {name} {message}, not {brief(first['input'])}.")
 

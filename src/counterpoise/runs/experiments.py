@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from counterpoise.choices import parse_value
+from counterpoise.choices import parse_choice, parse_value
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.own import allow
 from counterpoise.presets import preset_names
@@ -23,9 +23,9 @@ __all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_name
 
 
 def choice(value: Any) -> Any:
-    """A named choice with options: ``"fedprox"`` or ``{name = "fedprox", mu = 0.1}``."""
+    """A named choice with options: ``"fedprox"``, ``"fedprox(mu=0.1)"`` or ``{name = "fedprox", mu = 0.1}``."""
     if isinstance(value, str):
-        return {"name": value}
+        return parse_choice(value) if "(" in value else {"name": value}
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return dict(value)
     raise ValueError('must be a name, or a table with a name: { name = "...", option = ... }')
@@ -133,10 +133,10 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Apply ``key=value`` settings to values; dots reach into tables.
 
-    A choice that is replaced by a name alone loses its options.
+    A choice that is replaced loses its options.
 
-    >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavg", "local.epochs=3"])
-    {'method': {'name': 'fedavg'}, 'local': {'epochs': 3}}
+    >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavgm(beta=0.5)", "local.epochs=3"])
+    {'method': {'name': 'fedavgm', 'beta': 0.5}, 'local': {'epochs': 3}}
     """
     result = dict(values)
     for setting in settings:
@@ -154,12 +154,14 @@ def assign(values: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
     table = result
     for part in path[:-1]:
         inner = table.get(part, {})
-        table[part] = {"name": inner} if isinstance(inner, str) else dict(inner) if isinstance(inner, Mapping) else {}
+        if isinstance(inner, str):
+            inner = {"name": inner} if part == "data" else choice(inner)
+        table[part] = dict(inner) if isinstance(inner, Mapping) else {}
         table = table[part]
     before = table.get(path[-1])
     named = isinstance(value, str) and isinstance(before, Mapping) and "name" in before
     if named and path == ["data"]:
         table[path[-1]] = {**before, "name": value}  # type: ignore[dict-item]
     else:
-        table[path[-1]] = {"name": value} if named else value
+        table[path[-1]] = choice(value) if named else value
     return result

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from counterpoise.choices import parse_choice
-from counterpoise.comparisons.arms import check_method, first_seeds, shared_config, with_code
+from counterpoise.comparisons.arms import check_method, completed, first_seeds, shared_config, with_code
 from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
@@ -23,7 +23,7 @@ _FREE = re.compile(r"schema|seed|engine\.(?!dtype|tf32|bf16).*")
 
 
 def plan_of(cell: Cell, command: str = "") -> Plan:
-    """The comparison of a cell's methods. As in `compare`, options that the preset sets go to its own method alone."""
+    """The comparison of a cell's methods. Options that the preset sets for its own go to them as in `compare`."""
     if any(re.match(r"\s*method\s*[.=]", setting) for setting in cell.settings):
         raise CounterpoiseError(f"The cell {cell.name!r} takes its methods from methods = [...], not from set.")
     config, values = shared_config(cell.like, cell.settings, cell.rounds, typed=())
@@ -31,8 +31,7 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
     arms = []
     labels = [entry.label for entry in cell.entries]
     for entry, slug in zip(cell.entries, slugs(labels), strict=True):
-        choice = parse_choice(entry.method)
-        choice = check_method({**own, **choice} if choice["name"] == own["name"] else choice)
+        choice = check_method(completed(parse_choice(entry.method), own))
         arms.append(Arm(entry.label, slug, {"method": choice, **entry.settings}))
     fedavg = (arm.label for arm in arms if arm.settings["method"]["name"] == "fedavg")
     plan = Plan(
