@@ -17,6 +17,7 @@ from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.catalogue import DATASETS, place
+from counterpoise.federation.dealing import is_natural
 from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.flower import load_splits
@@ -73,7 +74,7 @@ def load(
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
     check_seed(seed)
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
-    raw = _chosen(read(name, seed, columns, resize), name, partition, pool, samples, seed)
+    raw = _chosen(read(name, seed, columns, resize, is_natural(partition)), name, partition, pool, samples, seed)
     scale, shift = _choose_scaling(raw, scaling, name)
     federation = Federation.from_arrays(
         raw.x_train,
@@ -115,39 +116,48 @@ def load(
     return federation
 
 
-def read(name: str, seed: int = 0, columns: Columns | None = None, resize: int | Sequence[int] | None = None) -> Raw:
-    """The arrays of a data set, before they are dealt to clients."""
+def read(
+    name: str,
+    seed: int = 0,
+    columns: Columns | None = None,
+    resize: int | Sequence[int] | None = None,
+    natural: bool = False,
+) -> Raw:
+    """The arrays of a data set, before they are dealt to clients, who may be its own identities (`natural`)."""
     if not isinstance(name, str):
         raise CounterpoiseError(
             f"load takes the name of a data set or a path, not {type(name).__name__}. For data of your own use "
             "cp.Federation.from_datasets(data, partition=...)."
         )
     if name.startswith(FLOWER):
-        return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize)
-    options = json.dumps([columns and dict(columns), resize], default=list)
+        return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize, natural)
+    options = json.dumps([columns and dict(columns), resize, natural], default=list)
     return _arrays(name, options, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
 
 
 @functools.lru_cache(maxsize=1)
 def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     """Keep the last data set in memory, so that compared runs read it once."""
-    columns, resize = json.loads(options)
+    columns, resize, natural = json.loads(options)
     path = Path(name).expanduser()
     named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
     if not named and not arrays and not os.path.exists(path):
         is_path = path.suffix or path.name != name
         raise unknown("data set", name, DATASETS, "and no such file or folder" if is_path else "")
-    for what, given, fits in (("columns", columns, "tables and flwr: data sets"), ("resize", resize, "pictures")):
+    for what, given, fits in (
+        ("columns", columns, "tables, pictures and flwr: data sets"),
+        ("resize", resize, "pictures"),
+    ):
         if given is not None and (named or arrays):
             raise CounterpoiseError(f"{what} is for {fits}; the arrays of {name} are taken as they are.")
     if named:
         return DATASETS[name].arrays(seed)
-    return read_arrays(path) if arrays else _brought(path, None, columns, resize)
+    return read_arrays(path) if arrays else _brought(path, None, columns, resize, natural)
 
 
-def _brought(data: Any, test: Any, columns: Any, resize: Any) -> Raw:
+def _brought(data: Any, test: Any, columns: Any, resize: Any, natural: bool) -> Raw:
     """The arrays of a data set in any of the forms that `Federation.from_datasets` takes."""
-    found = bring(data, True, test, columns, resize)
+    found = bring(data, True, test, columns, resize, natural=natural)
     (inputs, targets, names, _, _, who), count = found.kept, found.dealt
     if is_structured(targets):
         raise CounterpoiseError("load takes targets in one piece; Federation.from_datasets takes them in parts.")

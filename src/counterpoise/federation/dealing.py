@@ -19,7 +19,7 @@ from counterpoise.federation.probes import make_probe
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import counter, purpose
 
-__all__ = ["Array", "deal"]
+__all__ = ["Array", "deal", "is_natural"]
 
 Array = np.ndarray | Tensor
 _MOST_CLIENTS = 10_000_000
@@ -78,6 +78,11 @@ def deal(
         "client_names": client_names or found,
         "class_names": class_names,
     }
+
+
+def is_natural(partition: object) -> bool:
+    """Whether a recipe makes each of the data's own identities a client."""
+    return isinstance(partition, Partition) and partition.column == "identity"
 
 
 def _only(table: Any, clients: Tensor) -> Table:
@@ -144,7 +149,7 @@ def _assign(
         assert isinstance(named, Table)
         there = torch.isin(named.flat, kept)
         return Table.of(named.owners[there], named.flat[there], named.clients), None
-    natural = partition.column == "identity"
+    natural = is_natural(partition)
     column, names = _identities(identities, len(targets)) if natural else (targets, None)
     held = partition.assign(column[kept], seed)
     if not isinstance(held, Table | Drawn):
@@ -215,7 +220,8 @@ def _identities(identities: Any, samples: int) -> tuple[Tensor, Names | None]:
     if identities is None:
         raise CounterpoiseError(
             "This data does not say who its samples come from; a natural partition needs one identity per sample. Name "
-            "its column, columns={'identity': 'hospital'}, or give arrays: from_arrays(x, y, identities=...)."
+            "its column, columns={'identity': 'hospital'}; put pictures into a folder for each client, "
+            "photos/hospital/cat/1.png; or give arrays: from_arrays(x, y, identities=...)."
         )
     found = texts(identities)
     numbers, names = (identities, None) if found is None else number_texts(found)

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.bringing import bring
-from counterpoise.federation.dealing import Array, deal
+from counterpoise.federation.dealing import Array, deal, is_natural
 from counterpoise.federation.features import Skew
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
@@ -312,7 +312,7 @@ class Federation:
         Federation(2 clients (north, south), samples of shape (2,), no server sets)
         """
         check_seed(seed)
-        found = bring(data, partition is not None, test, columns, resize, cache, class_names)
+        found = bring(data, partition is not None, test, columns, resize, cache, class_names, is_natural(partition))
         samples = Samples.of(found.kept.inputs, found.kept.targets, scale, shift)
         dealt = deal(
             samples.rows(slice(found.dealt)),

@@ -68,7 +68,8 @@ class DataConfig(_Table):
     samples: int | None = Field(None, ge=1)
     """Keep this many training samples, drawn at random; by default all."""
     columns: dict[str, str | list[str]] | None = None
-    """Which columns of a table are ``inputs``, ``targets`` and ``identity``."""
+    """Which columns of a table are ``inputs``, ``targets`` and ``identity``; of pictures, which folders are the
+    ``targets``: ``inner`` or ``outer``."""
     resize: int | list[int] | None = None
     """The size of a folder's pictures: a number, or height and width."""
     options: dict[str, Any] | None = None
