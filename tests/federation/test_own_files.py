@@ -65,6 +65,16 @@ def test_the_channels_of_a_very_low_picture_are_not_mistaken(tmp_path):
     assert np.array_equal(federation.base.inputs[0].numpy(), drawn(1, (3, 7, 3)).transpose(2, 0, 1))
 
 
+@pytest.mark.parametrize(
+    "scaling", ["unit", "centred", "standard", "per-picture", {"mean": [0.1, 0.2, 0.3], "deviation": [1, 0.5, 2]}]
+)
+def test_pictures_are_scaled_as_by_load(animals, scaling):
+    settings = {"partition": IID, "scaling": scaling, "test": 0.4, "heldout": 0}
+    made, loaded = Federation.from_datasets(animals, **settings), cp.load(animals, **settings)
+    assert made.fingerprint == loaded.fingerprint
+    assert len(made.test) == 2
+
+
 def test_folders_of_clients_share_their_classes(animals, tmp_path):
     for number in range(2):
         put(tmp_path / "other" / "emu" / f"{number}.png", number)
@@ -472,7 +482,7 @@ def test_own_files_in_toml(patients, animals, tmp_path, monkeypatch, capsys):
         for number in range(4):
             put(tmp_path / "photos" / who / "ab"[number % 2] / f"{number}.png", number)
     (tmp_path / "nested.toml").write_text(
-        'rounds = 1\n[data]\nname = "photos"\npartition = { name = "natural" }' + rest
+        'rounds = 1\n[data]\nname = "photos"\npartition = { name = "natural" }\ntest = 0.25' + rest
     )
     for name in ("table", "pictures", "nested"):
         cli("run", f"{name}.toml", "--out", name)

@@ -30,7 +30,7 @@ _MOST_CLASSES = 1_000_000
 
 def deal(
     base: Samples,
-    test: Samples | None,
+    test: Samples | float | None,
     partition: Partition | Array | Sequence[Array],
     *,
     heldout: float,
@@ -46,18 +46,22 @@ def deal(
 ) -> dict[str, Any]:
     """The fields of a federation: whose the rows of `base` are, and what the server takes before they are dealt.
 
-    `own` are test samples that some clients bring, the last rows of `base`. Such a client trains on all others that it
-    holds.
+    A `test` that is a number is the fraction of each client's samples that the server takes as its test set. `own` are
+    test samples that some clients bring, the last rows of `base`. Such a client trains on all others that it holds.
     """
     if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
         raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
-    classes = _count_classes(base.labels, None if test is None else test.labels)
+    classes = _count_classes(base.labels, test.labels if isinstance(test, Samples) else None)
     if classes is not None and class_names is not None:
         classes = max(classes, len(class_names))
     free = base.labels[: len(base) - (0 if own is None else len(own.flat))]
     taken = 0 if isinstance(probe, str) else probe
     kept, probes, proxies = _reserve(free, classes, taken, proxy, seed)
     held, found = _assign(partition, free, kept, seed, identities)
+    aside = torch.empty(0, dtype=torch.int64)
+    if test is not None and not isinstance(test, Samples):
+        held, aside = _set_aside(held, test, seed)
+        test = base.rows(aside)
     train, out = held.split(heldout, seed)
     if own is not None:
         assert isinstance(held, Table)
@@ -77,7 +81,22 @@ def deal(
         "reported": probe == "means",
         "client_names": client_names or found,
         "class_names": class_names,
+        "aside": len(aside),
     }
+
+
+def _set_aside(held: Assignment, fraction: float, seed: int) -> tuple[Table, Tensor]:
+    """The rows that clients keep, and those that the server takes: a fraction of each client's."""
+    if not 0 < fraction < 1:
+        raise CounterpoiseError(
+            f"test={fraction!r}: as a number, test is the fraction of each client's samples that the server takes as its "
+            "test set, above 0 and below 1."
+        )
+    if not isinstance(held, Table):
+        raise CounterpoiseError("Clients that draw from a shared base leave no samples over for a test set.")
+    rows = torch.unique(held.split(fraction, seed)[1].flat)
+    kept = ~torch.isin(held.flat, rows)  # a sample that two clients hold is taken from both
+    return Table.of(held.owners[kept], held.flat[kept], held.clients), rows
 
 
 def is_natural(partition: object) -> bool:

@@ -48,6 +48,8 @@ class DataConfig(_Table):
     """A named data set, a file or folder of your own, ``flwr:NAME``, or a function of your own, ``module:name``."""
     partition: Choice | None = None
     """How samples are dealt to clients."""
+    test: float | None = None
+    """The fraction of each client's data that becomes the server's test set, for data that have none."""
     heldout: float = 0.2
     """The fraction of each client's data that is kept to measure its own accuracy."""
     probe: Annotated[int, Field(ge=0)] | Literal["noise", "means"] = 0

@@ -20,6 +20,7 @@ from counterpoise.federation.bringing.hub import is_hub, is_splits, partitions
 from counterpoise.federation.bringing.samples import Form
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.naming import Names
+from counterpoise.federation.structure import by_part
 
 __all__ = ["Brought", "bring"]
 
@@ -37,6 +38,10 @@ class Brought(NamedTuple):
     def dealt(self) -> int:
         """How many samples are the clients'; the rest is the server's test set."""
         return sum(self.kept.train) + sum(self.kept.own)
+
+    def inputs(self) -> Any:
+        """What clients train on, and what they hold out of it."""
+        return by_part(lambda array: array[: sum(self.kept.train)], self.kept.inputs)
 
     def rows(self) -> list[torch.Tensor]:
         """The rows that each client trains on."""
