@@ -157,6 +157,8 @@ def check_call(given: object, called: str, owner: str) -> None:
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
     """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong.
 
+    For an argument that is missing, `meant` may hold a sentence of advice.
+
     Only calls that Python has refused are checked, so a good call costs nothing.
     """
 
@@ -176,7 +178,8 @@ def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[
                     raise
                 strange = next((option for option in named if option not in known), None)
                 if strange is None or takes_any:
-                    raise CounterpoiseError(f"{name}: {why}.") from None
+                    advice = next((f" {text}" for option, text in (meant or {}).items() if f"'{option}'" in why), "")
+                    raise CounterpoiseError(f"{name}: {why}.{advice}") from None
                 there = [(meant or {})[strange]] if strange in (meant or {}) else ()
                 raise unknown("option", strange, known, f"of {name}", there) from None
 

@@ -527,7 +527,9 @@ MISTAKES = {
         one(lambda i: 1 / 0),
         r"client 0: sample 0 cannot be read \(ZeroDivisionError: division by zero\)",
     ),
-    "scaling": (given([(X, Y)], scaling="unit"), "Did you mean 'scale=2 / 255, shift=-1.0'"),
+    "scaling": (given([(X, Y)], scaling="unit"), "scaling is for bytes, but the inputs of the data are float32"),
+    "scaling twice": (given([(X, Y)], scaling="unit", shift=-1.0), "Give it or these two, not both"),
+    "a test set and a fraction": (given((X, Y, X, Y), partition=cp.iid(2), test=0.2), "test=0.2 asks for another"),
 }
 
 

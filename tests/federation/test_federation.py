@@ -14,6 +14,7 @@ import counterpoise as cp
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import DATASETS, Federation, Samples
 from counterpoise.federation.catalogue import _digits
+from counterpoise.federation.overview import label_counts, overview
 
 
 def arrays(n=60, classes=3):
@@ -115,6 +116,48 @@ def test_a_probe_set_needs_classes():
     x, y = arrays()
     with pytest.raises(CounterpoiseError, match="A probe set is drawn per class; these targets are not class numbers"):
         Federation.from_arrays(x, y.astype(float), partition=cp.iid(3), probe=1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_server_may_take_a_fraction_of_each_client_as_its_test_set(shared):
+    x, y = arrays(60)
+    rows = [[*range(10)], [*range(10, 40)], [*range(40, 60)]]
+    if shared:
+        rows[0] += [*range(10, 20)]
+    federation = Federation.from_arrays(x, y, partition=rows, test=0.2, heldout=0.25, seed=3)
+    taken = {*numbers(federation.test)}
+    whose = [{*mine} & taken for mine in rows]
+    if not shared:
+        assert [*map(len, whose)] == [2, 6, 4]
+    assert min(map(len, whose)) >= 2
+    parts = zip(held(federation.train), held(federation.heldout), rows, strict=True)
+    for train, out, mine in parts:
+        assert {*train, *out} == {*mine} - taken
+        assert len(out) == round(0.25 * len({*mine} - taken))
+    assert federation.test.targets.tolist() == [number % 3 for number in numbers(federation.test)]
+    counts = label_counts(federation, torch.arange(3))
+    assert overview(federation, counts).unused == 0 or shared
+    again = [Federation.from_clients([(x[mine], y[mine]) for mine in rows], test=0.2, seed=seed) for seed in (3, 4)]
+    assert again[0].fingerprint != again[1].fingerprint
+
+
+def test_a_fraction_for_the_test_set_that_cannot_be_is_told():
+    x, y = arrays()
+    for wrong in (0, 1, -0.1, 1.5, float("nan")):
+        with pytest.raises(CounterpoiseError, match="fraction of each client's samples that the server takes"):
+            Federation.from_arrays(x, y, partition=cp.iid(3), test=wrong)
+    with pytest.raises(CounterpoiseError, match="leave no samples over for a test set"):
+        Federation.from_arrays(x, y, partition=cp.draws(3, size=4), test=0.2)
+    with pytest.raises(CounterpoiseError, match=r"digits has a test set, and test=0.2 asks for another"):
+        cp.load("digits", partition=cp.iid(3), test=0.2)
+    with pytest.raises(CounterpoiseError, match=r"test must be a fraction of clients' samples, such as 0.2, not"):
+        cp.load("digits", partition=cp.iid(3), test=(x, y))
+    with pytest.raises(
+        CounterpoiseError, match=r"'partition'. Say how .* data set per client use cp.Federation.from_data"
+    ):
+        cp.load({"north": (x, y)})
+    pooled = cp.load("digits", partition=cp.iid(3), pool=True, test=0.2)
+    assert (len(pooled.test), pooled.source["test"]) == (3 * 120, 0.2)
 
 
 def test_drawing_clients_leave_nothing_for_the_server():

@@ -137,7 +137,7 @@ def test_a_part_of_the_samples(colours):
         ({"scaling": 2}, "scaling must be a name or a table with mean and deviation"),
         ({"samples": 0}, "samples must be a whole number from 1 to the 60 there are, not 0"),
         ({"samples": 61}, "samples must be a whole number from 1 to the 60 there are, not 61"),
-        ({"columns": {"inputs": "x"}}, "columns is for tables and flwr: data sets"),
+        ({"columns": {"inputs": "x"}}, "columns is for tables, pictures and flwr: data sets"),
         ({"seed": -1}, "seed must be a whole number at least 0"),
     ],
 )

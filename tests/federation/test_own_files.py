@@ -65,6 +65,16 @@ def test_the_channels_of_a_very_low_picture_are_not_mistaken(tmp_path):
     assert np.array_equal(federation.base.inputs[0].numpy(), drawn(1, (3, 7, 3)).transpose(2, 0, 1))
 
 
+@pytest.mark.parametrize(
+    "scaling", ["unit", "centred", "standard", "per-picture", {"mean": [0.1, 0.2, 0.3], "deviation": [1, 0.5, 2]}]
+)
+def test_pictures_are_scaled_as_by_load(animals, scaling):
+    settings = {"partition": IID, "scaling": scaling, "test": 0.4, "heldout": 0}
+    made, loaded = Federation.from_datasets(animals, **settings), cp.load(animals, **settings)
+    assert made.fingerprint == loaded.fingerprint
+    assert len(made.test) == 2
+
+
 def test_folders_of_clients_share_their_classes(animals, tmp_path):
     for number in range(2):
         put(tmp_path / "other" / "emu" / f"{number}.png", number)
@@ -81,6 +91,72 @@ def test_train_and_test_folders_are_told_apart(animals, tmp_path):
     assert (len(federation.base), federation.test.targets.tolist()) == (5, [2])
     raw = read(str(tmp_path / "set"))
     assert (len(raw.x_train), len(raw.x_test), raw.class_names) == (5, 1, ("cat", "cow", "dog"))
+
+
+HELD = {"north": ("cat", "cat", "dog"), "south": ("dog", "emu"), "10": ("cat", "cat")}
+
+
+@pytest.fixture
+def nested(tmp_path):
+    """Pictures of three clients, each with a folder for each of its classes; everybody has an empty folder for cows."""
+    for who, kinds in HELD.items():
+        (tmp_path / "photos" / who / "cow").mkdir(parents=True)
+        (tmp_path / "photos" / who / ".DS_Store").write_bytes(b"")
+        for number, kind in enumerate(kinds):
+            put(tmp_path / "photos" / who / kind / f"{number}.png", len(who) * 10 + number)
+    put(tmp_path / "photos" / "north" / "cat" / ".previews" / "0.png", 1, (2, 2, 3))
+    return tmp_path / "photos"
+
+
+@pytest.mark.parametrize("columns", [None, {"targets": "inner"}, {"identity": "outer", "targets": "inner"}])
+def test_outer_folders_of_pictures_are_clients(nested, columns):
+    federation = Federation.from_datasets(nested, partition=cp.natural(), columns=columns, heldout=0)
+    assert federation.client_names == ("10", "north", "south")
+    assert federation.class_names == ("cat", "cow", "dog", "emu")
+    rows = [federation.train.rows(torch.tensor([i]))[0].sort().values for i in range(3)]
+    assert [federation.base.targets[row].tolist() for row in rows] == [[0, 0], [0, 0, 2], [2, 3]]
+    assert np.array_equal(federation.base.inputs[rows[2][1]].numpy(), drawn(51).transpose(2, 0, 1))
+    each = Federation.from_datasets({name: nested / name for name in ("10", "north", "south")}, heldout=0)
+    assert each.fingerprint == federation.fingerprint
+    loaded = cp.load(nested, partition=cp.natural(), columns=columns, heldout=0)
+    assert (loaded.fingerprint, loaded.client_names) == (federation.fingerprint, federation.client_names)
+
+
+def test_it_is_never_a_guess_which_folders_are_the_classes(nested, tmp_path):
+    for make in (lambda **more: Federation.from_datasets(nested, **more), lambda **more: cp.load(nested, **more)):
+        with pytest.raises(
+            CounterpoiseError, match=r"folders within folders.*partition=cp.natural\(\).*'inner'.*'outer'"
+        ):
+            make(partition=IID)
+        assert make(partition=IID, columns={"targets": "inner"}).class_names == ("cat", "cow", "dog", "emu")
+        assert make(partition=IID, columns={"targets": "outer"}).class_names == ("10", "north", "south")
+        turned = make(partition=cp.natural(minimum=1), columns={"targets": "outer"}, heldout=0)
+        assert turned.client_names == ("cat", "dog", "emu")
+        for wrong in ({"identity": "hospital"}, {"inputs": "outer"}, {"targets": "inner", "identity": "inner"}):
+            with pytest.raises(CounterpoiseError, match="folders are called outer and inner"):
+                make(partition=cp.natural(), columns=wrong)
+    with pytest.raises(CounterpoiseError, match=r"client 0: .* folders within folders"):
+        Federation.from_datasets([nested])
+    with pytest.raises(
+        CounterpoiseError, match=r"put pictures into a folder for each client, photos/hospital/cat/1.png"
+    ):
+        Federation.from_datasets(nested / "north", partition=cp.natural())
+    put(nested / "south" / "loose.png", 1)
+    with pytest.raises(CounterpoiseError, match=r"south/loose.png lies in no folder of a class"):
+        Federation.from_datasets(nested, partition=cp.natural())
+    for part in ("train", "test"):
+        put(tmp_path / "apart" / "north" / part / "cat" / "1.png", 1)
+    with pytest.raises(
+        CounterpoiseError, match=r"a training and a test part of its own. .* without a partition: \{p.name"
+    ):
+        Federation.from_datasets(tmp_path / "apart", partition=cp.natural())
+
+
+def test_outer_folders_may_lie_in_train_and_test_folders(nested, tmp_path):
+    os.renames(nested, tmp_path / "set" / "train")
+    put(tmp_path / "set" / "test" / "west" / "dog" / "9.png", 9)
+    federation = Federation.from_datasets(tmp_path / "set", partition=cp.natural())
+    assert (federation.client_names, federation.test.targets.tolist()) == (("10", "north", "south"), [2])
 
 
 def test_pictures_of_many_sizes_need_resize(animals):
@@ -402,12 +478,20 @@ def test_own_files_in_toml(patients, animals, tmp_path, monkeypatch, capsys):
         'rounds = 1\n[data]\nname = "animals"\nresize = [4, 3]\nscaling = "centred"\n'
         'partition = { name = "iid", clients = 2 }' + rest
     )
-    for name in ("table", "pictures"):
+    for who in ("north", "south"):
+        for number in range(4):
+            put(tmp_path / "photos" / who / "ab"[number % 2] / f"{number}.png", number)
+    (tmp_path / "nested.toml").write_text(
+        'rounds = 1\n[data]\nname = "photos"\npartition = { name = "natural" }\ntest = 0.25' + rest
+    )
+    for name in ("table", "pictures", "nested"):
         cli("run", f"{name}.toml", "--out", name)
         cli("resume", name, "--rounds", "2")
         assert json.loads((tmp_path / name / "federation.json").read_text())["class_names"]
         cli("run", f"{name}/config.toml", "--out", f"{name}-again")
-    assert "Clients, from the left: north, south." in cli("partition", "table.toml")
+    for name in ("table", "nested"):
+        assert "Clients, from the left: north, south." in cli("partition", f"{name}.toml")
+    assert "named a, b" in cli("data", "show", "photos", "--label", "inner")
     out = cli("data", "show", "animals")
     assert "5 training and 0 test samples of shape (3, 6, 5), uint8" in out
     assert "named cat, dog" in out
@@ -418,7 +502,11 @@ def test_own_files_in_toml(patients, animals, tmp_path, monkeypatch, capsys):
     [
         ("nowhere.csv", {}, "There is no data set 'nowhere.csv' and no such file or folder"),
         ("digits", {"resize": 3}, "resize is for pictures; the arrays of digits are taken as they are"),
-        ("digits", {"columns": {"targets": "y"}}, "columns is for tables and flwr: data sets; the arrays of digits"),
+        (
+            "digits",
+            {"columns": {"targets": "y"}},
+            "columns is for tables, pictures and flwr: data sets; the arrays of digits",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_a_data_set_are_told(name, settings, sentence):

@@ -87,9 +87,9 @@ def bright(inputs, keys, by=0.1):
 def spread(clients: int = 4) -> cp.Partition:
     return cp.iid(clients=clients)
 
-def data(partition, seed, rows: int = 90) -> cp.Federation:
+def data(partition, seed, test=None, rows: int = 90) -> cp.Federation:
     inputs, targets = torch.rand(rows, 1, 8, 8, generator=torch.Generator().manual_seed(seed)), torch.arange(rows) % 10
-    return cp.Federation.from_arrays(inputs, targets, partition=partition, seed=seed)
+    return cp.Federation.from_arrays(inputs, targets, partition=partition, seed=seed, test=test)
 
 NUMBER = 3
 MADE = cp.methods.fedavg()
@@ -438,12 +438,12 @@ def test_a_strangers_run_is_opened_with_every_command_and_imports_nothing(
 
 
 def test_data_and_partitions_by_name(project: Path, tmp_path: Path) -> None:
-    typed = ["data.name=mine.rules:data", "data.options.rows=80", "data.partition=mine.rules:spread"]
+    typed = ["data.name=mine.rules:data", "data.options.rows=80", "data.partition=mine.rules:spread", "data.test=0.25"]
     (project / "b.toml").write_text(tomli_w.dumps(override(tomllib.loads(FILE), typed)))
     done = run(project / "b.toml", tmp_path / "out")
     kept = done.settings["data"]
     assert kept["name"] == "mine.rules:data"
-    assert kept["options"] == {"rows": 80}
+    assert (kept["options"], kept["test"]) == ({"rows": 80}, 0.25)
     assert kept["partition"] == {"name": "mine.rules:spread", "clients": 4}
     assert len(cp.resume(tmp_path / "out", rounds=2, trust=project).rounds) == 2
     for more, sentence in (

@@ -14,6 +14,7 @@ __all__ = ["data"]
 
 data = typer.Typer(no_args_is_help=True, suggest_commands=False, help="List, fetch, find and show data sets.")
 
+_LABEL = "The column of a table that holds the labels; for folders of pictures within folders: inner or outer."
 Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 
 
@@ -73,9 +74,7 @@ def show(
         Path | None,
         typer.Option("--out", metavar="FILE.png", help="Write a picture with ten samples of each of ten labels."),
     ] = None,
-    label: Annotated[
-        str | None, typer.Option("--label", metavar="COLUMN", help="The column of a table that holds the labels.")
-    ] = None,
+    label: Annotated[str | None, typer.Option("--label", metavar="COLUMN", help=_LABEL)] = None,
     inputs: Annotated[
         str | None,
         typer.Option("--inputs", metavar="COLUMN,...", help="Its columns of inputs; by default all others."),

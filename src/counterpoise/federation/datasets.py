@@ -5,23 +5,23 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.catalogue import DATASETS, place
+from counterpoise.federation.dealing import is_natural
 from counterpoise.federation.features import Skew, within
 from counterpoise.federation.federation import Federation
 from counterpoise.federation.flower import load_splits
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.readers import Raw, read_arrays
+from counterpoise.federation.scaling import Scaling, choose_scaling
 from counterpoise.federation.sources import data_folder
 from counterpoise.federation.structure import by_part, is_structured
 from counterpoise.randomness import check_seed, purpose, sample
@@ -29,17 +29,21 @@ from counterpoise.randomness import check_seed, purpose, sample
 __all__ = ["load", "read", "stamp"]
 
 FLOWER = "flwr:"
-SCALINGS = ("unit", "centred", "standard", "per-picture")
-Scaling = str | Mapping[str, Sequence[float]]
 
 
 @takes_only_its_options(
-    {"clients": "partition=cp.iid(clients=10)", "alpha": "partition=cp.dirichlet(alpha=0.5, clients=10)"}
+    {
+        "clients": "partition=cp.iid(clients=10)",
+        "alpha": "partition=cp.dirichlet(alpha=0.5, clients=10)",
+        "partition": "Say how to deal the data, partition=cp.iid(clients=10). For one data set per client use "
+        "cp.Federation.from_datasets({'north': one, 'south': other}).",
+    }
 )
 def load(
     name: str | os.PathLike[str],
     *,
     partition: Partition,
+    test: float | None = None,
     heldout: float = 0.2,
     probe: int | str = 0,
     proxy: int = 0,
@@ -61,7 +65,8 @@ def load(
     deviation 1 in each channel of the training part (``"standard"``) or over each picture
     (``"per-picture"``). ``{"mean": [...], "deviation": [...]}`` names both for each channel, for pixels
     from 0 to 1. `pool` deals the test set to clients too, so that models are measured only on what these hold
-    out. `samples` keeps that many training samples, drawn at random. `columns` says which columns of a table
+    out. `test` is the fraction of each client's data that becomes the server's test set, for data that have
+    none. `samples` keeps that many training samples, drawn at random. `columns` says which columns of a table
     or a ``flwr:`` set are ``inputs``, ``targets`` and ``identity``. `resize` brings pictures of a folder to one
     size: a number, or height and width. The other settings are those of `Federation.from_arrays`.
 
@@ -73,13 +78,13 @@ def load(
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
     check_seed(seed)
     name = os.fspath(name) if isinstance(name, os.PathLike) else name
-    raw = _chosen(read(name, seed, columns, resize), name, partition, pool, samples, seed)
-    scale, shift = _choose_scaling(raw, scaling, name)
+    raw = _chosen(read(name, seed, columns, resize, is_natural(partition)), name, partition, pool, samples, seed)
+    scale, shift = choose_scaling(raw.x_train, scaling, name, raw.peak, raw.scaling)
     federation = Federation.from_arrays(
         raw.x_train,
         raw.y_train,
         partition=partition,
-        test=None if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test),
+        test=_test(raw, test, name),
         heldout=heldout,
         probe=probe,
         proxy=proxy,
@@ -93,15 +98,6 @@ def load(
     )
     if scaling == "per-picture":
         federation = federation.per_picture()
-    extras = {
-        "scaling": scaling if scaling is None or isinstance(scaling, str) else {k: [*v] for k, v in scaling.items()},
-        "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
-        "pool": pool or None,
-        "skewed_test": skewed_test or None,
-        "samples": samples,
-        "columns": None if columns is None else {k: v if isinstance(v, str) else list(v) for k, v in columns.items()},
-        "resize": resize if resize is None or isinstance(resize, int) else list(resize),
-    }
     source: dict[str, Any] = {
         "name": name,
         "partition": partition.spec.plain(),
@@ -109,45 +105,77 @@ def load(
         "probe": probe,
         "proxy": proxy,
         "seed": seed,
-        **{key: value for key, value in extras.items() if value is not None},
+        "scaling": scaling if scaling is None or isinstance(scaling, str) else {k: [*v] for k, v in scaling.items()},
+        "features": None if features is None else features.spec.plain(),  # type: ignore[attr-defined]
+        "test": test,
+        "pool": pool or None,
+        "skewed_test": skewed_test or None,
+        "samples": samples,
+        "columns": None if columns is None else {k: v if isinstance(v, str) else list(v) for k, v in columns.items()},
+        "resize": resize if resize is None or isinstance(resize, int) else list(resize),
     }
-    object.__setattr__(federation, "source", source)
+    object.__setattr__(federation, "source", {key: value for key, value in source.items() if value is not None})
     return federation
 
 
-def read(name: str, seed: int = 0, columns: Columns | None = None, resize: int | Sequence[int] | None = None) -> Raw:
-    """The arrays of a data set, before they are dealt to clients."""
+def _test(raw: Raw, fraction: Any, name: str) -> Any:
+    """The test set: the data's own, or a fraction of clients' samples."""
+    if fraction is None:
+        return None if raw.x_test is None or raw.y_test is None else (raw.x_test, raw.y_test)
+    if isinstance(fraction, bool) or not isinstance(fraction, int | float):
+        raise CounterpoiseError(
+            f"test must be a fraction of clients' samples, such as 0.2, not {brief(fraction)}. For a test set of your own "
+            "use Federation.from_datasets(data, partition=..., test=...)."
+        )
+    if raw.x_test is not None:
+        raise CounterpoiseError(
+            f"{name} has a test set, and test={fraction!r} asks for another. Leave test out, or join both first: pool=True."
+        )
+    return fraction
+
+
+def read(
+    name: str,
+    seed: int = 0,
+    columns: Columns | None = None,
+    resize: int | Sequence[int] | None = None,
+    natural: bool = False,
+) -> Raw:
+    """The arrays of a data set, before they are dealt to clients, who may be its own identities (`natural`)."""
     if not isinstance(name, str):
         raise CounterpoiseError(
             f"load takes the name of a data set or a path, not {type(name).__name__}. For data of your own use "
             "cp.Federation.from_datasets(data, partition=...)."
         )
     if name.startswith(FLOWER):
-        return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize)
-    options = json.dumps([columns and dict(columns), resize], default=list)
+        return _brought(*load_splits(name.removeprefix(FLOWER)), columns, resize, natural)
+    options = json.dumps([columns and dict(columns), resize, natural], default=list)
     return _arrays(name, options, stamp(name), seed if name in DATASETS and not DATASETS[name].files else 0)
 
 
 @functools.lru_cache(maxsize=1)
 def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     """Keep the last data set in memory, so that compared runs read it once."""
-    columns, resize = json.loads(options)
+    columns, resize, natural = json.loads(options)
     path = Path(name).expanduser()
     named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
     if not named and not arrays and not os.path.exists(path):
         is_path = path.suffix or path.name != name
         raise unknown("data set", name, DATASETS, "and no such file or folder" if is_path else "")
-    for what, given, fits in (("columns", columns, "tables and flwr: data sets"), ("resize", resize, "pictures")):
+    for what, given, fits in (
+        ("columns", columns, "tables, pictures and flwr: data sets"),
+        ("resize", resize, "pictures"),
+    ):
         if given is not None and (named or arrays):
             raise CounterpoiseError(f"{what} is for {fits}; the arrays of {name} are taken as they are.")
     if named:
         return DATASETS[name].arrays(seed)
-    return read_arrays(path) if arrays else _brought(path, None, columns, resize)
+    return read_arrays(path) if arrays else _brought(path, None, columns, resize, natural)
 
 
-def _brought(data: Any, test: Any, columns: Any, resize: Any) -> Raw:
+def _brought(data: Any, test: Any, columns: Any, resize: Any, natural: bool) -> Raw:
     """The arrays of a data set in any of the forms that `Federation.from_datasets` takes."""
-    found = bring(data, True, test, columns, resize)
+    found = bring(data, True, test, columns, resize, natural=natural)
     (inputs, targets, names, _, _, who), count = found.kept, found.dealt
     if is_structured(targets):
         raise CounterpoiseError("load takes targets in one piece; Federation.from_datasets takes them in parts.")
@@ -207,52 +235,3 @@ def _some(raw: Raw, samples: int, seed: int) -> Raw:
     return raw._replace(
         x_train=_rows(raw.x_train, rows), y_train=raw.y_train[rows], identity_train=None if who is None else who[rows]
     )
-
-
-def _choose_scaling(raw: Raw, scaling: Scaling | None, name: str) -> tuple[Tensor | float, Tensor | float]:
-    """The factor and shift that turn bytes into the numbers a model sees."""
-    if isinstance(scaling, str) and scaling not in SCALINGS:
-        raise unknown("scaling", scaling, SCALINGS)
-    if scaling is not None and is_structured(raw.x_train):
-        raise CounterpoiseError(f"scaling is for pictures in one array, but the inputs of {name} have several parts.")
-    if scaling is not None and raw.x_train.dtype != np.uint8:
-        raise CounterpoiseError(f"scaling is for bytes, but the inputs of {name} are {raw.x_train.dtype}.")
-    scaling = scaling or raw.scaling
-    if scaling == "unit":
-        return 1.0 / raw.peak, 0.0
-    if scaling == "centred":
-        return 2.0 / raw.peak, -1.0
-    if scaling == "per-picture":  # each picture is scaled in a batch, after it was cut
-        return 1.0, 0.0
-    if not isinstance(scaling, str):
-        return _by_channel(*_given(raw, scaling), raw)
-    x = raw.x_train if raw.x_train.ndim == 4 else raw.x_train.reshape(len(raw.x_train), 1, 1, -1)
-    counts = np.stack([np.bincount(x[:, channel].ravel(), minlength=256) for channel in range(x.shape[1])])
-    shares, levels = counts / counts.sum(1, keepdims=True), np.arange(256)
-    mean = shares @ levels
-    deviation = np.sqrt((shares * (levels - mean[:, None]) ** 2).sum(1))
-    deviation[deviation == 0] = 1.0
-    return _by_channel(mean, deviation, raw)
-
-
-def _given(raw: Raw, scaling: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The mean and the deviation of each channel that a user named, in levels of a byte."""
-    channels = raw.x_train.shape[1] if raw.x_train.ndim == 4 else 1
-    try:
-        mean, deviation = (np.array([float(value) for value in scaling[key]]) for key in ("mean", "deviation"))
-    except (KeyError, TypeError, ValueError):
-        mean = deviation = np.empty(0)
-    fine = len(mean) == len(deviation) == channels and len(scaling) == 2
-    if not fine or not np.isfinite(mean).all() or not ((deviation > 0) & (deviation < np.inf)).all():
-        raise CounterpoiseError(
-            "scaling must be a name or a table with mean and deviation, each a list with a number for each of "
-            f"{channels} channels, for pixels from 0 to 1; deviations are above 0. This is {brief(scaling)}."
-        )
-    return raw.peak * mean, raw.peak * deviation
-
-
-def _by_channel(mean: np.ndarray, deviation: np.ndarray, raw: Raw) -> tuple[Tensor | float, Tensor | float]:
-    factor, shift = 1 / deviation, -mean / deviation
-    if raw.x_train.ndim != 4:
-        return float(factor[0]), float(shift[0])
-    return torch.from_numpy(factor)[:, None, None], torch.from_numpy(shift)[:, None, None]

@@ -19,7 +19,7 @@ from counterpoise.federation.probes import make_probe
 from counterpoise.federation.samples import Samples
 from counterpoise.randomness import counter, purpose
 
-__all__ = ["Array", "deal"]
+__all__ = ["Array", "deal", "is_natural"]
 
 Array = np.ndarray | Tensor
 _MOST_CLIENTS = 10_000_000
@@ -30,7 +30,7 @@ _MOST_CLASSES = 1_000_000
 
 def deal(
     base: Samples,
-    test: Samples | None,
+    test: Samples | float | None,
     partition: Partition | Array | Sequence[Array],
     *,
     heldout: float,
@@ -46,18 +46,22 @@ def deal(
 ) -> dict[str, Any]:
     """The fields of a federation: whose the rows of `base` are, and what the server takes before they are dealt.
 
-    `own` are test samples that some clients bring, the last rows of `base`. Such a client trains on all others that it
-    holds.
+    A `test` that is a number is the fraction of each client's samples that the server takes as its test set. `own` are
+    test samples that some clients bring, the last rows of `base`. Such a client trains on all others that it holds.
     """
     if not isinstance(heldout, int | float) or not 0 <= heldout < 1:
         raise CounterpoiseError(f"heldout must be at least 0 and below 1, not {heldout!r}.")
-    classes = _count_classes(base.labels, None if test is None else test.labels)
+    classes = _count_classes(base.labels, test.labels if isinstance(test, Samples) else None)
     if classes is not None and class_names is not None:
         classes = max(classes, len(class_names))
     free = base.labels[: len(base) - (0 if own is None else len(own.flat))]
     taken = 0 if isinstance(probe, str) else probe
     kept, probes, proxies = _reserve(free, classes, taken, proxy, seed)
     held, found = _assign(partition, free, kept, seed, identities)
+    aside = torch.empty(0, dtype=torch.int64)
+    if test is not None and not isinstance(test, Samples):
+        held, aside = _set_aside(held, test, seed)
+        test = base.rows(aside)
     train, out = held.split(heldout, seed)
     if own is not None:
         assert isinstance(held, Table)
@@ -77,7 +81,27 @@ def deal(
         "reported": probe == "means",
         "client_names": client_names or found,
         "class_names": class_names,
+        "aside": len(aside),
     }
+
+
+def _set_aside(held: Assignment, fraction: float, seed: int) -> tuple[Table, Tensor]:
+    """The rows that clients keep, and those that the server takes: a fraction of each client's."""
+    if not 0 < fraction < 1:
+        raise CounterpoiseError(
+            f"test={fraction!r}: as a number, test is the fraction of each client's samples that the server takes as its "
+            "test set, above 0 and below 1."
+        )
+    if not isinstance(held, Table):
+        raise CounterpoiseError("Clients that draw from a shared base leave no samples over for a test set.")
+    rows = torch.unique(held.split(fraction, seed)[1].flat)
+    kept = ~torch.isin(held.flat, rows)  # a sample that two clients hold is taken from both
+    return Table.of(held.owners[kept], held.flat[kept], held.clients), rows
+
+
+def is_natural(partition: object) -> bool:
+    """Whether a recipe makes each of the data's own identities a client."""
+    return isinstance(partition, Partition) and partition.column == "identity"
 
 
 def _only(table: Any, clients: Tensor) -> Table:
@@ -144,7 +168,7 @@ def _assign(
         assert isinstance(named, Table)
         there = torch.isin(named.flat, kept)
         return Table.of(named.owners[there], named.flat[there], named.clients), None
-    natural = partition.column == "identity"
+    natural = is_natural(partition)
     column, names = _identities(identities, len(targets)) if natural else (targets, None)
     held = partition.assign(column[kept], seed)
     if not isinstance(held, Table | Drawn):
@@ -215,7 +239,8 @@ def _identities(identities: Any, samples: int) -> tuple[Tensor, Names | None]:
     if identities is None:
         raise CounterpoiseError(
             "This data does not say who its samples come from; a natural partition needs one identity per sample. Name "
-            "its column, columns={'identity': 'hospital'}, or give arrays: from_arrays(x, y, identities=...)."
+            "its column, columns={'identity': 'hospital'}; put pictures into a folder for each client, "
+            "photos/hospital/cat/1.png; or give arrays: from_arrays(x, y, identities=...)."
         )
     found = texts(identities)
     numbers, names = (identities, None) if found is None else number_texts(found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,16 +15,17 @@ from torch.utils.data import Dataset
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.bringing import bring
-from counterpoise.federation.dealing import Array, deal
+from counterpoise.federation.dealing import Array, deal, is_natural
 from counterpoise.federation.features import Skew
+from counterpoise.federation.fingerprints import fingerprint
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.partition import Partition
 from counterpoise.federation.samples import Samples
-from counterpoise.federation.structure import check_alike, is_structured
-from counterpoise.flat import pieces, raw_bytes
+from counterpoise.federation.scaling import PLAIN, Scaling, scaled
+from counterpoise.federation.structure import check_alike
 from counterpoise.randomness import check_seed
 from counterpoise.texts import counted
-from counterpoise.trees import cat, leaves, mapped
+from counterpoise.trees import cat
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -57,6 +57,8 @@ class Federation:
     """What clients are called, in the order of their numbers, if they have names."""
     class_names: Names | None = field(default=None, compare=False)
     """What class numbers stand for, if classes have names."""
+    aside: int = field(default=0, compare=False)
+    """How many samples of `base` the test set took from clients."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.base, Samples):
@@ -98,26 +100,7 @@ class Federation:
     @cached_property
     def fingerprint(self) -> str:
         """A digest of every sample and who holds it, by which a resumed run recognises its data."""
-        digest = hashlib.sha256()
-        for samples in (self.base, self.test, self.probe, self.proxy):
-            if samples is None:
-                continue
-            for value in (samples.inputs, samples.targets, samples.scale, samples.shift):
-                if is_structured(value):
-                    digest.update(repr(mapped(lambda _: "", value)).encode())
-                for tensor in leaves(value) if is_structured(value) else [torch.as_tensor(value)]:
-                    digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
-                    for piece in pieces(tensor):
-                        digest.update(raw_bytes(piece))
-            if samples.per_picture:
-                digest.update(b"per picture")
-        digest.update(f"{self.classes} classes".encode())
-        for held in (self.train, self.heldout):
-            if isinstance(held, Table):
-                digest.update(held.offsets.numpy().tobytes() + held.flat.numpy().tobytes())
-            else:
-                digest.update(repr(held).encode())
-        return digest.hexdigest()[:16]
+        return fingerprint(self)
 
     def to(self, device: torch.device | str) -> Federation:
         """The same federation with its samples on a device."""
@@ -187,12 +170,12 @@ class Federation:
         targets: Array,
         *,
         partition: Partition | Array | Sequence[Array],
-        test: tuple[Array, Array] | None = None,
+        test: tuple[Array, Array] | float | None = None,
         heldout: float = 0.2,
         probe: int | str = 0,
         proxy: int = 0,
         seed: int = 0,
-        scale: Tensor | float = 1.0 / 255,
+        scale: Tensor | float = PLAIN,
         shift: Tensor | float = 0.0,
         identities: Array | Sequence[str] | None = None,
         features: Skew | None = None,
@@ -203,7 +186,8 @@ class Federation:
 
         `partition` is a recipe (``cp.dirichlet(0.5, clients=100)``), one client number per sample, or the
         rows of each client, as a list of arrays or a table. `heldout` is the fraction of each client's data
-        kept to measure its own accuracy. The server takes `probe` samples per class and `proxy` samples
+        kept to measure its own accuracy. `test` is the server's test set, ``(x, y)``, or the fraction of each
+        client's data that becomes it. The server takes `probe` samples per class and `proxy` samples
         before the rest is dealt. A `probe` of ``"noise"``, or of ``"means"`` (the class means that clients
         report), takes no samples. Byte inputs become ``inputs * scale + shift`` in a batch. `identities`
         says who each sample comes from, for ``cp.natural()``; `features` makes clients see pictures
@@ -217,7 +201,8 @@ class Federation:
         (2, [2, 2])
         """
         check_seed(seed)
-        pairs = [(inputs, targets, "the data")] + ([] if test is None else [(*_pair(test, "test"), "the test set")])
+        given, part = _apart(test)
+        pairs = [(inputs, targets, "the data")] + ([] if given is None else [(*_pair(given, "test"), "the test set")])
         labels, names = unify([Column(where, y) for _, y, where in pairs], class_names)
         base, *tests = (Samples.of(x, y, scale, shift, where) for (x, _, where), y in zip(pairs, labels, strict=True))
         for one in tests:
@@ -225,7 +210,7 @@ class Federation:
             check_alike(one.targets, "the test set", base.targets, "the clients", "targets", types=True)
         dealt = deal(
             base,
-            tests[0] if tests else None,
+            tests[0] if tests else part,
             partition,
             heldout=heldout,
             probe=probe,
@@ -255,7 +240,7 @@ class Federation:
             raise CounterpoiseError("from_clients takes no partition: each client keeps the samples it was given.")
         pairs = [_pair(pair, f"client {i}") for i, pair in enumerate(clients)]
         places = [f"client {i}" for i in range(len(pairs))]
-        if (test := settings.get("test")) is not None:
+        if (test := _apart(settings.get("test"))[0]) is not None:
             pairs, places = [*pairs, _pair(test, "test")], [*places, "the test set"]
         columns = [Column(where, y) for (_, y), where in zip(pairs, places, strict=True)]
         labels, names = unify(columns, settings.get("class_names"))
@@ -270,7 +255,7 @@ class Federation:
         return cls.from_arrays(inputs, targets, partition=rows, **settings | {"class_names": names})
 
     @classmethod
-    @takes_only_its_options({"scaling": "scale=2 / 255, shift=-1.0", "augment": "cp.Local(augment=...)"})
+    @takes_only_its_options({"augment": "cp.Local(augment=...)"})
     def from_datasets(
         cls,
         data: Any,
@@ -284,7 +269,8 @@ class Federation:
         probe: int | str = 0,
         proxy: int = 0,
         seed: int = 0,
-        scale: Tensor | float = 1.0 / 255,
+        scaling: Scaling | None = None,
+        scale: Tensor | float = PLAIN,
         shift: Tensor | float = 0.0,
         features: Skew | None = None,
         skewed_test: bool = False,
@@ -300,9 +286,10 @@ class Federation:
         its own accuracy on it, and of one data set that is dealt it becomes the server's. A client may also bring a
         pair of data sets, for training and test.
 
-        `test` is the server's test set, in any of these forms. `columns` names columns, or the parts of samples that
+        `test` is the server's test set, in any of these forms, or the fraction of each client's data that becomes it,
+        ``0.2``. `columns` names columns, or the parts of samples that
         are dictionaries (``{"inputs": "image", "targets": "label"}``). `resize` brings pictures to one height and
-        width. Large arrays are kept on disk, in the data folder or in the folder `cache`; ``cache=False`` keeps them in
+        width. `scaling` says what their bytes become, as in `cp.load`; or give `scale` and `shift`. Large arrays are kept on disk, in the data folder or in the folder `cache`; ``cache=False`` keeps them in
         memory. The other settings are those of `from_arrays`.
 
         >>> import numpy as np
@@ -312,11 +299,15 @@ class Federation:
         Federation(2 clients (north, south), samples of shape (2,), no server sets)
         """
         check_seed(seed)
-        found = bring(data, partition is not None, test, columns, resize, cache, class_names)
+        given, part = _apart(test)
+        found = bring(data, partition is not None, given, columns, resize, cache, class_names, is_natural(partition))
+        scale, shift = scaled(found.inputs(), scaling, scale, shift)
         samples = Samples.of(found.kept.inputs, found.kept.targets, scale, shift)
+        if part is not None and found.dealt < len(samples):
+            raise CounterpoiseError(f"The data bring a test part, and test={part!r} asks for another. Leave test out.")
         dealt = deal(
             samples.rows(slice(found.dealt)),
-            samples.rows(slice(found.dealt, None)) if found.dealt < len(samples) else None,
+            samples.rows(slice(found.dealt, None)) if found.dealt < len(samples) else part,
             found.rows() if partition is None else partition,
             heldout=heldout,
             probe=probe,
@@ -329,7 +320,12 @@ class Federation:
             client_names=found.client_names,
             class_names=found.kept.class_names,
         )
-        return cls(**dealt)
+        return cls(**dealt).per_picture() if scaling == "per-picture" else cls(**dealt)
+
+
+def _apart(test: Any) -> tuple[Any, float | None]:
+    """A test set that was given, or the fraction of clients' samples that becomes one."""
+    return (None, test) if isinstance(test, int | float) and not isinstance(test, bool) else (test, None)
 
 
 def _pair(given: Any, whose: str) -> tuple[Any, Any]:

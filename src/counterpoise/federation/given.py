@@ -26,7 +26,7 @@ def natural(
     clients: Annotated[int | None, Option("how many of the identities, drawn at random; by default all", low=1)] = None,
     minimum: Annotated[int, Option("identities with fewer samples are left out", low=1)] = 2,
 ) -> Partition:
-    """Each client is one of the data's own identities, such as a writer of MNIST."""
+    """Each client is one of the data's own identities, such as a writer of MNIST or an outer folder of pictures."""
 
     def assign(identities: Tensor, seed: int) -> Assignment:
         _, codes, counts = torch.unique(identities, return_inverse=True, return_counts=True)

@@ -34,6 +34,8 @@ class Holder(Protocol):
     @property
     def proxy(self) -> Samples | None: ...
     @property
+    def aside(self) -> int: ...
+    @property
     def clients(self) -> int: ...
     @property
     def shape(self) -> Any: ...
@@ -85,7 +87,7 @@ def overview(federation: Holder, counts: np.ndarray) -> Overview:
     """The numbers of a federation, given the label counts of all or some of its clients."""
     everyone = torch.arange(federation.clients)
     sizes = federation.train.sizes(everyone) + federation.heldout.sizes(everyone)
-    reserved = sum(len(s) for s in (federation.probe, federation.proxy) if s is not None)
+    reserved = federation.aside + sum(len(s) for s in (federation.probe, federation.proxy) if s is not None)
     held = counts[counts.sum(1) > 0]
     shares, all_of_them = held / held.sum(1, keepdims=True), counts.sum(0) / max(counts.sum(), 1)
     return Overview(

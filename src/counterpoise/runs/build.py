@@ -151,6 +151,7 @@ def _dealt(settings: str, seed: int, stamp: object) -> Federation:
     return load(
         data.name,
         partition=make(PARTITIONS, data.partition),
+        test=data.test,
         heldout=data.heldout,
         probe=data.probe,
         proxy=data.proxy,

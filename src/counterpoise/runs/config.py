@@ -48,6 +48,8 @@ class DataConfig(_Table):
     """A named data set, a file or folder of your own, ``flwr:NAME``, or a function of your own, ``module:name``."""
     partition: Choice | None = None
     """How samples are dealt to clients."""
+    test: float | None = None
+    """The fraction of each client's data that becomes the server's test set, for data that have none."""
     heldout: float = 0.2
     """The fraction of each client's data that is kept to measure its own accuracy."""
     probe: Annotated[int, Field(ge=0)] | Literal["noise", "means"] = 0
@@ -68,7 +70,8 @@ class DataConfig(_Table):
     samples: int | None = Field(None, ge=1)
     """Keep this many training samples, drawn at random; by default all."""
     columns: dict[str, str | list[str]] | None = None
-    """Which columns of a table are ``inputs``, ``targets`` and ``identity``."""
+    """Which columns of a table are ``inputs``, ``targets`` and ``identity``; of pictures, which folders are the
+    ``targets``: ``inner`` or ``outer``."""
     resize: int | list[int] | None = None
     """The size of a folder's pictures: a number, or height and width."""
     options: dict[str, Any] | None = None

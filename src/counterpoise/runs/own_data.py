@@ -9,11 +9,12 @@ from typing import Any
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.registry import Registry
+from counterpoise.runs.config import DataConfig
 
 __all__ = ["OWN_DATA", "has_named_partition", "own_federation"]
 
 OWN_DATA: Registry[Federation] = Registry(
-    "data set", Federation, facts=("partition", "heldout", "probe", "proxy", "seed", "features")
+    "data set", Federation, facts=tuple(DataConfig.model_fields.keys() - {"name", "options", "fingerprint"})
 )
 
 

@@ -20,6 +20,7 @@ from counterpoise.federation.bringing.hub import is_hub, is_splits, partitions
 from counterpoise.federation.bringing.samples import Form
 from counterpoise.federation.bringing.source import Columns, Source
 from counterpoise.federation.naming import Names
+from counterpoise.federation.structure import by_part
 
 __all__ = ["Brought", "bring"]
 
@@ -38,6 +39,10 @@ class Brought(NamedTuple):
         """How many samples are the clients'; the rest is the server's test set."""
         return sum(self.kept.train) + sum(self.kept.own)
 
+    def inputs(self) -> Any:
+        """What clients train on, and what they hold out of it."""
+        return by_part(lambda array: array[: sum(self.kept.train)], self.kept.inputs)
+
     def rows(self) -> list[torch.Tensor]:
         """The rows that each client trains on."""
         return list(torch.split(torch.arange(sum(self.kept.train)), self.kept.train))
@@ -50,9 +55,19 @@ class Brought(NamedTuple):
 
 
 def bring(
-    data: Any, deal: bool, test: Any, columns: Columns | None, resize: Any, cache: Any = None, classes: Any = None
+    data: Any,
+    deal: bool,
+    test: Any,
+    columns: Columns | None,
+    resize: Any,
+    cache: Any = None,
+    classes: Any = None,
+    natural: bool = False,
 ) -> Brought:
-    """Read data sets: one for each client, or if they are to be dealt (`deal`), one for all."""
+    """Read data sets: one for each client, or if they are to be dealt (`deal`), one for all.
+
+    `natural` says that each client is one of the data's own identities.
+    """
     columns, form, data = check_columns(columns), Form.of(resize), partitions(data) or data
     names, given = ([None], [data]) if deal else _each(data)
     if deal and _is_many(data) and not is_hub(data):
@@ -62,7 +77,7 @@ def bring(
         )
     places = ["the data" if deal else f"client {i if name is None else name}" for i, name in enumerate(names)]
     _tell_loaders([*given, test])
-    way = Way(columns, form, deal, classes)
+    way = Way(columns, form, deal, classes, natural)
     with shelf(cache, _facts([*given, test], way)) as place:
         kept = place.find() or place.keep(_read(given, places, test, way, place))
     return Brought(kept, None if None in names else tuple(map(str, names)))
@@ -77,18 +92,20 @@ class Way(NamedTuple):
     """Whether one data set is dealt, rather than one given for each client."""
     classes: Any
     """The names of all classes, if the user gives them."""
+    natural: bool
+    """Whether clients are the data's own identities."""
 
 
 def _facts(given: list[Any], way: Way) -> Any:
     """What these data sets, read in this way, are known by; None if one of them may change unseen."""
     known = [known_by(one) for one in given if one is not None]
-    settings = [dict(way.columns), way.form.size, way.deal, way.classes, given[-1] is None]
+    settings = [dict(way.columns), way.form.size, way.deal, way.classes, given[-1] is None, way.natural]
     return None if None in known else [known, settings]
 
 
 def _read(given: list[Any], places: list[str], test: Any, way: Way, place: Shelf) -> Kept:
-    pairs = [recognise(one, where, way.columns) for one, where in zip(given, places, strict=True)]
-    server = None if test is None else _alone(test, way.columns)
+    pairs = [recognise(one, where, way.columns, way.natural) for one, where in zip(given, places, strict=True)]
+    server = None if test is None else _alone(test, way)
     if way.deal and pairs[0][1] is not None:
         if server is not None:
             raise CounterpoiseError("The data bring a test part, and test= gives another. Leave one of them out.")
@@ -100,8 +117,8 @@ def _read(given: list[Any], places: list[str], test: Any, way: Way, place: Shelf
     return Kept(inputs, targets, class_names, *counts, train[0].identities if way.deal else None)
 
 
-def _alone(test: Any, columns: Columns) -> Source:
-    source, more = recognise(test, "the test set", columns)
+def _alone(test: Any, way: Way) -> Source:
+    source, more = recognise(test, "the test set", way.columns, way.natural)
     if more is not None:
         raise CounterpoiseError("test is one set, such as (x, y) or a Dataset; this one has a test part of its own.")
     return source

@@ -31,15 +31,20 @@ FORMS = (
 )
 
 
-def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source | None]:
-    """What somebody has as a source of samples, and its test part if it has one."""
+def recognise(given: Any, where: str, columns: Columns, natural: bool = False) -> tuple[Source, Source | None]:
+    """What somebody has as a source of samples, and its test part if it has one.
+
+    If clients are the data's own identities (`natural`), outer folders of pictures are identities too.
+    """
     if isinstance(given, str | os.PathLike):
         if not os.fspath(given):
             raise CounterpoiseError(f"{where}: the path is empty. Give the path of a file or folder.")
         path = Path(given).expanduser()
-        return from_hub(from_disk(path, where), where, columns) if is_on_disk(path) else from_path(path, where, columns)
+        if is_on_disk(path):
+            return from_hub(from_disk(path, where), where, columns)
+        return from_path(path, where, columns, natural)
     if isinstance(given, DataLoader):
-        return recognise(inside(given, where), where, columns)
+        return recognise(inside(given, where), where, columns, natural)
     if is_hub(given):
         return from_hub(given, where, columns)
     if is_frame(given):
@@ -48,7 +53,7 @@ def recognise(given: Any, where: str, columns: Columns) -> tuple[Source, Source 
         parts = [_from_arrays(given[i], given[i + 1], where) for i in range(0, len(given), 2)]
         return parts[0], parts[1] if len(parts) == 2 else None
     if is_pair(given):
-        return _train_and_test(given, where, columns)
+        return _train_and_test(given, where, columns, natural)
     if isinstance(given, IterableDataset) or (isinstance(given, Dataset) and not hasattr(given, "__len__")):
         raise CounterpoiseError(
             f"{where}: {type(given).__name__} gives its samples only one after the other, without a number or length. "
@@ -80,13 +85,13 @@ def _holds_samples(given: Any) -> bool:
     return not array and hasattr(given, "__getitem__") and hasattr(given, "__len__")
 
 
-def _train_and_test(given: tuple[Any, Any], where: str, columns: Columns) -> tuple[Source, Source]:
+def _train_and_test(given: tuple[Any, Any], where: str, columns: Columns, natural: bool) -> tuple[Source, Source]:
     if all(isinstance(one, tuple) for one in given) and len({len(part) for one in given for part in one}) == 1:
         raise CounterpoiseError(
             f"{where}: this may be inputs and targets in parts, or a training and a test set. Give parts as dictionaries, "
             "and a test set as (x, y, x_test, y_test)."
         )
-    (train, one), (test, two) = (recognise(part, where, columns) for part in given)
+    (train, one), (test, two) = (recognise(part, where, columns, natural) for part in given)
     if one is not None or two is not None:
         raise CounterpoiseError(
             f"{where} is a pair of data sets for training and test, and one of them has a test part of its own. Leave that "

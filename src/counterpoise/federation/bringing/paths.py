@@ -17,7 +17,7 @@ from counterpoise.federation.readers import read_arrays
 __all__ = ["from_path"]
 
 
-def from_path(path: Path, where: str, columns: Columns) -> tuple[Source, Source | None]:
+def from_path(path: Path, where: str, columns: Columns, natural: bool) -> tuple[Source, Source | None]:
     """The samples in a file or folder, and those of its test part if it has one."""
     if not os.path.exists(path):  # which takes any text for a path
         raise CounterpoiseError(
@@ -29,7 +29,7 @@ def from_path(path: Path, where: str, columns: Columns) -> tuple[Source, Source 
             return _arrays(path, where)
         tables = {file.stem: file for file in sorted(path.iterdir()) if file.suffix.lower() in TABLES}
         if "train" not in tables:
-            return from_pictures(path, where)
+            return from_pictures(path, where, columns, natural)
         test = from_table(tables["test"], where, columns) if "test" in tables else None
         return from_table(tables["train"], where, columns), test
     if path.is_file() and path.suffix.lower() in TABLES:
