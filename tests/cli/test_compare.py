@@ -347,7 +347,7 @@ def test_the_live_table_shows_the_metric_that_is_asked_for(metric: str, head: st
     board = plan_board(plan, [], 1, metric)
     for arm, values in zip(
         plan.arms,
-        ({"accuracy": 0.53, "loss": 0.25, "own_accuracy": 0.61}, {"loss": 0.5, "personal_accuracy": 0.72}),
+        ({"accuracy": 0.53, "loss": 0.25, "client_accuracy": 0.61}, {"loss": 0.5, "personal_accuracy": 0.72}),
         strict=True,
     ):
         board.hear(News(next(plan.pieces(arm)), 1, values))
@@ -363,9 +363,9 @@ def test_the_live_table_shows_the_metric_that_is_asked_for(metric: str, head: st
 def test_the_live_table_shows_personal_models_beside_the_servers() -> None:
     plan = compared("quickstart", ["fedavg", "ditto"], [], 1, 2, "")
     board = plan_board(plan, [], 1)
-    for arm, kind in zip(plan.arms, ("own", "personal"), strict=True):
+    for arm, kind in zip(plan.arms, ("client", "personal"), strict=True):
         (piece,) = plan.pieces(arm)
-        board.hear(News(piece, 1, {"accuracy": 0.5, f"{kind}_accuracy": 0.61 if kind == "own" else 0.72}))
+        board.hear(News(piece, 1, {"accuracy": 0.5, f"{kind}_accuracy": 0.61 if kind == "client" else 0.72}))
         board.hear(News(piece, 2, {"accuracy": 0.53}))  # a round that measured no client
     console = Console(width=80)
     with console.capture() as capture:

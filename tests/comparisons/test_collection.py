@@ -542,10 +542,11 @@ def test_personal_models_that_nothing_measured_are_named(tmp_path: Path) -> None
 
 
 def test_a_board_is_told_what_clients_have_of_their_own_models(tmp_path: Path) -> None:
-    for personal, name in ((False, "own_accuracy"), (True, "personal_accuracy")):
-        record = keep(tmp_path / name, personal=personal)[-1]
-        of = record.clients["personal_accuracy" if personal else "accuracy"]
-        assert told(record) == {**record.metrics, name: pytest.approx(np.mean(list(of.values())))}
+    record = keep(tmp_path / "run", personal=True)[-1]
+    server, own = (np.mean(list(record.clients[name].values())) for name in ("accuracy", "personal_accuracy"))
+    means = {"client_accuracy": pytest.approx(server), "personal_accuracy": pytest.approx(own)}
+    assert told(record) == {**record.metrics, **means}
+    assert "personal_accuracy" not in told(keep(tmp_path / "plain")[-1])
 
 
 def lost_seed(folder: Path) -> None:

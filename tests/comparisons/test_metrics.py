@@ -74,10 +74,18 @@ def test_personal_accuracy_is_the_mean_over_clients_of_the_model_each_would_use(
     assert [row.mean for row in both.own] == pytest.approx(means)
 
 
+def test_clients_accuracy_is_the_mean_over_clients_of_the_servers_model() -> None:
+    found = stand(GROUPS, "a", metric="client_accuracy")
+    assert [row.mean for row in found.rows] == pytest.approx([0.35, 0.35])
+    assert found.rows[0].gap == pytest.approx(0.3)
+    assert columns(found)[0][1] == "clients' accuracy (%)"
+    assert not found.own
+
+
 def test_an_unknown_metric_names_those_that_the_runs_have() -> None:
     with pytest.raises(cp.CounterpoiseError) as told:
         stand(GROUPS, "a", metric="f1")
-    known = "accuracy, brier, loss, personal_accuracy, train_loss"
+    known = "accuracy, brier, client_accuracy, loss, personal_accuracy, train_loss"
     assert str(told.value) == f"There is no metric 'f1' in these runs. Known: {known}."
 
 

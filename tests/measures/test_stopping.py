@@ -111,17 +111,20 @@ def test_a_run_that_its_rule_ended_is_finished_and_stays_so(tmp_path: Path) -> N
     [
         (
             ["stop.metric=acuracy"],
-            "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'? Others: loss, ",
+            "There is no metric 'acuracy' to stop by. Did you mean 'accuracy'? Others: client_accuracy, ",
         ),
         (
             ["stop.metric=accuracy", "evaluation.every=0"],
-            "Did you mean 'personal_accuracy'? Others: personal_loss, train_loss.",
+            "Did you mean 'client_accuracy'? Others: client_loss, personal_accuracy, personal_loss, train_loss.",
         ),
         (
             ["stop.metric=personal_loss", "evaluation.clients_every=0"],
             "Did you mean 'train_loss'? Others: accuracy, loss.",
         ),
-        (["stop.metric=train_accuracy"], "'accuracy' or 'personal_accuracy'? Others: loss, personal_loss, train_loss."),
+        (
+            ["stop.metric=train_accuracy"],
+            "or 'personal_accuracy'? Others: client_loss, loss, personal_loss, train_loss.",
+        ),
     ],
 )
 def test_a_metric_that_is_not_measured_is_refused_before_the_first_round(

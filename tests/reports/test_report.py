@@ -19,6 +19,7 @@ from counterpoise import measures, reports
 from counterpoise.charts.style import look, unit, wrapped
 from counterpoise.cli import main
 from counterpoise.errors import CounterpoiseError
+from counterpoise.reports.answer import answer
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.report import render, sections
 from counterpoise.reports.study import study
@@ -146,6 +147,42 @@ def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
     assert "Best by the server&#x27;s model: " in render(study([tmp_path]))
 
 
+def test_without_a_test_set_the_report_is_about_the_clients_held_out_data(tmp_path):
+    runs = {"fedavg": [], "fedprox": []}
+    for name, seed in [(name, seed) for name in runs for seed in range(3)]:
+        runs[name] += [keep(tmp_path / f"{name}{seed}", seed=seed, method={"name": name}, metrics=False)]
+    found = study([tmp_path])
+    parts = {part.title: part for section in sections(found) for part in section.parts}
+    means = {
+        name: [np.mean([*records[-1].clients["accuracy"].values()]) for records in seeds]
+        for name, seeds in runs.items()
+    }
+    assert f"clients' accuracy {100 * max(map(np.mean, means.values())):.2f} %" in answer(found)[0]
+    assert "clients' accuracy (%)" in parts["Methods side by side"].columns
+    drawn = charts(parts)
+    assert drawn["final"].title == "Clients' accuracy after the last round"
+    seeds = [trace["x"] for trace in traces(drawn["final"].figures[()]) if len(trace["x"]) == 3]
+    assert sorted(np.concatenate(seeds)) == pytest.approx(sorted(np.concatenate([*means.values()])))
+    assert drawn["curves"].switches["Show"][0] == "clients' accuracy"
+    curve = named(drawn["curves"].figures["clients' accuracy", "rounds"], "fedprox")
+    assert curve["y"][-1] == pytest.approx(np.mean(means["fedprox"]), abs=1e-5)
+
+
+def test_without_a_test_set_personal_models_are_what_is_compared(tmp_path):
+    keep(tmp_path / "fedavg", metrics=False)
+    records = keep(tmp_path / "ditto", method={"name": "ditto"}, metrics=False, personal=True)
+    found = study([tmp_path], "accuracy")
+    own = np.mean([*records[-1].clients["personal_accuracy"].values()])
+    assert found.standing.metric == "personal_accuracy"
+    assert {row.label: row.mean for row in found.standing.rows}["ditto"] == pytest.approx(own)
+    parts = {part.title: part for section in sections(found) for part in section.parts}
+    assert "By personal models" not in parts  # one table, with what is compared
+    drawn = charts(parts)
+    assert drawn["final"].switches["By"] == ["personal models", "the server's model"]
+    assert drawn["curves"].switches["Show"][:2] == ["personal accuracy", "clients' accuracy"]
+    assert drawn["served"].switches["Show"][0] == "personal models"
+
+
 def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     folder, _, parts = made
     chart = charts(parts)["labels"]
@@ -170,7 +207,7 @@ def test_charts_call_clients_and_labels_by_their_names(tmp_path):
     maps = next(trace for trace in traces(drawn["weights"].figures[()]) if trace["type"] == "heatmap")
     assert list(maps["y"]) == list(heat["x"])
     (box,) = traces(drawn["served"].figures[()])
-    assert "client 0 north, seed 0" in str(box["text"])
+    assert box["customdata"][0][0] == "client 0 north, seed 0"  # one text for each dot
     assert any(
         "client north, seed 0" in text for t in traces(drawn["claims"].figures[()]) for text in t.get("text") or ()
     )
@@ -320,7 +357,11 @@ def reasons(folder: Path) -> dict[str, str]:
         ({"classes": None}, "Who holds which labels", "the targets are not class numbers"),
         ({"weights": False}, "The weight of every client in every round", "No run here has client weights"),
         ({"weights": False}, "Whom the weights favour", "No round has both weights and clients"),
-        ({"metrics": False}, "Test accuracy after the last round", "No run measured a finite test accuracy."),
+        (
+            {"metrics": False, "heldout": False},
+            "Clients' accuracy after the last round",
+            "this federation has no test set, and no client held samples back",
+        ),
         ({}, "Verdicts", "None of these methods judges what clients claim"),
         ({"verdicts": True}, "Detection", "No adversary was simulated"),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from torch import nn
 
 import counterpoise as cp
 from counterpoise.cli.running import _show
+from counterpoise.cli.shelf import list_all
 from counterpoise.comparisons.plan import Arm, Plan
-from counterpoise.comparisons.tables import OWN_MODELS
+from counterpoise.comparisons.tables import on_clients
 from counterpoise.display.console import Console
 from counterpoise.errors import CounterpoiseError, changed
 from counterpoise.measures import own_curve
@@ -37,15 +39,43 @@ def test_a_run_shows_the_accuracy_on_held_out_samples() -> None:
 
 def test_a_comparison_is_by_held_out_samples() -> None:
     found = cp.compare(["fedavg", "fedprox(mu=5)"], hospitals(), model="linear", rounds=2, seeds=2)
-    assert found.stand.metric == "personal_accuracy"
+    assert found.stand.metric == "client_accuracy"
     means = {
         label: np.mean([100 * own_curve(run.records)[-1][1] for run in seeds.values()])
         for label, seeds in found.runs.items()
     }
     assert {row.label: 100 * row.mean for row in found.stand.rows} == pytest.approx(means)
     assert found.verdict[0].startswith("best: ")
-    assert "personal accuracy" in found.verdict[0]
+    assert "clients' accuracy" in found.verdict[0]
+    assert on_clients("client_accuracy") in " ".join(repr(found).split())
     assert found.plot().data
+
+
+@pytest.mark.parametrize("heldout", [0.0, 0.25])
+def test_a_run_that_will_measure_nothing_is_warned_of_before_its_first_round(
+    heldout: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    warned: list[bool] = []
+    cp.simulate(
+        "fedavg",
+        hospitals(heldout),
+        model="linear",
+        rounds=1,
+        on_round=lambda _: warned.append("heldout=0.2" in caplog.text),
+    )
+    assert warned == [not heldout]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ditto"])
+def test_a_run_has_three_names_for_what_it_measured(method: str) -> None:
+    run = cp.simulate(method, hospitals(), model="linear", rounds=2)
+    last = run.rounds[-1].clients
+    of_clients = np.mean([*last["accuracy"].values()])
+    assert run.curve() == []
+    assert run.last("client_accuracy") == run.summary()["client_accuracy"] == pytest.approx(of_clients)
+    own = np.mean([*last.get("personal_accuracy", last["accuracy"]).values()])
+    assert run.last("personal_accuracy") == pytest.approx(own)
+    assert (run.personal is None) is (method == "fedavg")
 
 
 def test_without_anything_measured_that_is_said() -> None:
@@ -57,12 +87,12 @@ def test_without_anything_measured_that_is_said() -> None:
         found.plot()
 
 
-def test_personal_models_have_a_table_of_their_own_in_a_comparisons_text() -> None:
+def test_personal_models_are_the_only_table_if_nothing_else_was_measured() -> None:
     net = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
     model = cp.models.with_norm(net, "local")
-    text = repr(cp.compare(["fedavg", "fedprox"], hospitals(), model=model, rounds=2, seeds=2))
-    assert OWN_MODELS in text
-    assert text.count("fedprox") >= 2
+    found = cp.compare(["fedavg", "fedprox"], hospitals(), model=model, rounds=2, seeds=2)
+    assert (found.stand.metric, found.stand.own) == ("personal_accuracy", ())
+    assert on_clients("personal_accuracy") in " ".join(repr(found).split())
 
 
 def test_every_setting_that_differs_is_told_names_first(tmp_path: Path) -> None:
@@ -116,3 +146,15 @@ def test_a_regression_is_shown_by_its_loss(tested: bool, tmp_path: Path, capsys:
     assert repr(run).endswith(f", loss {value:.4f}{where})")
     _show(run, False, None, True)
     assert capsys.readouterr().out.startswith(f"fedavg: loss {value:.4g}{where} after 2 rounds")
+
+
+def test_a_listing_shows_the_accuracy_on_held_out_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = cp.simulate("fedavg", hospitals(), model="linear", rounds=1, out=tmp_path / "run")
+    value = run.last("client_accuracy")
+    list_all([tmp_path], "", "", "", "", False)
+    told = capsys.readouterr().out
+    assert f" {100 * value:.1f} %* " in told
+    assert told.endswith("* mean over clients on their held-out data, as the run has no test set\n")
+    list_all([tmp_path], "", "", "", "", True)
+    (plain,) = json.loads(capsys.readouterr().out)
+    assert [plain[f"{kind}accuracy"] for kind in ("", "client_", "personal_")] == [None, value, None]

@@ -13,6 +13,7 @@ Metric = Annotated[
     typer.Option(
         "--metric",
         metavar="NAME",
-        help="Any metric that the runs measure, such as loss or personal_accuracy [default: accuracy].",
+        help="Any metric that the runs measure, such as loss or personal_accuracy "
+        "[default: accuracy; without a test set, that on the clients' held-out data].",
     ),
 ]

@@ -18,7 +18,21 @@ from counterpoise.comparisons.collection import read_or_tell, read_run, run_fold
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, check_metric, curve, is_share, last, lower_is_better, metrics_of
+from counterpoise.measures import (
+    PERSONAL,
+    check_metric,
+    client_curve,
+    curve,
+    has_personal,
+    is_share,
+    last,
+    lower_is_better,
+    measured_as,
+    metrics_of,
+    own_curve,
+    plain_name,
+    usual_metric,
+)
 from counterpoise.measures.columns import size
 from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
@@ -44,6 +58,8 @@ def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str,
     heads = ("changed", "method", "data", "seed", "rounds", "accuracy", "run")
     for line in lines(heads, [_listed(run) for run in found], ("seed", "rounds", "accuracy"), console.width):
         console.print(line, soft_wrap=True)
+    if any(_accuracy(run).endswith("*") for run in found):
+        echo("* mean over clients on their held-out data, as the run has no test set")
     for run in found:
         if run.status == UNREADABLE:
             echo(f"unreadable: {run.sentence}")
@@ -61,9 +77,15 @@ def _listed(run: SavedRun) -> list[Text]:
         _cell(run.data),
         Text("" if run.status == UNREADABLE else str(run.seed)),
         Text.assemble(f"{len(run.records)}/{run.rounds}", ended, (" doubtful" if run.doubts else "", "yellow")),
-        Text(number(last(curve(run.records)), "accuracy")),
+        Text(_accuracy(run)),
         _cell(run.path),
     ]
+
+
+def _accuracy(run: SavedRun) -> str:
+    """On the test set, or with a star on clients' held-out data."""
+    tested, own = last(curve(run.records)), last(own_curve(run.records))
+    return number(own, "accuracy") + "*" * (own == own) if tested != tested else number(tested, "accuracy")
 
 
 def _ended(run: SavedRun) -> str:
@@ -80,9 +102,10 @@ def _cell(value: object) -> Text:
 def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> None:
     """How a run ended, every measure, and its configuration."""
     run = _one(folder)
+    known = metrics_of(run.records)
     if metric:
-        check_metric(metric, metrics_of(run.records), "in this run")
-    name = metric.removeprefix(PERSONAL) or "accuracy"  # the measures have the personal models beside it
+        check_metric(measured_as(metric, known, has_personal(run.records, metric)), known, "in this run")
+    name = plain_name(metric or usual_metric(known))  # the measures have the personal models beside it
     measures = run.measures(name, target, lower_is_better(name))
     if metric.startswith(PERSONAL):
         measures = dict(sorted(measures.items(), key=lambda pair: not pair[0].startswith("own model's")))
@@ -173,7 +196,8 @@ def _day(text: str, option: str) -> datetime.date | None:
 
 
 def _plain(run: SavedRun) -> dict[str, Any]:
-    accuracy = last(curve(run.records))
+    of_clients = own_curve(run.records) if has_personal(run.records) else []
+    curves = {"": curve(run.records), "client_": client_curve(run.records), "personal_": of_clients}
     return {
         "folder": str(run.path),
         "method": run.method,
@@ -181,7 +205,7 @@ def _plain(run: SavedRun) -> dict[str, Any]:
         "seed": run.seed,
         "rounds": len(run.records),
         "asked": run.rounds,
-        "accuracy": accuracy if accuracy == accuracy else None,
+        **{f"{kind}accuracy": value if (value := last(of)) == value else None for kind, of in curves.items()},
         "status": run.status,
         "sentence": run.sentence or None,
         "why": run.why or None,

@@ -9,12 +9,15 @@ from rich.table import Table
 from rich.text import Text
 
 from counterpoise.comparisons.standing import Stand
-from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
+from counterpoise.comparisons.tables import OWN_MODELS, columns, on_clients, own_columns
 from counterpoise.measures import COLUMNS
 
 __all__ = ["lines", "stand_table"]
 
 _SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
+_SHORT |= {
+    f"{whose} accuracy (%)": f"{whose} (%)" for whose in ("clients'", "personal")
+}  # a line below says it in full
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[str], width: int) -> Iterator[Text]:
@@ -33,7 +36,10 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
 def stand_table(found: Stand, first: str = "method") -> RenderableType:
     """The table that compares groups, and below it the one for personal models if there are any."""
     whole = _table(*columns(found), first)
-    return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first)) if found.own else whole
+    if found.own:
+        return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first))
+    told = on_clients(found.metric)
+    return Group(whole, Text(told)) if told else whole
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str) -> Table:

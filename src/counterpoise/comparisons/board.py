@@ -18,7 +18,7 @@ from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number
 from counterpoise.comparisons.worker import told
 from counterpoise.display.live import live, now_and_then
-from counterpoise.measures import PERSONAL, across_seeds, metric_words
+from counterpoise.measures import CLIENT, PERSONAL, across_seeds, measured_as, metric_words, plain_name
 from counterpoise.runs.saved import SavedRun
 from counterpoise.screens import watching
 from counterpoise.texts import counted
@@ -103,8 +103,10 @@ class Board:
         table.add_column(self.first, overflow="fold", ratio=2)
         table.add_column("runs", justify="right")
         table.add_column("rounds", ratio=1, min_width=8)
-        personal = any(f"{PERSONAL}{self.metric}" in run.metrics for run in self.runs.values())
-        measured = [metric_words(self.metric), *(["personal"] if personal else []), "spread"] if self.metric else []
+        known = {name for run in self.runs.values() for name in run.metrics}
+        metric = measured_as(self.metric, known, personal=PERSONAL + self.metric in known)
+        personal = PERSONAL + metric in known
+        measured = [metric_words(metric), *(["personal"] if personal else []), "spread"] if metric else []
         for head in (*measured, "left"):
             table.add_column(head, justify="right", no_wrap=True)
         for label, places in self.rows.items():
@@ -114,7 +116,7 @@ class Board:
                 Text(label),
                 f"{ended}/{len(runs)}",
                 ProgressBar(sum(run.rounds for run in runs), sum(run.done for run in runs), finished_style="green"),
-                *(self._measured(runs, personal) if self.metric else ()),
+                *(_measured(runs, metric, personal) if metric else ()),
                 "" if ended == len(runs) else clock(self.left(label)),
             )
         return Group(table, Text(self.line(), style="dim"))
@@ -126,17 +128,18 @@ class Board:
         left = clock(self.left()) if ended < len(self.runs) else ""
         return f"{line}, {left} left" if left else line
 
-    def _measured(self, runs: Sequence[_Run], personal: bool) -> Iterator[RenderableType]:
-        """The metric of a row, that of its personal models if there are any, and its spread."""
-        name = self.metric.removeprefix(PERSONAL)
-        of_clients = (f"{PERSONAL}{name}", f"own_{name}")
-        mean, spread = _across(runs, *([self.metric] if name == self.metric else of_clients))
-        own, _ = _across(runs, *of_clients)
-        failed = any(run.end in ("failed", "diverged") for run in runs)
-        yield Text("failed", style="red") if failed else number(mean, self.metric)
-        if personal:
-            yield number(own, self.metric)
-        yield number(spread, self.metric)
+
+def _measured(runs: Sequence[_Run], metric: str, personal: bool) -> Iterator[RenderableType]:
+    """The metric of a row, that of its personal models if there are any, and its spread."""
+    name = plain_name(metric)
+    would_use = (PERSONAL + name, CLIENT + name)
+    mean, spread = _across(runs, *(would_use if metric.startswith(PERSONAL) else [metric]))
+    own, _ = _across(runs, *would_use)
+    failed = any(run.end in ("failed", "diverged") for run in runs)
+    yield Text("failed", style="red") if failed else number(mean, metric)
+    if personal:
+        yield number(own, metric)
+    yield number(spread, metric)
 
 
 def plan_board(plan: Plan, before: Sequence[Runs], at_once: int, metric: str = "") -> Board:

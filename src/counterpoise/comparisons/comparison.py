@@ -14,7 +14,7 @@ from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
-from counterpoise.comparisons.tables import OWN_MODELS, as_latex, as_markdown, columns, own_columns
+from counterpoise.comparisons.tables import OWN_MODELS, as_latex, as_markdown, columns, on_clients, own_columns
 from counterpoise.measures import best_two, is_share, metric_words
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
@@ -44,7 +44,7 @@ class Comparison:
     folder: Path | None = None
     """Where the runs are kept; None if they are in memory alone."""
     metric: str = ""
-    """What the runs are compared by; by default accuracy, or loss if there is none."""
+    """What the runs are compared by; by default accuracy, or loss if there is none, without a test set on the clients' data."""
     others: int = 0
     """How many more runs the folder holds, of calls with other methods, settings or seeds."""
 
@@ -135,7 +135,7 @@ class Comparison:
         if self.stand.own:
             heads, own = own_columns(self.stand)
             shown += [OWN_MODELS, *_aligned([self.plan.arm_word, *heads[1:]], own)]
-        told = [*self._failures, *(self.verdict if len(rows) > 1 else [])]
+        told = [on_clients(self.stand.metric), *self._failures, *(self.verdict if len(rows) > 1 else [])]
         wrapped = [line for text in told for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ")]
         return clean("\n".join([self._title, *shown, *wrapped, *self._kept]))
 

@@ -10,14 +10,15 @@ from counterpoise.comparisons.collection import Group
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import (
-    PERSONAL,
     Standing,
     best_two,
     check_metric,
     has_personal,
     lower_is_better,
+    measured_as,
     metrics_of,
     standings,
+    usual_metric,
 )
 
 __all__ = ["Stand", "lacking_seeds", "seeds_of", "stand", "stand_of"]
@@ -31,7 +32,7 @@ class Stand:
     rows: Sequence[Standing]
     baseline: str
     metric: str
-    """The one asked for; by default accuracy, or loss if no accuracy was measured."""
+    """The one asked for; by default accuracy, or loss if no accuracy was measured. See `stand` for its prefixes."""
     against: str = ""
     """What a heading calls the baseline, if not by its label."""
     own: Sequence[Standing] = ()
@@ -46,8 +47,8 @@ class Stand:
 def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "", metric: str = "") -> Stand:
     """Compare groups with a baseline: the one named, otherwise fedavg, otherwise the first; '' for none.
 
-    `metric` is any that the finished runs measured, ``personal_...`` included; by default accuracy, or else loss,
-    without a test set on the clients' held-out data.
+    `metric` is any that the finished runs measured, by default accuracy, or else loss. Without a test set it is measured
+    on the clients' held-out data: ``personal_...`` if a method makes personal models, ``client_...`` otherwise.
     """
     labels = [group.label for group in groups]
     if baseline is None:
@@ -57,18 +58,14 @@ def stand(groups: Sequence[Group], baseline: str | None = None, against: str = "
         raise CounterpoiseError(f"The baseline must be one of {', '.join(labels)}, not {baseline!r}.")
     done = {group.label: {seed: run.records for seed, run in group.done.items()} for group in groups}
     measured = metrics_of(record for seeds in done.values() for records in seeds.values() for record in records)
+    wanted = metric or usual_metric(measured)
+    by = measured_as(wanted, measured, _personal(done, wanted))
     if metric and measured:
-        check_metric(metric, measured)
-    else:
-        plain = {name.removeprefix(PERSONAL) for name in measured}
-        metric = "accuracy" if "accuracy" in plain or "loss" not in plain else "loss"
-        if metric not in measured and PERSONAL + metric in measured and not _personal(done, metric):
-            metric = PERSONAL + metric  # without a test set, the server's model on the clients' held-out data
-    lower, name = lower_is_better(metric), metric.removeprefix(PERSONAL)
-    rows = standings(done, baseline, name, lower, personal=name != metric)
-    personal = _personal(done, metric)
-    own = standings(done, baseline, metric, lower, personal=True) if personal else ()
-    return Stand(groups, rows, baseline, metric, against, own)
+        check_metric(by, measured)
+    lower = lower_is_better(by)
+    rows = standings(done, baseline, by, lower)
+    own = standings(done, baseline, by, lower, personal=True) if _personal(done, by) else ()
+    return Stand(groups, rows, baseline, by, against, own)
 
 
 def _personal(done: Mapping[str, Mapping[int, Sequence[RoundRecord]]], metric: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
 from counterpoise.comparisons.wording import dashed, interval_of, signed, unit_of
 from counterpoise.measures import (
+    CLIENT,
     COLUMNS,
     PERSONAL,
     Column,
@@ -20,15 +21,28 @@ from counterpoise.measures import (
     is_share,
     metric_words,
     on_shared_seeds,
+    plain_name,
 )
 
-__all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "own_columns"]
+__all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "on_clients", "own_columns"]
 
-OWN_MODELS = (
-    "Personal models: mean over clients on their held-out data, by each client's personal model if the method makes "
-    "one, otherwise by the server's."
+_EACH = (
+    "mean over clients on their held-out data, by each client's personal model if the method makes one, otherwise by"
 )
+OWN_MODELS = f"Personal models: {_EACH} the server's."
 """What the second table shows, for its reader."""
+
+
+def on_clients(metric: str) -> str:
+    """What the metric of the first table is, for its reader, if it is measured on clients' data; otherwise empty."""
+    words = metric_words(metric).capitalize()
+    if metric.startswith(PERSONAL):
+        return f"{words}: {_EACH} the server's."
+    return (
+        f"{words}: mean over clients on their held-out data, by the server's model."
+        if metric.startswith(CLIENT)
+        else ""
+    )
 
 
 def columns(found: Stand) -> tuple[list[str], list[list[str]]]:
@@ -96,7 +110,7 @@ def as_markdown(found: Stand) -> str:
     def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         return "\n".join([line(heads), "|---|" + "---:|" * (len(heads) - 1), *map(line, rows)])
 
-    second = [OWN_MODELS, table(*own_columns(found))] if found.own else []
+    second = [OWN_MODELS, table(*own_columns(found))] if found.own else list(filter(None, [on_clients(found.metric)]))
     return "\n\n".join([table(*columns(found)), *second])
 
 
@@ -118,7 +132,8 @@ def as_latex(found: Stand) -> str:
         return "\n".join([begin, r"\toprule", *body, r"\bottomrule", r"\end{tabular}"])
 
     second = [f"% {OWN_MODELS}\n{table(*own_columns(found))}"] if found.own else []
-    return "\n\n".join([table(*columns(found)), *second])
+    told = on_clients(found.metric)
+    return "\n\n".join([*([f"% {told}"] if told else []), table(*columns(found)), *second])
 
 
 FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_markdown}
@@ -127,7 +142,7 @@ FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_
 def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
     """Every group as plain values for JSON: the content of the tables, and every measure of each run."""
     target = target if is_share(found.metric) else None
-    name = found.metric.removeprefix(PERSONAL)  # a run's measures have both
+    name = plain_name(found.metric)  # a run's measures have all of them
     ranked, own_ranked = map(on_shared_seeds, (found.rows, found.own))
     return [
         {

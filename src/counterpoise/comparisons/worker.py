@@ -25,7 +25,7 @@ from typing import Any, TextIO
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Interrupted
-from counterpoise.measures import has_personal, own_curve
+from counterpoise.measures import CLIENT, PERSONAL, curve_by
 from counterpoise.own import allow
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import parse
@@ -138,14 +138,12 @@ def _shown(record: RoundRecord) -> dict[str, Any]:
 
 
 def told(record: RoundRecord) -> dict[str, float]:
-    """A round's metrics for display: those on the test set, and means over clients of the model that each would use.
+    """A round's metrics for display: those on the test set, and means over clients (see `counterpoise.measures.curve_by`).
 
-    The means are named ``personal_...`` if the method makes personal models, ``own_...`` if it is the server's.
+    Those of personal models are there only if the method makes them.
     """
-    means: dict[str, float] = {}
-    for metric in {name.removeprefix("personal_") for name in record.clients}:
-        kind = "personal" if has_personal([record], metric) else "own"
-        means |= {f"{kind}_{metric}": value for _, value in own_curve([record], metric)}
+    names = [name if name.startswith(PERSONAL) else CLIENT + name for name in record.clients]
+    means = {name: value for name in names for _, value in curve_by([record], name)}
     return {**record.metrics, **means}
 
 

@@ -35,15 +35,19 @@ from counterpoise.measures.detection import (
 )
 from counterpoise.measures.fairness import Distribution, distribution
 from counterpoise.measures.naming import (
+    CLIENT,
     PERSONAL,
     check_metric,
     curve_by,
     is_share,
     lower_is_better,
+    measured_as,
     metric_words,
     metrics_of,
+    plain_name,
+    usual_metric,
 )
-from counterpoise.measures.personal import has_personal, own, own_curve
+from counterpoise.measures.personal import client_curve, has_personal, own, own_curve
 from counterpoise.measures.records import Curve
 from counterpoise.measures.significance import (
     MOST_SEEDS,
@@ -57,6 +61,7 @@ from counterpoise.measures.significance import (
 from counterpoise.measures.summary import summary
 
 __all__ = [
+    "CLIENT",
     "COLUMNS",
     "MOST_SEEDS",
     "PERSONAL",
@@ -78,6 +83,7 @@ __all__ = [
     "bytes_to",
     "caught_by_round",
     "check_metric",
+    "client_curve",
     "cost",
     "count_error",
     "couplings",
@@ -93,12 +99,14 @@ __all__ = [
     "last",
     "lower_is_better",
     "mean_of_last",
+    "measured_as",
     "metric_words",
     "metrics_of",
     "on_shared_seeds",
     "own",
     "own_curve",
     "paired",
+    "plain_name",
     "recall",
     "roc",
     "rounds_to",
@@ -108,6 +116,7 @@ __all__ = [
     "student_factor",
     "student_interval",
     "summary",
+    "usual_metric",
     "volatility",
 ]
 

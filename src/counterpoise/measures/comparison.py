@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from counterpoise.measures.columns import COLUMNS, Finished
-from counterpoise.measures.curves import across_seeds, curve, last
+from counterpoise.measures.curves import across_seeds, last
 from counterpoise.measures.fairness import distribution
-from counterpoise.measures.personal import own, own_curve
+from counterpoise.measures.naming import PERSONAL, curve_by, plain_name
+from counterpoise.measures.personal import own
 from counterpoise.measures.records import Record
 from counterpoise.measures.significance import Paired, paired, student_interval
 
@@ -50,11 +51,11 @@ def standings(
 ) -> list[Standing]:
     """A standing for each label, from its finished runs by seed. `lower` says that a lower metric is better.
 
-    The metric is that of the server's model on the test set. With `personal` it is the mean over clients of each
-    client's personal model on its held-out part (see `own`).
+    The metric is that of the server's model on the test set, or a mean over clients (see `curve_by`). `personal` stands
+    for the prefix of the same name.
     """
-    over = own_curve if personal else curve
-    values = {label: {seed: last(over(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
+    metric = PERSONAL + metric if personal else metric
+    values = {label: {seed: last(curve_by(r, metric)) for seed, r in seeds.items()} for label, seeds in runs.items()}
     base = _finite(values.get(baseline, {}))
     found = []
     for label, seeds in runs.items():
@@ -62,7 +63,7 @@ def standings(
         shared = [seed for seed in its if seed in base]
         beside = paired([its[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
         finished = [
-            Finished(r, over(r, metric), distribution(_each(r, metric, personal), lower), lower) for r in seeds.values()
+            Finished(r, curve_by(r, metric), distribution(_each(r, metric), lower), lower) for r in seeds.values()
         ]
         found.append(
             Standing(
@@ -111,9 +112,10 @@ def _over(standing: Standing, seeds: Sequence[int]) -> Standing:
     return standing._replace(values=values, mean=mean, deviation=deviation, low=low, high=high)
 
 
-def _each(records: Sequence[Record], metric: str, personal: bool) -> Sequence[float]:
+def _each(records: Sequence[Record], metric: str) -> Sequence[float]:
     """Every client's value in the last round that measured clients."""
-    found = (own(r, metric) if personal else r.clients.get(metric, {}) for r in reversed(records))
+    name, personal = plain_name(metric), metric.startswith(PERSONAL)
+    found = (own(r, name) if personal else r.clients.get(name, {}) for r in reversed(records))
     return next((list(each.values()) for each in found if each), [])
 
 

@@ -1,13 +1,13 @@
-"""Clients measured by the model that each would use: its own if the method makes one, otherwise the server's."""
+"""Means over clients on their held-out parts: by the server's model, and by the model that each would use."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from counterpoise.measures.records import Curve, Record
 
-__all__ = ["has_personal", "own", "own_curve"]
+__all__ = ["client_curve", "has_personal", "own", "own_curve"]
 
 
 def has_personal(records: Iterable[Record], metric: str = "accuracy") -> bool:
@@ -26,5 +26,14 @@ def own(record: Record, metric: str = "accuracy") -> dict[int, float]:
 
 def own_curve(records: Iterable[Record], metric: str = "accuracy") -> Curve:
     """``(round, value)`` of every round that measured clients: the mean of `own` over them."""
-    found = ((r.round, [v for v in own(r, metric).values() if math.isfinite(v)]) for r in records)
+    return _means((r.round, own(r, metric)) for r in records)
+
+
+def client_curve(records: Iterable[Record], metric: str = "accuracy") -> Curve:
+    """As `own_curve`, by the server's model for every client."""
+    return _means((r.round, r.clients.get(metric, {})) for r in records)
+
+
+def _means(rounds: Iterable[tuple[int, Mapping[int, float]]]) -> Curve:
+    found = ((round, [v for v in each.values() if math.isfinite(v)]) for round, each in rounds)
     return [(round, sum(values) / len(values)) for round, values in found if values]

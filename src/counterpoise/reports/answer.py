@@ -32,7 +32,8 @@ def answer(found: Study) -> list[str]:
     standing = found.standing
     two = best_two(standing.rows, standing.lower)
     if two is None:
-        return ["No run finished, so there is no result."]
+        done = any(group.done for group in found.groups)
+        return [f"{'Nothing was measured' if done else 'No run finished'}, so there is no result."]
     if found.alone:
         return [_alone(found, two[0]), *_why(found, two[0].label, "")]
     told = list(_leads(two, standing.rows, standing.metric, standing.lower))

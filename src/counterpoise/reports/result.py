@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from counterpoise.charts.style import look
 from counterpoise.comparisons.ranking import verdict
-from counterpoise.comparisons.tables import OWN_MODELS, columns, own_columns
+from counterpoise.comparisons.tables import OWN_MODELS, columns, on_clients, own_columns
 from counterpoise.measures import COLUMNS, Standing, is_share, metric_words
 from counterpoise.reports.answer import marks
 from counterpoise.reports.chart import Missing, Note, Table
@@ -31,9 +31,9 @@ def tables(found: Study) -> Iterator[Table]:
         found,
         Table("headline", "In numbers" if found.alone else f"{word.capitalize()}s side by side", heads, cells),
         standing.rows,
-        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation over seeds. "
-        + _differences(found, heads)
-        + " ".join(column.about for column in COLUMNS if column.server),
+        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation "
+        f"over seeds. {_differences(found, heads)}"
+        + " ".join([*filter(None, [on_clients(standing.metric)]), *(c.about for c in COLUMNS if c.server)]),
     )
     if standing.own:
         yield _sorted(

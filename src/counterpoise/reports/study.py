@@ -16,12 +16,25 @@ from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.standing import Stand, stand, stand_of
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures import PERSONAL, Standing, has_personal, lower_is_better, on_shared_seeds
+from counterpoise.measures import (
+    CLIENT,
+    PERSONAL,
+    Standing,
+    has_personal,
+    lower_is_better,
+    metrics_of,
+    on_shared_seeds,
+    plain_name,
+    usual_metric,
+)
 from counterpoise.registry import flatten
 from counterpoise.runs.config import OWN
 from counterpoise.runs.saved import SavedRun
 
-__all__ = ["Arm", "Study", "best_first", "liars", "study", "verdicts"]
+__all__ = ["PERSONALS", "SERVERS", "Arm", "Study", "best_first", "liars", "study", "verdicts"]
+
+SERVERS, PERSONALS = "the server's model", "personal models"
+"""Whose models a chart shows, in the words of its switch."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class Study:
     groups: tuple[Group, ...]
     plan: Plan | None
     asked: str = ""
-    """The metric by which methods are compared, if the user names one; ``personal_...`` included."""
+    """The metric by which methods are compared, if the user names one; ``client_...`` and ``personal_...`` included."""
 
     @cached_property
     def standing(self) -> Stand:
@@ -101,8 +114,19 @@ class Study:
     def metric(self) -> str:
         """The metric of the charts, which show personal models beside the server's."""
         if self.asked:
-            return self.asked.removeprefix(PERSONAL)
-        return "accuracy" if "accuracy" in self.metrics or "loss" not in self.metrics else "loss"
+            return plain_name(self.asked)
+        records = (record for arm in self.arms for run in arm.runs for record in run.records)
+        return usual_metric(metrics_of(records))
+
+    @property
+    def views(self) -> dict[str, str]:
+        """Whose models charts show, each with its metric by name; first those by which methods are compared.
+
+        The server's model is measured on the test set, or without one on the clients' held-out data.
+        """
+        server = {SERVERS: self.metric if self.metric in self.metrics else CLIENT + self.metric}
+        own = {PERSONALS: PERSONAL + self.metric} if self.personal else {}
+        return own | server if self.standing.metric.startswith(PERSONAL) else server | own
 
     @property
     def lower(self) -> bool:

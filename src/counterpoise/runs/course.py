@@ -76,6 +76,12 @@ def drive(course: Course) -> Run:
             raise
 
 
+_BLIND = (
+    "Nothing but the training loss will be measured: there is no test set, and no client holds samples back. "
+    "Give a test set, or hold a part of every client's samples back, such as heldout=0.2."
+)
+
+
 def go(
     simulation: Simulation,
     run: Run,
@@ -86,6 +92,8 @@ def go(
     rule: When | None = None,
 ) -> Course:
     """Ask for the remaining rounds and report each to the loggers. The rule may end the run before its last round."""
+    if simulation.trainer.evaluator.blind and not simulation.round and not rank():
+        logger.warning("%s", _BLIND)
     if not loggers:
         return (yield from _kept(simulation, run, rounds, on_round, folder, rule))
     start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)

@@ -20,7 +20,6 @@ __all__ = [
     "band",
     "common_rounds",
     "curve_figure",
-    "metric_curve",
     "metric_name",
     "percent",
     "plot_curves",
@@ -33,7 +32,6 @@ _NAMES = {
     "train_loss": "training loss",
     "train_accuracy": "training accuracy",
 }
-_NAMES |= {f"own_{metric}": f"personal {metric}" for metric in ("accuracy", "loss")}
 _POINTS = 400
 """Most points of a curve; a longer one is shown at evenly spaced rounds."""
 
@@ -55,29 +53,22 @@ def plot_curves(
     if against not in AXES:
         raise unknown("axis", against, AXES)
     lines = [Line(words(elided(name)), look(place), runs) for place, (name, runs) in enumerate(methods)]
-    there = measures.metrics_of(record for line in lines for records in line.runs for record in records)
-    if metric is None:
-        usual = ("accuracy", "loss", "personal_accuracy", "personal_loss")
-        metric = next((name for name in usual if name in there), "accuracy")
+    rounds = [record for line in lines for records in line.runs for record in records]
+    there = measures.metrics_of(rounds)
+    metric = metric or measures.usual_metric(there)
+    metric = measures.measured_as(metric, there, measures.has_personal(rounds, metric))
     if metric not in there and all(name.startswith("train_") for name in there):
         raise CounterpoiseError(
             "There is nothing to plot: no round was evaluated, because there is no test set and no client held samples back."
         )
     if metric not in there:
         raise unknown("metric", metric, there, "in these runs")
-    named = metric.replace("personal_", "own_", 1)
-    return alone(curve_figure(lines, named, against))
+    return alone(curve_figure(lines, metric, against))
 
 
 def metric_name(metric: str) -> str:
     """A metric's name for people."""
-    return _NAMES.get(metric, metric.replace("_", " "))
-
-
-def metric_curve(records: Sequence[RoundRecord], metric: str) -> measures.Curve:
-    """A metric on the test set; ``own_...`` is the mean over clients by the model that each would use."""
-    own = metric.removeprefix("own_")
-    return measures.curve(records, metric) if own == metric else measures.own_curve(records, own)
+    return _NAMES.get(metric, measures.metric_words(metric))
 
 
 def percent(metric: str) -> str | None:
@@ -125,7 +116,7 @@ def band(
 
 def common_rounds(line: Line, metric: str) -> list[int]:
     """The rounds in which all runs of a line measured a metric, thinned out if there are many."""
-    found = [{r for r, v in metric_curve(records, metric) if math.isfinite(v)} for records in line.runs]
+    found = [{r for r, v in measures.curve_by(records, metric) if math.isfinite(v)} for records in line.runs]
     rounds = sorted(set.intersection(*found)) if found else []
     step = -(-len(rounds) // _POINTS)
     return rounds if step <= 1 else sorted({*rounds[::step], rounds[-1]})
@@ -145,7 +136,7 @@ def curve_figure(lines: Sequence[Line], metric: str, axis: str) -> go.Figure:
         rounds = common_rounds(line, metric)
         if not rounds:
             continue
-        values = [dict(metric_curve(records, metric)) for records in line.runs]
+        values = [dict(measures.curve_by(records, metric)) for records in line.runs]
         x = [round(sum(p[r] for p in place) / len(place) / scale, 4) for r in rounds]
         across = [_rounded(measures.across_seeds([v[r] for v in values])) for r in rounds]
         band(figure, line.name, line.look, x, across, f"%{{y:{shown}}}", rounds)

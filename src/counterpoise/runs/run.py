@@ -12,7 +12,17 @@ from torch import nn
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, brief, unknown
-from counterpoise.measures import PERSONAL, curve, curve_by, has_personal, metrics_of, own_curve
+from counterpoise.measures import (
+    CLIENT,
+    PERSONAL,
+    client_curve,
+    curve,
+    curve_by,
+    has_personal,
+    last,
+    metrics_of,
+    own_curve,
+)
 from counterpoise.measures import summary as measured
 from counterpoise.runs.ending import untrained
 from counterpoise.texts import counted
@@ -59,7 +69,8 @@ class Run:
             (name, value, "") for name, value in (("accuracy", self.accuracy), ("loss", self.loss)) if value is not None
         ]
         for name in _USUAL:
-            found += [(name, own[-1][1], " on clients' held-out data") for own in [own_curve(self.rounds, name)] if own]
+            what = f"personal {name}" if has_personal(self.rounds, name) else name
+            found += [(what, own[-1][1], " on clients' held-out data") for own in [own_curve(self.rounds, name)] if own]
         shown = "".join(f", {name} {value:.4f}{where}" for name, value, where in found[:1])
         rounds = counted(len(self.rounds), "round")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
@@ -67,13 +78,15 @@ class Run:
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
         """``(round, value)`` for every round in which the metric was measured on the test set.
 
-        ``"personal_accuracy"`` is the mean over clients on their held-out data, by the model that each would use. A
-        name that this run never measured is an error, except that accuracy and loss are empty if it measured nothing.
+        ``"client_accuracy"`` is the mean over clients of the server's model on their held-out data, and
+        ``"personal_accuracy"`` that of the model that each client would use, which is the server's unless the method
+        makes personal ones. A name that this run never measured is an error, but accuracy and loss are empty without a
+        test set.
         """
         if not isinstance(metric, str):
             raise CounterpoiseError(f"A metric is given by its name, such as 'accuracy', not {brief(metric)}.")
         there = metrics_of(self.rounds)
-        tested = any(not name.startswith(("train_", PERSONAL)) for name in there)
+        tested = any(not name.startswith(("train_", CLIENT, PERSONAL)) for name in there)
         if metric not in there and (tested or metric not in _USUAL):
             raise unknown("metric", metric, there or _USUAL, "in the rounds of this run")
         return curve_by(self.rounds, metric)
@@ -142,8 +155,8 @@ class Run:
     def personal(self) -> float | None:
         """Personal accuracy: the mean over clients of their personal models' accuracy on their held-out data.
 
-        None if the method makes no personal models. A client that has not trained yet counts with the server's model,
-        which is the one it would use.
+        None if the method makes no personal models; ``last("client_accuracy")`` is the server's model on the same data.
+        A client that has not trained yet counts with the server's model, which is the one it would use.
         """
         values = own_curve(self.rounds) if has_personal(self.rounds) else []
         return values[-1][1] if values else None
@@ -160,7 +173,7 @@ class Run:
     def plot(self, metric: str | None = None, against: str = "rounds") -> go.Figure:
         """A metric as a plotly figure; by default the accuracy, or the loss if there is none.
 
-        `metric` is a name as in `curve`, or ``"personal_accuracy"``. `against` is ``"rounds"``, ``"bytes"`` or
+        `metric` is a name as in `curve`. `against` is ``"rounds"``, ``"bytes"`` or
         ``"seconds"``.
         """
         from counterpoise.runs.plots import plot_curves
@@ -190,6 +203,7 @@ class Run:
             "rounds": len(self.rounds),
             "accuracy": _finite(self.accuracy),
             "loss": _finite(self.loss),
+            "client_accuracy": _finite(last(client_curve(self.rounds))),
             "personal_accuracy": _finite(self.personal),
             "seconds": round(self.seconds, 3),
             "bytes_up": self.bytes_up,

@@ -133,11 +133,17 @@ class Evaluator:
         return known | {f"personal_{name}": range for name, range in known.items()}
 
     @property
+    def blind(self) -> bool:
+        """Whether there are no samples to measure a model on."""
+        return self._federation.test is None and not len(self._rows) and self._trained is None
+
+    @property
     def names(self) -> set[str]:
         """Every metric that rounds can measure, by the names that `counterpoise.measures.metrics_of` gives them."""
         due, found = self.due(1, last=True), {"train_loss"}
         found |= {*self.metrics} if "test" in due else set()
         found |= {f"train_{name}" for name in self.metrics} if "train" in due else set()
+        found |= {f"client_{name}" for name in self.metrics} if "clients" in due else set()
         return found | ({f"personal_{name}" for name in self.metrics} if self.clients_due(1, last=True) else set())
 
     def evaluate(self, model: Tensor, round: int, last: bool) -> Measured:

@@ -13,8 +13,8 @@ from counterpoise.charts.holdings import holdings_figure
 from counterpoise.charts.style import called, rows, shade, sized
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Missing
-from counterpoise.reports.figures.learning import OWN, OWN_DATA, every_seed
-from counterpoise.reports.study import Study
+from counterpoise.reports.figures.learning import OWN_DATA, every_seed
+from counterpoise.reports.study import PERSONALS, Study
 from counterpoise.runs.plots import percent
 from counterpoise.runs.saved import SavedRun
 
@@ -31,10 +31,10 @@ def served(study: Study) -> Chart | Missing:
     if not found:
         return _unmeasured(title)
     several = len(found) > 1
-    seeds = ", all seeds together" if len(study.seeds) > 1 else ""
+    seeds, each = (", all seeds together", " with one seed") if len(study.seeds) > 1 else ("", "")
     caption = (
         f"Measured on every client's held-out part in the last round that did so{seeds}. Box: quartiles; "
-        f"whiskers: worst and best. Every dot is a client; more than {_DOTS} clients are drawn without dots."
+        f"whiskers: worst and best. Every dot is a client{each}; more than {_DOTS} are drawn without dots."
         + (f" Personal models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
@@ -44,11 +44,12 @@ def served(study: Study) -> Chart | Missing:
 
 def _views(study: Study) -> dict[str, bool]:
     """Whose models to show, and whether they are personal."""
-    return {"the server's model": False} | ({OWN: True} if study.personal else {})
+    return {view: view == PERSONALS for view in study.views}
 
 
 def _boxes(study: Study, own: bool) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
+    hover = ".2%" if percent(study.metric) else ".4g"
     for arm in study.arms:
         each = [found for run in arm.runs for found in _named(run, study.metric, own)]
         if not each:
@@ -57,8 +58,8 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
         spread = measures.distribution(values, study.lower)
         dots = {"x": [[round(v, 4) for v in values]], "boxpoints": "all", "jitter": 0.6, "pointpos": 0}
         dots |= {
-            "text": [[f"client {c}, seed {s}" for s, c, _ in each]],
-            "hovertemplate": "%{text}: %{x:.3g}<extra></extra>",
+            "customdata": [[f"client {c}, seed {s}" for s, c, _ in each]],  # plotly would make one text of a list
+            "hovertemplate": f"{arm.name}, %{{customdata}}: %{{x:{hover}}}<extra></extra>",
         }
         figure.add_box(
             q1=[spread.lower_quartile],

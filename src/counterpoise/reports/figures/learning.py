@@ -13,13 +13,12 @@ from counterpoise.charts.style import rows, shade, sized
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.readable import readable
 from counterpoise.reports.study import Arm, Study
-from counterpoise.runs.plots import AXES, Line, common_rounds, curve_figure, metric_curve, metric_name, percent
+from counterpoise.runs.plots import AXES, Line, common_rounds, curve_figure, metric_name, percent
 
-__all__ = ["OWN", "OWN_DATA", "curves", "every_seed", "final"]
+__all__ = ["OWN_DATA", "UNMEASURED", "curves", "every_seed", "final"]
 
-OWN = "personal models"
 OWN_DATA = "clients' held-out data: a personal model if the method makes one, otherwise the server's"
-
+UNMEASURED = "this federation has no test set, and no client held samples back"
 
 _BANDS = 3
 """With more methods, only the two best show their bands at once."""
@@ -29,12 +28,12 @@ def curves(study: Study) -> Chart | Missing:
     """Every metric against rounds, bytes sent and seconds."""
     title = "Learning curves"
     every = [Line(arm.name, arm.look, [run.records for run in arm.runs]) for arm in study.arms]
-    metrics = [metric for metric in study.metrics if any(common_rounds(line, metric) for line in every)]
+    views = list(study.views.values())
+    beside = views if views[0] not in study.metrics else []  # what is compared comes first
+    asked = dict.fromkeys([*beside, *study.metrics, *views])
+    metrics = [metric for metric in asked if any(common_rounds(line, metric) for line in every)]
     if not metrics:
-        return Missing(
-            title, "No round was evaluated: the runs have no test set, or were stopped before a first round."
-        )
-    metrics += [f"own_{study.metric}"] if study.personal else []
+        return Missing(title, f"No round was evaluated: {UNMEASURED}, or the runs were stopped before a first round.")
     banded = [arm.name for arm in study.arms[: len(study.arms) if len(study.arms) <= _BANDS else 2]]
     figures: dict[tuple[str, ...], go.Figure] = {
         (metric_name(m), axis): readable(curve_figure(every, m, axis), study.arms, banded)
@@ -81,12 +80,12 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
 
 def final(study: Study) -> Chart | Missing:
     """Where every seed ended: on the test set, and by personal models if a method makes them."""
-    what = measures.metric_words(study.metric) if study.personal else metric_name(study.metric)
+    views = study.views
+    what = measures.metric_words(study.metric) if len(views) > 1 else metric_name(*views.values())
     title = f"{what.capitalize()} after the last round"
-    views = {"the server's model": study.metric} | ({OWN: f"own_{study.metric}"} if study.personal else {})
     found = {view: figure for view, metric in views.items() if (figure := _ends(study, metric)) is not None}
     if not found:
-        return Missing(title, f"No run measured a finite {metric_name(study.metric)}.")
+        return Missing(title, f"No run measured a finite value: {UNMEASURED}, or the runs diverged.")
     spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
     own = f" Personal models are measured on {OWN_DATA}." if len(found) > 1 else ""
     figures: dict[tuple[str, ...], go.Figure]
@@ -97,7 +96,7 @@ def final(study: Study) -> Chart | Missing:
 def _ends(study: Study, metric: str) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
     for arm in study.arms:
-        ends = {run.seed: measures.last(metric_curve(run.records, metric)) for run in arm.runs}
+        ends = {run.seed: measures.last(measures.curve_by(run.records, metric)) for run in arm.runs}
         ends = {seed: value for seed, value in ends.items() if math.isfinite(value)}
         if ends:
             every_seed(figure, len(shown), arm, ends, "%{x:.2%}" if percent(metric) else "%{x:.4g}")

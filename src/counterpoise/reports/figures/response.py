@@ -43,7 +43,7 @@ def response(study: Study) -> Chart | None:
         type="log" if wide else "linear", tickvals=sorted({*at}), ticktext=[f"{x:g}" for x in sorted({*at})]
     )
     figure.update_yaxes(tickformat=percent(study.metric))
-    what = metric_name(study.metric)
+    what = metric_name(study.standing.metric)
     many = any(len(ends) > 1 for points in lines.values() for _, ends in points)
     spread = " Every dot is a seed; the line joins their means." if many else ""
     title = f"{what.capitalize()} by {words(elided(key))}"
