@@ -270,12 +270,14 @@ def api() -> str:
 def modules() -> str:
     """The public modules of the package, less those whose functions are chosen by name and listed elsewhere."""
     parts = []
-    for name in ("parts", "measures", "augment", "logs"):
-        module = getattr(counterpoise, name)
+    for name in ("parts", "measures", "augment", "logs", "flower"):
+        module = import_module(f"counterpoise.{name}")
+        called = "counterpoise.flower" if name == "flower" else f"cp.{name}"  # which `import counterpoise` leaves out
         parts.append(
-            f"## `cp.{name}`\n\n{inspect.getdoc(module)}\n\n" + _documented(f"counterpoise.{name}", module.__all__)
+            f"## `{called}`\n\n{inspect.getdoc(module)}\n\n" + _documented(f"counterpoise.{name}", module.__all__)
         )
-    return "\n\n".join(parts)
+    keys = _documented("counterpoise.flower.credentials", ["certify", "make_key"])
+    return "\n\n".join([*parts, "### `counterpoise.flower.credentials`", keys])
 
 
 def _documented(module: str, names: Iterable[str]) -> str:

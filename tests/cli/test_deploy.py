@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 
@@ -12,6 +13,7 @@ from counterpoise.cli.app import app
 from counterpoise.cli.deploy import _line
 from counterpoise.cli.leaving import ended_by_signals
 from counterpoise.engine import Outcome, RoundRecord
+from counterpoise.engine.rounds.loop import _log_outcome
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Verdict
 
@@ -39,7 +41,7 @@ def test_without_flower_both_commands_say_how_to_install_it(command, tmp_path, m
         CliRunner().invoke(app, ["deploy", command, str(tmp_path)], catch_exceptions=False)
 
 
-def test_a_round_is_told_with_who_was_left_out_and_who_lied():
+def test_a_round_is_told_with_who_was_left_out_and_who_lied(caplog):
     lie = Verdict(681.0, 232.0, 224.0, 240.0, 69.2, "corrected", "it claims 2.9 times what its training shows")
     out = {1: "it did not reply", 4: lie.reason}  # told once
     outcome = Outcome({0: 5, 3: 681}, {0: 1.0}, out, verdicts={0: lie, 3: lie, 4: lie})
@@ -52,6 +54,12 @@ def test_a_round_is_told_with_who_was_left_out_and_who_lied():
         "  client 4 is left out: it claims 2.9 times what its training shows",
         "  the claim of client 0 to 681 samples is corrected: it claims 2.9 times what its training shows",
         "  the claim of client 3 to 681 samples is corrected: it claims 2.9 times what its training shows",
+    ]
+    with caplog.at_level(logging.INFO):
+        _log_outcome(2, outcome)
+    assert [line.split(": ")[1] for line in caplog.messages] == [
+        *("client 1 is left out", "client 4 is left out"),
+        *(f"the claim of client {client} to 681 samples is corrected" for client in (0, 3)),
     ]
 
 

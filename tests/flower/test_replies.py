@@ -20,6 +20,7 @@ from worlds import FixedWorld, server
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Limits
+from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.records import Unreadable, from_record, to_record
@@ -178,6 +179,16 @@ def test_a_node_that_replies_twice_or_fails_or_is_silent_is_left_out():
     assert received(HONEST)[0].excluded == {3: SILENT}
     failed = Message(Error(2, "out of memory"), reply_to=request(BAD))
     assert received([*HONEST, failed])[0].excluded == {3: FAILED}
+
+
+def test_a_sentence_of_ours_is_told_without_the_name_of_its_class(caplog):
+    for error in (CounterpoiseError("This node holds no data."), OSError("the disk is gone")):
+        reason = f"{type(error)}:<'{error}'>"  # as a SuperNode writes it
+        assert received([*HONEST, Message(Error(2, reason), reply_to=request(BAD))])[0].excluded == {3: FAILED}
+    assert caplog.messages == [
+        "client 3 failed to train: This node holds no data.",
+        "client 3 failed to train: <class 'OSError'>:<'the disk is gone'>",
+    ]
 
 
 def test_strangers_and_the_superlink_speak_for_nobody(caplog):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
@@ -27,6 +28,9 @@ T = TypeVar("T")
 
 _LINKS_WORD = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
 """Errors that a SuperLink returns on behalf of a node that is gone."""
+
+_OURS = re.compile(r"\A<class 'counterpoise\.errors\.\w+'>:<'(.*)'>\Z", re.DOTALL)
+"""What a SuperNode puts around an error of ours, which is a sentence."""
 
 
 class Sifted(NamedTuple):
@@ -113,7 +117,8 @@ def _one_each(
         if counts[client] == 1 and not reply.has_content():
             away = reply.has_error() and reply.error.code in _LINKS_WORD
             reasons[client] = SILENT if away else FAILED
-            said = show_text(reply.error.reason or "", 500) if reply.has_error() else "an empty reply"
+            told = _OURS.sub(r"\1", reply.error.reason or "") if reply.has_error() else "an empty reply"
+            said = show_text(told, 500)
             log.warning("client %d %s: %s", client, "could not be heard" if away else failed, said)
     return sorted(((c, reply) for c, reply in came if c not in reasons), key=lambda one: one[0])
 
