@@ -293,7 +293,7 @@ def test_a_sweep_over_the_data_deals_it_anew() -> None:
         ({"over": {"local.epoch": [1]}}, "There is no setting 'local.epoch'"),
         ({"over": {"model.hidden": [1]}, "model": net}, "model.hidden cannot be swept, because the model is your own."),
         ({"over": {"data.heldout": [0.1]}, "federation": arrays()}, "because the federation is your own."),
-        ({"over": {"method.mu": [1]}, "method": mine(1.0)}, "Compare methods instead: cp.compare("),
+        ({"over": {"method.mu": [1]}, "method": mine(1.0)}, "Give the function that makes it: cp.sweep(function, ..."),
         ({"over": {"method.mu": [1, 1]}}, "mu=1 is named twice."),
     ],
 )

@@ -177,7 +177,7 @@ def _check_named(key: str, own: Sequence[str]) -> None:
     for name in own:
         setting = _SETTING.get(name, name)
         if key == setting or key.startswith(f"{setting}."):
-            more = " Compare methods instead: cp.compare({'a': ..., 'b': ...}, ...)." if name == "method" else ""
+            more = " Give the function that makes it: cp.sweep(function, ...)." if name == "method" else ""
             raise CounterpoiseError(f"{key} cannot be swept, because the {name} is your own.{more}")
 
 
