@@ -233,6 +233,7 @@ def test_options_go_to_whom_they_belong() -> None:
         METHODS.make("fedavg:avg")
     with pytest.raises(CounterpoiseError, match=r"median cannot wrap another method\. These can: memory, "):
         METHODS["median"].factory(fedavg())
+    assert METHODS["feddua"].factory("fedprox(mu=0.5)").spec == METHODS.make("feddua:fedprox", mu=0.5).spec
     with pytest.raises(CounterpoiseError, match="There is no method ''"):
         METHODS.make("feddua:")
 

@@ -22,7 +22,7 @@ def _written(found: Any) -> Any:
 
 
 def adopted(
-    found: Any, owner: str, folder: Path, makes: type | None, called: str, facts: Sequence[str]
+    found: Any, owner: str, folder: Path | None, makes: type | None, called: str, facts: Sequence[str]
 ) -> tuple[Callable[..., Any], dict[str, Parameter]]:
     """A factory and its options. The other arguments are those of `counterpoise.registry.Registry`."""
     if makes is not None and isinstance(found, makes):

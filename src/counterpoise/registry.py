@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from counterpoise.adopting import adopted
+from counterpoise.choices import parse_choice
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.options import Option, Parameter, declared
 from counterpoise.own import TAKEN, folder_of, is_there, load, own_part, respelt
@@ -162,7 +163,7 @@ class Registry(Generic[T]):
             spec = Spec(name, options)
             if wraps:
                 inner: Any = facts.get(wraps, signature.parameters[wraps].default)
-                inner = facts[wraps] = self.make(inner) if isinstance(inner, str) else inner
+                inner = facts[wraps] = self._named(inner) if isinstance(inner, str) else inner
                 spec = self._around(entry, inner, options)
             return _remember(factory(**facts, **options), spec)
 
@@ -189,6 +190,11 @@ class Registry(Generic[T]):
         hidden = {k: v for k, v in inner.spec.options.items() if k in outer.parameters}
         lost = any(v != self[inner.spec.name].parameters[k].default for k, v in hidden.items())
         return known if inner.spec.name and not lost else Spec()
+
+    def _named(self, text: str) -> T:
+        """Make what a text names, with options in brackets."""
+        chosen = parse_choice(text)
+        return self.make(chosen.pop("name"), **chosen)
 
     def _cannot_wrap(self, name: str, where: str = "") -> CounterpoiseError:
         able = ", ".join(entry.name for entry in self if entry.wraps)

@@ -212,7 +212,7 @@ def test_settings_of_the_preset_hold_for_its_own_method_and_those_set_for_all_th
         {"name": "fedavg", "lr": 0.5},
     ]
     assert [arm.label for arm in made.arms] == [
-        "feddua:fedavg(paper=True, lr=0.5)",
+        "feddua:fedavg(paper=true, lr=0.5)",
         "fedprox(lr=0.5)",
         "fedavg(lr=0.5)",
     ]

@@ -237,6 +237,37 @@ def test_a_sweep_runs_every_combination_and_every_point(nowhere: Path) -> None:
     assert not list(nowhere.iterdir())
 
 
+def pulled(mu: float, lr: float = 1.0) -> cp.Method:
+    return cp.methods.fedprox(mu=mu, lr=lr).replacing("pulled", weigh=cp.parts.uniform())
+
+
+def test_the_options_of_a_function_of_ones_own_are_swept_and_compared() -> None:
+    fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1}
+    over = {"method.mu": [0.5, 5.0], "local.epochs": [1, 2]}
+    found = cp.sweep((pulled, {"lr": 0.5}), fed, over=over, seeds=[3], **settings)
+    assert list(found.runs) == ["mu=0.5, epochs=1", "mu=0.5, epochs=2", "mu=5.0, epochs=1", "mu=5.0, epochs=2"]
+    alike(found.runs["mu=5.0, epochs=1"][3], cp.simulate(pulled(5.0, 0.5), fed, seed=3, **settings))
+    assert found.runs["mu=5.0, epochs=1"][3].settings["method"]["called"] == "pulled(lr=0.5, mu=5.0)"
+    some = [(pulled, {"mu": 0.5}), (pulled, {"mu": 5.0}), (cp.methods.fedprox, {"mu": 2})]
+    found = cp.compare(some, fed, seeds=[3], **settings)
+    assert list(found.runs) == ["pulled(mu=0.5)", "pulled(mu=5.0)", "fedprox(mu=2.0)"]
+    alike(found.runs["pulled(mu=5.0)"][3], cp.simulate(pulled(5.0), fed, seed=3, **settings))
+
+
+@pytest.mark.parametrize(
+    ("method", "over", "sentence"),
+    [
+        (pulled, {"method.nu": [1]}, "There is no option 'nu' of method pulled. Known: lr, mu."),
+        (pulled, {"method.lr": [1]}, "method pulled needs the option mu"),
+        (pulled, {"method": ["fedavg"], "method.mu": [1]}, "method cannot be swept, because the method is your own."),
+        (lambda mu: 3, {"method.mu": [1]}, "must return a Method, not 3."),
+    ],
+)
+def test_a_function_of_ones_own_that_cannot_be_swept_is_refused(method: Any, over: Any, sentence: str) -> None:
+    with pytest.raises(cp.CounterpoiseError, match=sentence):
+        cp.sweep(method, arrays(), over=over, seeds=1, **{**SETTINGS, "cohort": None})
+
+
 def test_a_comparison_is_not_added_to_a_sweep(tmp_path: Path) -> None:
     fed, settings = arrays(), {**SETTINGS, "cohort": None, "rounds": 1, "out": tmp_path / "out", "seeds": 1}
     cp.sweep("fedprox", fed, over={"method.mu": [0.1]}, **settings)
@@ -262,7 +293,7 @@ def test_a_sweep_over_the_data_deals_it_anew() -> None:
         ({"over": {"local.epoch": [1]}}, "There is no setting 'local.epoch'"),
         ({"over": {"model.hidden": [1]}, "model": net}, "model.hidden cannot be swept, because the model is your own."),
         ({"over": {"data.heldout": [0.1]}, "federation": arrays()}, "because the federation is your own."),
-        ({"over": {"method.mu": [1]}, "method": mine(1.0)}, "Compare methods instead: cp.compare("),
+        ({"over": {"method.mu": [1]}, "method": mine(1.0)}, "Give the function that makes it: cp.sweep(function, ..."),
         ({"over": {"method.mu": [1, 1]}}, "mu=1 is named twice."),
     ],
 )

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
+from counterpoise.adopting import adopted
 from counterpoise.choices import parse_choice
 from counterpoise.comparisons.arms import check_method, combined, method_arms, setting_arms
-from counterpoise.comparisons.plan import PYTHON, Piece, Plan
+from counterpoise.comparisons.plan import PYTHON, Arm, Piece, Plan, worded
 from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.engine.scores import named_metrics
 from counterpoise.errors import CounterpoiseError, brief, check_call
@@ -21,13 +23,18 @@ from counterpoise.measures.naming import check_planned
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
 from counterpoise.randomness import check_seed
+from counterpoise.registry import Entry
 from counterpoise.runs.build import asked_values, method_choice, setup
 from counterpoise.runs.config import OWN, parse
 
-__all__ = ["Asked", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
+__all__ = ["Asked", "Compared", "Data", "Seeds", "asked_comparison", "asked_sweep", "own_objects"]
 
 Data = Federation | Callable[[int], Federation]
 """One federation for all seeds, or a function that makes the federation of a seed."""
+Maker = Callable[..., Method]
+"""A function that makes a method of its options."""
+Compared = Choice | Maker | tuple[Maker, Mapping[str, Any]]
+"""A method: as in `counterpoise.simulate`, or a function that makes one, with or without a table of options."""
 Seeds = int | Sequence[int]
 """How many seeds, beginning with 0, or the seeds themselves."""
 
@@ -79,7 +86,7 @@ def own_objects(pieces: Iterable[Piece]) -> list[str]:
 
 
 def asked_comparison(
-    methods: Sequence[Choice] | Mapping[str, Choice], data: Data, seeds: Seeds, baseline: str, **settings: Any
+    methods: Sequence[Compared] | Mapping[str, Compared], data: Data, seeds: Seeds, baseline: str, **settings: Any
 ) -> Asked:
     """Methods over the same seeds; `settings` are those of `counterpoise.simulate`."""
     chosen = _chosen(methods)
@@ -92,7 +99,7 @@ def asked_comparison(
 
 
 def asked_sweep(
-    method: Choice,
+    method: Compared,
     data: Data,
     over: Mapping[str, Sequence[Any]],
     at: Sequence[Mapping[str, Any]],
@@ -100,18 +107,41 @@ def asked_sweep(
     **settings: Any,
 ) -> Asked:
     """Every combination of the values in `over`, and the single points `at`, each over the same seeds."""
-    points = _points(over, at)
-    choice, own = _choice(method)
+    method, points = _by_name(method), _points(over, at)
+    arms, keys = setting_arms(points), dict.fromkeys(key for point in points for key in point)
+    match method:
+        case (FunctionType() as maker, Mapping() as options):
+            arms, own = _made_arms(maker, options, arms)
+            choice = arms[0].settings["method"]
+            keys = {key: None for key in keys if not key.startswith("method.")}
+        case _:
+            choice, one = _choice(method)
+            own = {} if one is None else {one.name: one}
     numbers, base, federations, values = _shared(data, seeds, settings)
-    plan = Plan("sweep", PYTHON, "cp.sweep(...)", numbers, setting_arms(points), "", {**values, "method": choice})
+    plan = Plan("sweep", PYTHON, "cp.sweep(...)", numbers, arms, "", {**values, "method": choice})
     whole = parse({**plan.values, "seed": numbers[0]}, "the sweep")
-    for key in dict.fromkeys(key for point in points for key in point):
+    for key in keys:
         _check_named(key, whole.asked_for)
     for arm in plan.arms:
         config = parse(next(plan.pieces(arm)).values, arm.label)
-        if own is None:
+        if not own:
             check_method(config.method)
-    return Asked(plan, base, federations, {} if own is None else {own.name: own})
+    return Asked(plan, base, federations, own)
+
+
+def _made_arms(
+    maker: Maker, options: Mapping[str, Any], arms: Sequence[Arm]
+) -> tuple[tuple[Arm, ...], dict[str, Method]]:
+    """Arms in which the swept options of a function of the user's own become methods, and these by their names."""
+    found: list[Arm] = []
+    own: dict[str, Method] = {}
+    for arm in arms:
+        swept = {key.removeprefix("method."): v for key, v in arm.settings.items() if key.startswith("method.")}
+        rest = {key: v for key, v in arm.settings.items() if not key.startswith("method.")}
+        choice, made = _choice((maker, {**options, **swept}))
+        found.append(replace(arm, settings={**rest, "method": choice}))
+        own |= {} if made is None else {made.name: made}
+    return tuple(found), own
 
 
 def _points(over: object, at: object) -> list[dict[str, Any]]:
@@ -147,7 +177,7 @@ def _check_named(key: str, own: Sequence[str]) -> None:
     for name in own:
         setting = _SETTING.get(name, name)
         if key == setting or key.startswith(f"{setting}."):
-            more = " Compare methods instead: cp.compare({'a': ..., 'b': ...}, ...)." if name == "method" else ""
+            more = " Give the function that makes it: cp.sweep(function, ...)." if name == "method" else ""
             raise CounterpoiseError(f"{key} cannot be swept, because the {name} is your own.{more}")
 
 
@@ -224,18 +254,39 @@ def _chosen(methods: object) -> list[tuple[dict[str, Any], Method | None]]:
     )
 
 
+def _by_name(given: Any) -> Any:
+    """A function that makes methods, with its options: by its name if it is ours."""
+    maker, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
+    if not isinstance(maker, FunctionType):
+        return given
+    entry = METHODS.entry_of(maker)
+    return (maker if entry is None else entry.name), options
+
+
+def _made(maker: Maker, options: Mapping[str, Any], label: str) -> Method:
+    """The method that a function of the user's own makes, called by its name and all options given."""
+    owner = f"method {maker.__name__}"
+    factory, parameters = adopted(maker, owner, None, Method, "", ())
+    made: Method = factory(**Entry(maker.__name__, "", factory, parameters).check(owner, options))
+    name = maker.__name__ if made.spec.name else made.name  # one of ours by the function's name
+    return replace(made, name=label or worded({"name": name, **options}))
+
+
 def _choice(given: object, label: str = "") -> tuple[dict[str, Any], Method | None]:
-    match given:
-        case str():
-            return check_method(parse_choice(given)), None
+    match _by_name(given):
+        case str() as text:
+            return check_method(parse_choice(text)), None
         case (str() as name, Mapping() as options):
             return check_method({**options, "name": name}), None
-        case Method() if given.spec.name:
-            usual = METHODS[given.spec.name].parameters
-            options = {key: value for key, value in method_choice(given).items() if key != "name"}
-            return {"name": given.spec.name} | {k: v for k, v in options.items() if v != usual[k].default}, None
-        case Method():
-            named = replace(given, name=label or given.name)  # the plan and the run's folder know it by this name
+        case (FunctionType() as maker, Mapping() as options):
+            own = _made(maker, options, label)
+            return method_choice(own), own
+        case Method() as method if method.spec.name:
+            usual = METHODS[method.spec.name].parameters
+            options = {key: value for key, value in method_choice(method).items() if key != "name"}
+            return {"name": method.spec.name} | {k: v for k, v in options.items() if v != usual[k].default}, None
+        case Method() as method:
+            named = replace(method, name=label or method.name)  # the plan and the run's folder know it by this name
             return method_choice(named), named
     raise CounterpoiseError(
         "A method is a name such as 'fedprox(mu=0.1)', a pair such as ('fedprox', {'mu': 0.1}), or made by "

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from counterpoise.comparisons.asking import Asked, Data, Seeds, asked_comparison, asked_sweep
+from counterpoise.comparisons.asking import Asked, Compared, Data, Seeds, asked_comparison, asked_sweep
 from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import Group, is_begun, of_plan
 from counterpoise.comparisons.comparison import Comparison
@@ -22,7 +22,7 @@ from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.adversaries import Adversaries
 from counterpoise.engine.rounds.evaluation import Evaluation
-from counterpoise.engine.rounds.setup import Choice, Settings
+from counterpoise.engine.rounds.setup import Settings
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Interrupted, brief, takes_only_its_options
 from counterpoise.federation import Availability, Sampler
@@ -44,7 +44,7 @@ class Keeping(NamedTuple):
 
 @takes_only_its_options({**ELSEWHERE, "seed": "seeds"})
 def compare(
-    methods: Sequence[Choice] | Mapping[str, Choice],
+    methods: Sequence[Compared] | Mapping[str, Compared],
     federation: Data,
     *,
     model: Model,
@@ -69,7 +69,7 @@ def compare(
     """Compare methods over the same seeds: each seed gives all of them the same cohorts, batches and weights.
 
     `methods` are names such as ``"fedprox(mu=0.1)"`` or ``"feddua:fedavg"``, pairs ``("fedprox", {"mu": 0.1})``, or
-    methods such as ``cp.methods.fedprox(mu=0.1)``. Give them in a list, or in a dictionary that names them. `baseline`
+    methods such as ``cp.methods.fedprox(mu=0.1)``; in a pair also a function of your own that returns a method. Give them in a list, or in a dictionary that names them. `baseline`
     is the label of the one that the others are compared with, by default fedavg.
 
     `seeds` is a number of seeds, beginning with 0, or a list of them. All seeds share the federation. To deal the data
@@ -100,7 +100,7 @@ def compare(
 
 @takes_only_its_options({**ELSEWHERE, "seed": "seeds"})
 def sweep(
-    method: Choice,
+    method: Compared,
     federation: Data,
     *,
     model: Model,
@@ -126,7 +126,8 @@ def sweep(
     """Try settings over the same seeds; ``found.best`` names the best, and the text warns if its lead may be noise.
 
     `over` lists values of settings, which are named as in a TOML file: every value is combined with every value. `at`
-    adds single points. All other arguments are as in `compare`.
+    adds single points. `method` may also be a function of your own that returns a method: ``method.x`` is then its
+    argument x. All other arguments are as in `compare`.
 
     >>> import counterpoise as cp
     >>> fed = cp.load("digits", partition=cp.dirichlet(0.3, clients=10), samples=300)

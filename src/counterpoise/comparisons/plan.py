@@ -165,16 +165,16 @@ def _free(labels: Sequence[str], taken: Collection[str]) -> str:
 
 
 def worded(value: Any) -> str:
-    """A setting's value as text: a choice with its options, one of the user's own by what it is called, or any other.
+    """A setting's value as it can be typed: a choice with its options, or any other; a user's own by its name.
 
-    >>> worded({"name": "fedprox", "mu": 0.1}), worded({"every": 2}), worded(0.1)
-    ('fedprox(mu=0.1)', '{every=2}', '0.1')
+    >>> worded({"name": "fedprox", "mu": 0.1}), worded({"every": 2}), worded(0.1), worded(True)
+    ('fedprox(mu=0.1)', '{every=2}', '0.1', 'true')
     """
     if not isinstance(value, Mapping):
-        return str(value)
+        return str(value).lower() if isinstance(value, bool) else str(value)
     if "called" in value:
         return f"{value['called']} (own)"
-    options = ", ".join(f"{key}={option}" for key, option in value.items() if key != "name")
+    options = ", ".join(f"{key}={worded(option)}" for key, option in value.items() if key != "name")
     if "name" not in value:
         return f"{{{options}}}"
     return f"{value['name']}({options})" if options else str(value["name"])
