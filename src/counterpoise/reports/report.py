@@ -15,6 +15,7 @@ from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.reports.answer import answer
+from counterpoise.reports.by_client import by_client
 from counterpoise.reports.chart import Chart, Listing, Missing, Section
 from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -78,7 +79,7 @@ def sections(found: Study) -> list[Section]:
     every = [
         Section("result", "The result", [top]),
         Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
-        Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
+        Section("clients", "The clients", [served(found), *by_client(found), gap(found), who_holds_what(found)]),
         Section("heard", "Who was heard", [weights(found), couplings(found)]),
         Section("trust", "Trust", trust),
         Section("cost", "Cost", [costs(found)]),
