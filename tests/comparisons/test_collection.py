@@ -445,7 +445,7 @@ def test_the_verdict_warns_of_noise(kept: Path) -> None:
     assert "ahead of fedavg by 10.00 with each of 2 seeds\na difference that never varies cannot be tested" in said(
         one, better
     )
-    assert "warning: ahead of fedavg by 0.50, which cannot be told from noise: [-120.21, +121.21]" in said(one, mixed)
+    assert "warning: ahead of fedavg by 0.50, which cannot be told from noise: p = 0.97" in said(one, mixed)
     agreed = one._replace(
         label="agreed", values={0: one.values[0] + 0.01, 1: one.values[1] + 0.03}, mean=one.mean + 0.02
     )
@@ -499,8 +499,43 @@ def test_a_tie_is_no_lead_and_a_mean_over_other_seeds_none_either(kept: Path) ->
 def test_an_interval_of_accuracy_ends_at_100(kept: Path) -> None:
     found = stand(collect([kept]))
     row = found.rows[0]._replace(mean=0.5, low=-0.2, high=1.3)
-    assert "accuracy 50.00 % [0.00, 100.00]" in verdict(type(found)(found.groups, [row], "", "accuracy"))[0]
+    said = verdict(type(found)(found.groups, [row._replace(low=0.2)], "", "accuracy"))[0]
+    assert "accuracy 50.00 % [20.00, 100.00]" in said
+    assert "accuracy 50.00 % over" in verdict(type(found)(found.groups, [row], "", "accuracy"))[0]  # it says nothing
     assert "loss 0.5000 [-0.2000, 1.3000]" in verdict(type(found)(found.groups, [row], "", "loss"))[0]
+
+
+def test_two_seeds_that_disagree_have_no_interval_and_are_said_to_tell_nothing(kept: Path) -> None:
+    found = stand(collect([kept]))
+    first, second = ({0: 0.2, 1: 0.4}, {0: 0.35, 1: 0.2})
+    rows = [
+        found.rows[0]._replace(label=label, values=values, mean=sum(values.values()) / 2, paired=beside)
+        for label, values, beside in (
+            ("a", first, paired([0.2, 0.4], [0.35, 0.2])),
+            ("b", second, None),
+        )
+    ]
+    said = type(found)([found.groups[0]] * 2, rows, "b", "accuracy")
+    assert verdict(said)[1:3] == [
+        "warning: ahead of b by 2.50, which cannot be told from noise: p = 0.91",
+        "two seeds cannot tell which is better: compare at least 6",
+    ]
+    assert columns(said)[1][0][2:4] == ["+2.50", "0.91"]
+    assert "[-2.1986, +2.2486]" in columns(type(found)([found.groups[0]] * 2, rows, "b", "loss"))[1][0][2]
+
+
+def test_a_method_whose_accuracy_never_changes_is_named(tmp_path: Path) -> None:
+    keep(tmp_path / "fedavg")
+    found = stand(collect([tmp_path]))
+    (group,) = found.groups
+    (run,) = group.runs
+    still = [replace(record, metrics={**record.metrics, "accuracy": 0.1}) for record in run.records]
+    stuck = replace(group, label="stuck", runs=(replace(run, records=still),))
+    told = [line for line in verdict(stand([group, stuck])) if "never changed" in line]
+    assert len(told) == 1
+    assert told[0].startswith("warning: the accuracy of stuck never changed: perhaps")
+    short = replace(group, label="short", runs=(replace(run, records=still[:2]),))
+    assert not any("never changed" in line for line in verdict(stand([group, short])))
 
 
 # ---------------------------------------------------------------- personal models

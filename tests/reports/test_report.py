@@ -183,6 +183,24 @@ def test_without_a_test_set_personal_models_are_what_is_compared(tmp_path):
     assert drawn["served"].switches["Show"][0] == "personal models"
 
 
+def test_named_clients_have_a_table_of_their_means_over_seeds(tmp_path):
+    runs = [keep(tmp_path / f"run{seed}", seed=seed, clients=4, personal=True) for seed in range(3)]
+    assert "Client by client" not in shown(tmp_path)  # client 2 of one seed is not client 2 of another
+    for seed in range(3):
+        path = tmp_path / f"run{seed}" / "federation.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"client_names": ["n", "s", "e", "w"]}))
+    table = shown(tmp_path)["Client by client"]
+    east = 100 * np.array([records[-1].clients["personal_accuracy"][2] for records in runs])
+    assert [row[0] for row in table.rows] == ["n", "s", "e", "w"]
+    assert table.rows[2][1] == f"{east.mean():.2f} ± {east.std(ddof=1):.2f}"
+    keep(tmp_path / "many" / "run", clients=31)
+    assert "Client by client" not in shown(tmp_path / "many")
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    return {part.title: part for section in sections(study([folder])) for part in section.parts}
+
+
 def test_the_label_map_is_what_the_folder_says_for_every_deal(made):
     folder, _, parts = made
     chart = charts(parts)["labels"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import nn
 
 import counterpoise as cp
 from counterpoise.cli.running import _show
-from counterpoise.cli.shelf import list_all
+from counterpoise.cli.shelf import list_all, show_one
 from counterpoise.comparisons.plan import Arm, Plan
 from counterpoise.comparisons.tables import on_clients
 from counterpoise.display.console import Console
@@ -49,6 +50,12 @@ def test_a_comparison_is_by_held_out_samples() -> None:
     assert "clients' accuracy" in found.verdict[0]
     assert on_clients("client_accuracy") in " ".join(repr(found).split())
     assert found.plot().data
+    assert "(too wide: traffic, seconds; see table())" in repr(found)
+    page = cp.report(found).page
+    assert "fedavg and fedprox on own data of h0, h1, h2 and h3" in page
+    assert "linear on own data." in page
+    call = "cp.compare(['fedavg', 'fedprox(mu=5.0)'], federation, model='linear', rounds=2, seeds=[0, 1], ...)"
+    assert call in html.unescape(page)
 
 
 @pytest.mark.parametrize("heldout", [0.0, 0.25])
@@ -158,3 +165,17 @@ def test_a_listing_shows_the_accuracy_on_held_out_samples(tmp_path: Path, capsys
     list_all([tmp_path], "", "", "", "", True)
     (plain,) = json.loads(capsys.readouterr().out)
     assert [plain[f"{kind}accuracy"] for kind in ("", "client_", "personal_")] == [None, value, None]
+
+
+def test_a_run_is_shown_client_by_client(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = cp.simulate("ditto", hospitals(), model="linear", rounds=1, out=tmp_path / "run")
+    server, own = (run.rounds[-1].clients[name] for name in ("accuracy", "personal_accuracy"))
+    show_one(tmp_path / "run", "accuracy", None, False)
+    told = capsys.readouterr().out.splitlines()
+    assert "client  clients' accuracy  personal accuracy" in told
+    for client in range(4):
+        cells = [f"h{client}", f"{100 * server[client]:.1f}", "%", f"{100 * own[client]:.1f}", "%"]
+        assert cells in [line.split() for line in told]
+    show_one(tmp_path / "run", "", None, True)
+    plain = json.loads(capsys.readouterr().out)["clients"][3]
+    assert plain == {"client": 3, "name": "h3", "client_accuracy": server[3], "personal_accuracy": own[3]}

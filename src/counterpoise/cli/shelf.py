@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.wording import number
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import (
+    CLIENT,
     PERSONAL,
     check_metric,
     client_curve,
@@ -28,7 +30,9 @@ from counterpoise.measures import (
     last,
     lower_is_better,
     measured_as,
+    metric_words,
     metrics_of,
+    of_clients,
     own_curve,
     plain_name,
     usual_metric,
@@ -43,6 +47,8 @@ __all__ = ["chosen", "in_words", "list_all", "places", "show_one"]
 
 
 _SHARES = ("detection recall", "detection false alarms", "detection caught", "detection accused")
+_MOST = 30
+"""More clients are not listed one by one, except in JSON."""
 
 
 def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str, before: str, as_json: bool) -> None:
@@ -109,9 +115,10 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     measures = run.measures(name, target, lower_is_better(name))
     if metric.startswith(PERSONAL):
         measures = dict(sorted(measures.items(), key=lambda pair: not pair[0].startswith("own model's")))
+    each = _by_client(run, name)
     if as_json:
         plain = {k: None if isinstance(v, float) and v != v else v for k, v in measures.items()}
-        more = {"batches": run.batches, "measures": plain, "settings": dict(run.settings)}
+        more = {"batches": run.batches, "measures": plain, "clients": each, "settings": dict(run.settings)}
         echo(json.dumps({**_plain(run), **more}, default=str))
         return
     table = Table.grid(padding=(0, 2))
@@ -126,7 +133,33 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     lines += [f"trained {line}" for line in worded_batches(run.batches)]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
+    if 0 < len(each) <= _MOST:
+        console.print()
+        console.print(_clients_table(each, name))
     echo("\n" + tomli_w.dumps(dict(run.settings)).rstrip())
+
+
+def _by_client(run: SavedRun, name: str) -> list[dict[str, Any]]:
+    """A row for each client that was measured: its number, its name and its values."""
+    kinds = (CLIENT, PERSONAL) if has_personal(run.records, name) else (CLIENT,)
+    found = {kind + name: of_clients(run.records, kind + name) for kind in kinds}
+    return [
+        {"client": client, "name": run.name_of(client)}
+        | {metric: values.get(client) for metric, values in found.items()}
+        for client in sorted({client for values in found.values() for client in values})
+    ]
+
+
+def _clients_table(rows: Sequence[dict[str, Any]], metric: str) -> Table:
+    heads = [head for head in rows[0] if head not in ("client", "name")]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("client")
+    for head in heads:
+        table.add_column(metric_words(head), justify="right")
+    for row in rows:
+        cells = [number(math.nan if row[head] is None else row[head], metric) for head in heads]
+        table.add_row(_cell(row["name"]), *cells)
+    return table
 
 
 def in_words(key: str, value: Any, metric: str) -> str:

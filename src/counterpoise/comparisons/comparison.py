@@ -174,7 +174,7 @@ def _shown(group: Group) -> Sequence[SavedRun]:
 
 
 def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns side by side, as many from the left as a terminal of 80 characters has room for."""
+    """Columns side by side, as many from the left as 80 characters have room for; a last line names the others."""
     table = [heads, *rows]
     wide = [max(len(row[place]) for row in table) for place in range(len(heads))]
     fits = max((n for n in range(1, len(wide) + 1) if sum(wide[:n]) + 2 * (n - 1) <= _WIDTH), default=1)
@@ -185,4 +185,4 @@ def _aligned(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
             for place, (cell, size) in enumerate(zip(row, wide, strict=True))
         ]
         lines.append("  ".join(cells[:fits]).rstrip())
-    return lines
+    return [*lines, *([f"(too wide: {', '.join(heads[fits:])}; see table())"] if heads[fits:] else [])]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import mean
 
 from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.going_on import resuming
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
-from counterpoise.comparisons.wording import dashed, interval_of, unit_of
+from counterpoise.comparisons.wording import dashed, interval_of, tells, unit_of
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import (
     PERSONAL,
     WILCOXON_FROM,
+    Curve,
     Paired,
     Standing,
     best_two,
@@ -32,6 +33,9 @@ from counterpoise.texts import counted
 
 __all__ = ["reached", "verdict"]
 
+_STILL = 3
+"""This many equal values, and no others, are taken for a model that does not change."""
+
 
 def verdict(found: Stand) -> list[str]:
     """Say which group is best over the seeds that all have, with its interval, and whether that is more than noise.
@@ -45,11 +49,12 @@ def verdict(found: Stand) -> list[str]:
         return ["Nothing was measured, so there is no best one: give a test set, or hold samples of the clients back."]
     if not found.own:
         doubts = [] if found.metric.startswith(PERSONAL) else _unmeasured(found)
-        return [*_best("best", found.rows, found), *_uneven(found), *doubts]
+        return [*_best("best", found.rows, found), *_uneven(found), *doubts, *_unchanged(found)]
     return [
         *_best("best by the server's model", found.rows, found),
         *_best(f"best by personal {metric_words(found.metric)}", found.own, found),
         *_uneven(found),
+        *_unchanged(found),
     ]
 
 
@@ -60,12 +65,14 @@ def _best(what: str, rows: Sequence[Standing], found: Stand) -> list[str]:
     best, second, beside = two
     unit, show = unit_of(found.metric)
     low, high = (max(best.low, 0.0), min(best.high, 1.0)) if is_share(found.metric) else (best.low, best.high)
-    interval = "" if math.isnan(best.low) or math.isclose(best.low, best.high) else f" [{show(low)}, {show(high)}]"
+    everything = is_share(found.metric) and (low, high) == (0.0, 1.0)
+    nothing = math.isnan(best.low) or math.isclose(best.low, best.high)
+    interval = "" if nothing or everything else f" [{show(low)}, {show(high)}]"
     seeds = counted(len(best.values), "seed")
     lines = [f"{what}: {best.label}, {metric_words(found.metric)} {show(best.mean)}{unit}{interval} over {seeds}"]
     if second is None or beside is None:
         return lines
-    return [*lines, *_ahead(second.label, beside, show, found.lower)]
+    return [*lines, *_ahead(second.label, beside, found.metric, found.lower)]
 
 
 def _uneven(found: Stand) -> list[str]:
@@ -124,11 +131,27 @@ def _makes_models(run: SavedRun) -> bool:
         return False
 
 
-def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: bool) -> list[str]:
+def _unchanged(found: Stand) -> list[str]:
+    """Warn of methods whose metric is the same in every round, with every seed: their models may have collapsed."""
+    named = [
+        group.label
+        for group in found.groups
+        if group.done and all(_still(curve_by(run.records, found.metric)) for run in group.done.values())
+    ]
+    why = "perhaps the models give every sample the same answer; look at the loss, or lower the learning rate"
+    return [f"warning: the {metric_words(found.metric)} of {', '.join(named)} never changed: {why}"] if named else []
+
+
+def _still(curve: Curve) -> bool:
+    return len(curve) >= _STILL and len({value for _, value in curve}) == 1
+
+
+def _ahead(second: str, beside: Paired, metric: str, lower: bool) -> list[str]:
     """By how much the best leads, what the test says about it, and which leads this few seeds cannot show.
 
     If no seed is shared by all, the group with the best mean may be behind over the seeds that both have.
     """
+    _, show = unit_of(metric)
     if abs(beside.difference) < 1e-9:  # means of the same numbers in another order differ in the last bit
         alike = beside.seeds == 1 or beside.low == beside.high
         return [f"level with {second}" + (": no seed differs" if alike else f" over {beside.seeds} seeds that differ")]
@@ -140,10 +163,12 @@ def _ahead(second: str, beside: Paired, show: Callable[[float], str], lower: boo
         same = f"{ahead} with each of {beside.seeds} seeds"
         return [same, "a difference that never varies cannot be tested for noise: compare more seeds"]
     lead = beside._replace(low=-beside.high, high=-beside.low) if lower else beside  # of the lead, as `ahead` says it
-    tested = f"{interval_of(lead, show)}, p = {beside.p:.2g}"
+    tested = (f"{interval_of(lead, show)}, " if tells(lead, metric) else "") + f"p = {beside.p:.2g}"
     tested += dashed(beside.wilcoxon, lambda p: f", Wilcoxon's p = {p:.2g}", "")
     if beside.low <= 0 <= beside.high:
         lines = [f"warning: {ahead}, which cannot be told from noise: {tested}"]
+        if beside.seeds == 2:
+            return [*lines, f"two seeds cannot tell which is better: compare at least {WILCOXON_FROM}"]
     else:
         lines = [f"{ahead} {tested}"]
     if beside.seeds < WILCOXON_FROM:

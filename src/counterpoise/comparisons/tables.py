@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Any
 
 from counterpoise.comparisons.standing import Stand, lacking_seeds, seeds_of
-from counterpoise.comparisons.wording import dashed, interval_of, signed, unit_of
+from counterpoise.comparisons.wording import dashed, interval_of, signed, tells, unit_of
 from counterpoise.measures import (
     CLIENT,
     COLUMNS,
@@ -88,15 +88,16 @@ def _compared(found: Stand, rows: Sequence[Standing], against: str = "") -> tupl
         spread = dashed(row.deviation, lambda x: f" ± {show(x)}", "")
         mean = ("failed" if group.sentence else "-") if math.isnan(row.mean) else show(row.mean) + spread
         seeds = [str(len(seeds_of(row)))] if uneven else []
-        cells.append([row.label, *seeds, *[mean, *_beside(row.paired, show)][:wide]])
+        cells.append([row.label, *seeds, *[mean, *_beside(row.paired, found.metric)][:wide]])
     return ["method", *(["seeds"] if uneven else []), *heads[:wide]], cells
 
 
-def _beside(beside: Paired | None, show: Callable[[float], str]) -> tuple[str, str, str]:
+def _beside(beside: Paired | None, metric: str) -> tuple[str, str, str]:
     """A difference with its interval, its p, and Wilcoxon's p."""
     if beside is None:
         return "", "", ""
-    interval = "" if math.isnan(beside.low) else f" {interval_of(beside, show)}"
+    _, show = unit_of(metric)
+    interval = f" {interval_of(beside, show)}" if tells(beside, metric) else ""
     p, wilcoxon = (dashed(value, lambda p: f"{p:.2g}", "") for value in (beside.p, beside.wilcoxon))
     return signed(beside.difference, show) + interval, p, wilcoxon
 

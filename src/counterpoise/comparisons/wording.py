@@ -8,7 +8,7 @@ from collections.abc import Callable
 from counterpoise.measures import Paired, is_share
 from counterpoise.texts import percent
 
-__all__ = ["clock", "dashed", "interval_of", "number", "signed", "unit_of"]
+__all__ = ["clock", "dashed", "interval_of", "number", "signed", "tells", "unit_of"]
 
 
 def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
@@ -19,6 +19,12 @@ def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
 def interval_of(beside: Paired, show: Callable[[float], str]) -> str:
     """The ends of a difference's interval, with their signs."""
     return f"[{signed(beside.low, show)}, {signed(beside.high, show)}]"
+
+
+def tells(beside: Paired, metric: str) -> bool:
+    """Whether a difference has an interval that rules anything out: shares never differ by more than 1."""
+    everything = is_share(metric) and beside.low <= -1 and beside.high >= 1
+    return not math.isnan(beside.low) and not everything
 
 
 def signed(value: float, show: Callable[[float], str]) -> str:

@@ -44,6 +44,7 @@ from counterpoise.measures.naming import (
     measured_as,
     metric_words,
     metrics_of,
+    of_clients,
     plain_name,
     usual_metric,
 )
@@ -102,6 +103,7 @@ __all__ = [
     "measured_as",
     "metric_words",
     "metrics_of",
+    "of_clients",
     "on_shared_seeds",
     "own",
     "own_curve",

@@ -11,8 +11,7 @@ import numpy as np
 from counterpoise.measures.columns import COLUMNS, Finished
 from counterpoise.measures.curves import across_seeds, last
 from counterpoise.measures.fairness import distribution
-from counterpoise.measures.naming import PERSONAL, curve_by, plain_name
-from counterpoise.measures.personal import own
+from counterpoise.measures.naming import PERSONAL, curve_by, of_clients
 from counterpoise.measures.records import Record
 from counterpoise.measures.significance import Paired, paired, student_interval
 
@@ -63,7 +62,8 @@ def standings(
         shared = [seed for seed in its if seed in base]
         beside = paired([its[s] for s in shared], [base[s] for s in shared]) if shared and label != baseline else None
         finished = [
-            Finished(r, curve_by(r, metric), distribution(_each(r, metric), lower), lower) for r in seeds.values()
+            Finished(r, curve_by(r, metric), distribution(of_clients(r, metric).values(), lower), lower)
+            for r in seeds.values()
         ]
         found.append(
             Standing(
@@ -110,13 +110,6 @@ def _over(standing: Standing, seeds: Sequence[int]) -> Standing:
     values = {seed: standing.values[seed] for seed in seeds}
     (mean, deviation), (low, high) = across_seeds(list(values.values())), student_interval(list(values.values()))
     return standing._replace(values=values, mean=mean, deviation=deviation, low=low, high=high)
-
-
-def _each(records: Sequence[Record], metric: str) -> Sequence[float]:
-    """Every client's value in the last round that measured clients."""
-    name, personal = plain_name(metric), metric.startswith(PERSONAL)
-    found = (own(r, name) if personal else r.clients.get(name, {}) for r in reversed(records))
-    return next((list(each.values()) for each in found if each), [])
 
 
 def _finite(values: Mapping[int, float]) -> dict[int, float]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from counterpoise.errors import unknown
 from counterpoise.measures.curves import curve
-from counterpoise.measures.personal import client_curve, own_curve
+from counterpoise.measures.personal import client_curve, own, own_curve
 from counterpoise.measures.records import Curve, Record
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "measured_as",
     "metric_words",
     "metrics_of",
+    "of_clients",
     "plain_name",
     "usual_metric",
 ]
@@ -89,6 +90,13 @@ def curve_by(records: Iterable[Record], metric: str) -> Curve:
     if metric.startswith(CLIENT):
         return curve(rounds, metric) or client_curve(rounds, metric.removeprefix(CLIENT))
     return curve(rounds, metric)
+
+
+def of_clients(records: Sequence[Record], metric: str) -> dict[int, float]:
+    """Every client's value in the last round that measured clients, by a metric's name as in `curve_by`."""
+    name, personal = plain_name(metric), metric.startswith(PERSONAL)
+    found = (own(r, name) if personal else dict(r.clients.get(name, {})) for r in reversed(records))
+    return next((each for each in found if each), {})
 
 
 def lower_is_better(metric: str) -> bool:

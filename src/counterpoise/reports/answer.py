@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from counterpoise import measures
 from counterpoise.charts.style import elided
-from counterpoise.comparisons.wording import unit_of
+from counterpoise.comparisons.wording import tells, unit_of
 from counterpoise.measures import (
     MOST_SEEDS,
     WILCOXON_FROM,
@@ -80,7 +80,9 @@ def _leads(
         yield f"That cannot be told from noise: compare at least {WILCOXON_FROM} seeds."
     else:
         low, high = (-beside.high, -beside.low) if lower else (beside.low, beside.high)
-        tested = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}, p = {beside.p:.2g}, {beside.seeds} seeds"
+        tested = f"p = {beside.p:.2g}, {beside.seeds} seeds"
+        if tells(beside, metric):
+            tested = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}, {tested}"
         tied = [
             elided(row.label)
             for row, mark in zip(rows, marks(rows, lower), strict=True)

@@ -8,6 +8,7 @@ from typing import Any
 from counterpoise.charts.style import elided
 from counterpoise.registry import flatten
 from counterpoise.reports.study import Study
+from counterpoise.runs.config import OWN
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["facts"]
@@ -44,7 +45,8 @@ def _each(runs: Iterable[SavedRun], text: Callable[[SavedRun], str], most: int =
 
 def _name(run: SavedRun, *keys: str) -> str:
     values = flatten(run.settings)
-    return elided(str(values.get(".".join((*keys, "name")), values.get(".".join(keys))) or "not known"))
+    found = str(values.get(".".join((*keys, "name")), values.get(".".join(keys))) or "not known")
+    return f"own {keys[0]}" if found == OWN else elided(found)
 
 
 def _clients(run: SavedRun) -> str:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 
 from counterpoise import __version__
 from counterpoise.charts.style import escaped
-from counterpoise.comparisons.plan import slugs
+from counterpoise.comparisons.plan import PYTHON, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.reports.answer import answer
+from counterpoise.reports.by_client import by_client
 from counterpoise.reports.chart import Chart, Listing, Missing, Section
 from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
@@ -78,7 +80,7 @@ def sections(found: Study) -> list[Section]:
     every = [
         Section("result", "The result", [top]),
         Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
-        Section("clients", "The clients", [served(found), gap(found), who_holds_what(found)]),
+        Section("clients", "The clients", [served(found), *by_client(found), gap(found), who_holds_what(found)]),
         Section("heard", "Who was heard", [weights(found), couplings(found)]),
         Section("trust", "Trust", [judged(found), *told_apart]),
         Section("cost", "Cost", [costs(found)]),
@@ -115,7 +117,9 @@ def _lead(found: Study) -> str:
 
 def _again(found: Study) -> Iterator[Listing]:
     if found.plan is not None:
-        yield Listing("All of it", found.plan.command, open=True)
+        python = found.plan.source == PYTHON
+        before = "In Python, with the same federation and the settings below:" if python else ""
+        yield Listing("All of it", _call(found.plan) if python else found.plan.command, before, open=True)
     begun = [group for group in found.groups if group.runs]
     for group, name in zip(begun, slugs([group.label for group in begun]), strict=True):
         first, *others = group.runs
@@ -129,6 +133,20 @@ def _again(found: Study) -> Iterator[Listing]:
             yield Listing(title, _toml(first), how)
         else:
             yield Listing(title, _toml(first), f"Save this as {name}.toml, then run:", commands)
+
+
+def _call(plan: Plan) -> str:
+    """The call that makes a comparison or a sweep again; what only its author has is called by what it is."""
+    model, method = plan.values["model"], plan.values.get("method", {})
+    arms = ", ".join(_choice(arm.settings.get("method", {})) for arm in plan.arms)
+    points = ", ".join(str(dict(arm.settings)) for arm in plan.arms)
+    first = f"[{arms}], federation" if plan.kind == "compare" else f"{_choice(method)}, federation, at=[{points}]"
+    by = "model" if model.get("name") == OWN else repr(worded(model))
+    return f"cp.{plan.kind}({first}, model={by}, rounds={plan.values['rounds']}, seeds={list(plan.seeds)}, ...)"
+
+
+def _choice(method: Mapping[str, Any]) -> str:
+    return str(method["called"]) if "called" in method else repr(worded(method))
 
 
 def _toml(run: SavedRun) -> str:

@@ -140,14 +140,20 @@ class Study:
 
     @property
     def title(self) -> str:
-        named = {run.data for group in self.groups for run in group.runs}
-        data = sorted("own data" if name == OWN else name for name in named)
+        data = sorted({_data(run) for group in self.groups for run in group.runs})
         where = f"on {' and '.join(data)}"
         methods = sorted({run.method for group in self.groups for run in group.runs})
         if self.swept:
             keys = dict.fromkeys(key for values in self.swept.values() for key in values)
             return f"{_list(methods)} {where}, by {_list(list(keys), 'settings')}"
         return f"{_list([group.label for group in self.groups])} {where}"
+
+
+def _data(run: SavedRun) -> str:
+    """What a run's data is called; a user's own has no name, but its clients may have."""
+    if run.data != OWN:
+        return run.data
+    return f"own data of {_list(run.client_names, 'clients')}" if run.client_names else "own data"
 
 
 def best_first(rows: Sequence[Standing], lower: bool) -> list[int]:

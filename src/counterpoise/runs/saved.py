@@ -112,6 +112,11 @@ class SavedRun:
         """What clients are called, if they have names."""
         return (self.holdings or {}).get("client_names")
 
+    def name_of(self, client: int) -> str:
+        """A client's name, or its number if it has none."""
+        names = self.client_names or ()
+        return names[client] if client < len(names) else str(client)
+
     @property
     def true_counts(self) -> dict[int, float] | None:
         """How many samples each client truly trains on; None if that is not recorded."""

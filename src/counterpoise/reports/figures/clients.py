@@ -131,8 +131,7 @@ def _tenths(study: Study, view: str, axis: str, own: bool) -> go.Figure | None:
 
 
 def _last(run: SavedRun, metric: str, own: bool = False) -> dict[int, float]:
-    found = (measures.own(r, metric) if own else r.clients.get(metric, {}) for r in reversed(run.records))
-    each: Mapping[int, float] = next((values for values in found if values), {})
+    each = measures.of_clients(run.records, measures.PERSONAL + metric if own else metric)
     return {client: value for client, value in each.items() if math.isfinite(value)}
 
 
