@@ -134,6 +134,10 @@ MISTAKES = {
     "clients dealt again": (lambda: cp.Federation.from_clients([(X, Y)], partition=cp.iid(2)), "takes no partition"),
     "federation of numbers": (lambda: cp.Federation(1, 2, 3), "base must be Samples, not 1"),
     "client by text": (lambda: FED().only("x"), "There is no client x; they are numbered from 0 to 2"),
+    "client by another name": (
+        lambda: cp.Federation.from_datasets({"north": (X, Y), "south": (X, Y)}).only("noth"),
+        "There is no client 'noth'. Did you mean 'north'",
+    ),
     "group norm of a number": (lambda: cp.models.with_group_norm(3), "with_group_norm takes a module, such as"),
     # ---- local training
     "augment of one": (lambda: cp.Local(augment=lambda x: x), r"augment\(inputs, keys\), but .* takes \(x\)"),

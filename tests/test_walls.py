@@ -60,7 +60,7 @@ EXTRAS |= {"federation/bringing/tables.py": {"pandas", "pyarrow"}, "federation/b
 EXTRAS |= {"federation/bringing/pictures.py": {"PIL"}, "federation/bringing/samples.py": {"PIL"}}
 EXTRAS |= {"screens.py": {"IPython"}}
 EXTRAS |= {f"charts/{name}.py": {"plotly"} for name in ("style", "holdings")}
-EXTRAS |= {f"federation/{name}.py": {"plotly"} for name in ("federation", "pictures")}
+EXTRAS |= {f"federation/{name}.py": {"plotly", "pandas"} for name in ("federation", "pictures")}
 EXTRAS |= {"measures/significance.py": {"scipy"}, "engine/acceleration/convolution/kernels.py": {"triton"}}
 """Who may ask for more, and does so only when it is used."""
 LEVELS = {

@@ -171,7 +171,7 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
         (
             ["run", "quickstart", "--set", "cohort=50"],
             2,
-            "cohort must be between 0 and the 20 clients there are, not 50",
+            "cohort must be from 0 (nobody) to the 20 clients there are, not 50",
         ),
         (["run", "quickstart", "--set", "engine.device=cuda:99x"], 2, "there is no device 'cuda:99x'"),
         (["run", "quickstart", "--set", "local.optimizer.lr=1e30"], 1, "Training diverged"),

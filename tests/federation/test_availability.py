@@ -236,7 +236,7 @@ def test_every_availability_is_kept_and_resumed(tmp_path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: asked(cp.weighted(6)), "cohort must be between 0 and the 5 clients there are, not 6"),
+        (lambda: asked(cp.weighted(6)), "cohort must be from 0 .nobody. to the 5 clients there are, not 6"),
         (lambda: asked(cp.day_and_night(1.5)), "cohort as a fraction must be above 0 and at most 1, not 1.5"),
         (lambda: asked(cp.weighted(2, weights=[1, 2])), "2 weights were given for 5 clients; give one for each"),
         (lambda: cp.weighted(2, weights=[1, -2]), "every weight must be a number at least 0"),

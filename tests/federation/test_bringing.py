@@ -110,6 +110,7 @@ def test_names_of_clients_are_kept_and_shown(tmp_path):
     assert federation.client_names == ("north", "south")
     assert repr(federation) == "Federation(2 clients (north, south), samples of shape (2,), test 20)"
     assert (federation.only(1).client_names, federation.on_server().client_names) == (("south",), ("north", "south"))
+    assert federation.only("south").fingerprint == federation.only(1).fingerprint
     run = cp.simulate("fedavg", federation, model=cp.models.linear, rounds=1, out=tmp_path / "run")
     assert run.frame("clients")["name"].tolist() == ["north", "south"]
     assert run.frame("clients").columns[:5].tolist() == ["method", "seed", "round", "client", "name"]

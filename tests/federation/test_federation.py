@@ -343,6 +343,23 @@ def test_digits_come_from_scikit_learns_loader_if_their_file_lies_elsewhere(monk
         _digits(tmp_path, 0)
 
 
+def test_who_holds_what_as_a_table_and_in_a_few_words():
+    pytest.importorskip("pandas")
+    x, y = arrays(6)
+    federation = Federation.from_arrays(x, y, partition=[[0, 3, 1, 2], [5]])
+    assert repr(federation.train) == "Table(2 clients with 4 rows, 1 to 3 each)"
+    found = federation.frame()
+    assert found.to_dict("index") == {0: {0: 2, 1: 1, 2: 1}, 1: {0: 0, 1: 0, 2: 1}}
+    names = np.array(["a", "b", "c"])[y]
+    named = Federation.from_arrays(x, names, partition=cp.natural(minimum=1), identities=["n", "s", "n", "n", "s", "s"])
+    assert named.frame().loc["s"].to_dict() == {"a": 0, "b": 2, "c": 1}
+    pytest.importorskip("plotly")
+    assert (named.plot().data[0].texttemplate, list(named.plot().data[0].z[1])) == ("%{z}", [None, 2])
+    assert Federation.from_arrays(x, y, partition=[[0]] * 30).plot().data[0].texttemplate is None
+    with pytest.raises(CounterpoiseError, match="not class numbers, so there are no labels to count"):
+        Federation.from_arrays(x, x[:, 0], partition=cp.iid(2)).frame()
+
+
 def test_the_fingerprint_knows_who_holds_what():
     x, y = arrays(6)
     prints = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -162,7 +163,8 @@ def test_outer_folders_may_lie_in_train_and_test_folders(nested, tmp_path):
 def test_pictures_of_many_sizes_need_resize(animals):
     put(animals / "dog" / "large.png", 7, (12, 10, 3))
     with pytest.raises(
-        CounterpoiseError, match=r"2 different sizes: .* 6 pixels high and 5 wide, .*large.png is 12 .*resize="
+        CounterpoiseError,
+        match=r"2 different sizes .height x width.: 5 of 6 x 5 pixels .*, 1 of 12 x 10 pixels .*large.png.*resize=",
     ):
         Federation.from_datasets(animals, partition=IID)
     federation = Federation.from_datasets(animals, partition=IID, resize=(4, 3), heldout=0)
@@ -204,6 +206,47 @@ def test_grey_pictures_stay_grey_unless_one_has_colours(tmp_path):
     assert both.shape == (3, 6, 5)
     assert np.array_equal(both.base.inputs[2].numpy(), drawn(2, (6, 5))[None].repeat(3, 0))
     assert np.array_equal(both.base.inputs[6].numpy(), drawn(1).transpose(2, 0, 1))
+
+
+def test_what_is_odd_about_pictures_is_told(animals, caplog):
+    def told(data, **settings):
+        caplog.clear()
+        Federation.from_datasets(data, **settings)
+        return [record.getMessage() for record in caplog.records]
+
+    (empty,) = told(animals, partition=IID)
+    assert empty == "1 of 3 classes have no pictures (cow), but the model has an output for each."
+    assert told(animals, partition=IID, class_names=["dog", "cow", "cat"]) == []
+    put(animals / "cow" / "9.png", 9, (6, 5))
+    for mode in ("RGBA", "LA"):
+        put(animals / "cow" / f"{mode}.png", 9, mode=mode)
+    (changed,) = told(animals, partition=IID)
+    assert changed.startswith("Of 8 pictures, 2 are grey (")
+    assert "cow/9.png for example) and get colours; 2 have transparent pixels (" in changed
+    put(animals / "Dog" / "1.png", 1)
+    put(animals / "d_og" / "1.png", 1)
+    assert told(animals, partition=IID)[1:] == [
+        f"'Dog' and {name!r} are two classes, whose names are almost the same. Should they be one?"
+        for name in ("d_og", "dog")
+    ]
+    letters = Federation.from_arrays(np.zeros((4, 2), "f"), ["a", "A", "b", "B"], partition=IID)
+    assert (letters.classes, len(caplog.records)) == (4, 3)
+
+
+@pytest.mark.parametrize("test", ["dog", ".", ".."])
+def test_a_test_set_that_a_client_has_too_is_told(animals, tmp_path, caplog, test):
+    put(tmp_path / "other" / "dog" / "1.png", 1)
+    data = {"zoo": animals, "farm": tmp_path / "other"}
+    with pytest.raises(CounterpoiseError) if test != "." else contextlib.nullcontext():
+        Federation.from_datasets(data, test=animals / test)
+    assert (
+        caplog.records[0]
+        .getMessage()
+        .endswith("is also data of client zoo, so models are tested on what they were trained on.")
+    )
+    caplog.clear()
+    Federation.from_datasets({"zoo": animals}, test=tmp_path / "other")
+    assert not any("also data of" in record.getMessage() for record in caplog.records)
 
 
 def test_a_colour_picture_after_grey_ones_is_told():

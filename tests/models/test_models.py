@@ -261,11 +261,19 @@ class Centred(nn.Module):
         return inputs - inputs.mean(0)
 
 
+class Noisy(nn.Module):
+    """A layer of a user's own that draws random numbers in evaluation too, as ``F.dropout(x)`` does."""
+
+    def forward(self, inputs):
+        return inputs + torch.rand_like(inputs)
+
+
 @pytest.mark.parametrize(
     ("layer", "sentence"),
     [
         (nn.BatchNorm1d(6, track_running_stats=False), "module '1' .* normalises over a batch"),
         (Centred(), "output for a sample depends on the other samples of its batch"),
+        (Noisy(), r"random even in evaluation: .* Use nn.Dropout .*training=self.training"),
     ],
 )
 def test_a_layer_that_mixes_samples_is_refused(layer, sentence):

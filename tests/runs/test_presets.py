@@ -10,6 +10,7 @@ from importlib import resources
 
 import pytest
 
+import counterpoise as cp
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.cli import main
 from counterpoise.cli.files import preset_file
@@ -142,6 +143,34 @@ def _pretend(source):
 
 
 # ---------------------------------------------------------------- like, and the listing
+
+
+def test_paths_in_a_file_lead_from_its_folder(tmp_path, monkeypatch):
+    file = tmp_path / "exp" / "a.toml"
+    file.parent.mkdir()
+    for name in ("photos", "here", "exp/digits"):
+        (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def found(data, cohort="", source="exp/a.toml"):
+        file.write_text(f"data = {data}\n{cohort}")
+        return read(source)[0]
+
+    assert found("{ name = '../photos' }")["data"] == {"name": "photos"}
+    assert found("'../photos'")["data"] == "photos"
+    assert found("{ name = '../photos' }", source=str(file))["data"] == {"name": str(tmp_path / "photos")}
+    (file.parent / "who.npy").touch()
+    dealt = found(
+        "{ name = 'x.csv', partition = { name = 'file', path = 'who.npy' } }", "cohort = { rounds = '../here' }"
+    )
+    assert dealt == {
+        "data": {"name": "exp/x.csv", "partition": {"name": "file", "path": "exp/who.npy"}},
+        "cohort": {"rounds": "here"},
+    }
+    for kept in ("digits", "mnsit", "here", "flwr:mnist", "mine.rules:data", str(tmp_path / "photos"), "~/photos"):
+        assert found(f"{{ name = {kept!r} }}")["data"] == {"name": kept}
+    with pytest.raises(CounterpoiseError, match=rf"no such file or folder \({tmp_path}/exp/x.csv\)"):
+        cp.load("exp/x.csv", partition=cp.iid(2))
 
 
 def test_like_takes_over_what_is_not_said_again(tmp_path):

@@ -13,6 +13,9 @@ from counterpoise.charts.style import NEUTRAL, called, sized
 
 __all__ = ["holdings_figure"]
 
+_WRITTEN = 20
+"""Up to this many clients and labels, each cell shows its number."""
+
 
 def holdings_figure(found: Mapping[str, Any]) -> go.Figure:
     """Labels by client, and below them every client's total; `found` is what `federation.overview.holdings` returned."""
@@ -27,6 +30,7 @@ def holdings_figure(found: Mapping[str, Any]) -> go.Figure:
         xgap=1 if len(clients) <= 60 else 0,
         ygap=1 if counts.shape[1] <= 30 else 0,
         hovertemplate="client %{x}, label %{y}: %{z} samples<extra></extra>",
+        texttemplate="%{z}" if max(counts.shape) <= _WRITTEN else None,
         row=1,
         col=1,
     )

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.randomness import counter, permuted, purpose
+from counterpoise.texts import counted
 
 __all__ = ["Assignment", "Drawn", "Elsewhere", "Table", "apart"]
 
@@ -41,6 +42,11 @@ class Table:
     @property
     def clients(self) -> int:
         return len(self.offsets) - 1
+
+    def __repr__(self) -> str:
+        sizes = self.offsets.diff()
+        each = f", {int(sizes.min())} to {int(sizes.max())} each" if len(sizes) else ""
+        return f"Table({counted(self.clients, 'client')} with {counted(len(self.flat), 'row')}{each})"
 
     @classmethod
     def of(cls, owners: Tensor, rows: Tensor, clients: int) -> Table:

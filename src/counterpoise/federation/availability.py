@@ -118,7 +118,7 @@ def _count(asked: int | float, clients: int) -> int:
     if isinstance(_check_cohort(asked), float):
         return max(1, round(asked * clients))
     if not 0 <= asked <= clients:
-        raise CounterpoiseError(f"cohort must be between 0 and the {clients} clients there are, not {asked!r}.")
+        raise CounterpoiseError(f"cohort must be from 0 (nobody) to the {clients} clients there are, not {asked!r}.")
     return int(asked)
 
 

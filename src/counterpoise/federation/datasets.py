@@ -161,7 +161,9 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
     if not named and not arrays and not os.path.exists(path):
         is_path = path.suffix or path.name != name
-        raise unknown("data set", name, DATASETS, "and no such file or folder" if is_path else "")
+        raise unknown(
+            "data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})" if is_path else ""
+        )
     for what, given, fits in (
         ("columns", columns, "tables, pictures and flwr: data sets"),
         ("resize", resize, "pictures"),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
+from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 from counterpoise.federation.assignment import Assignment, Elsewhere, Table
 from counterpoise.federation.bringing import bring
 from counterpoise.federation.dealing import Array, deal, is_natural
@@ -28,6 +28,7 @@ from counterpoise.texts import counted
 from counterpoise.trees import cat
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
 __all__ = ["Federation"]
@@ -118,15 +119,25 @@ class Federation:
         sets = {name: getattr(self, name) for name in ("base", "test", "probe", "proxy")}
         return replace(self, **{name: None if held is None else change(held) for name, held in sets.items()})  # type: ignore[arg-type]
 
-    def only(self, client: int) -> Federation:
-        """One client's data as a federation of its own, as a node of a deployment gets it.
+    def frame(self) -> pd.DataFrame:
+        """How many samples of each label each client holds, held-out ones included, as a table of pandas."""
+        from counterpoise.federation.pictures import federation_frame
+
+        return federation_frame(self)
+
+    def only(self, client: int | str) -> Federation:
+        """One client's data, by its number or name, as a federation of its own, as a node of a deployment gets it.
 
         >>> import numpy as np
         >>> fed = Federation.from_arrays(np.zeros((6, 2), "f"), np.arange(6) % 2, partition=[[0, 1, 2], [3, 4, 5]])
         >>> fed.only(1).clients, len(fed.only(1).base)
         (1, 3)
         """
+        names = self.client_names or ()
+        client = names.index(client) if client in names else client
         if type(client) is not int or not 0 <= client < self.clients:
+            if names:
+                raise unknown("client", client, names)
             raise CounterpoiseError(f"There is no client {client}; they are numbered from 0 to {self.clients - 1}.")
         ids = torch.tensor([client])
         held = [part.rows(ids)[0, : int(part.sizes(ids))] for part in (self.train, self.heldout)]
@@ -137,7 +148,7 @@ class Federation:
             train,
             heldout,
             classes=self.classes,
-            client_names=None if self.client_names is None else self.client_names[client : client + 1],
+            client_names=names[client : client + 1] or None,
             class_names=self.class_names,
         )
 

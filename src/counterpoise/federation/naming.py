@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +12,8 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError, brief
 
 __all__ = ["Column", "Names", "number_texts", "sorted_names", "texts", "unify"]
+
+log = logging.getLogger(__name__)
 
 Names = tuple[str, ...]
 _FEW = 20
@@ -76,6 +79,7 @@ def unify(columns: Sequence[Column], fixed: Sequence[str] | None = None) -> tupl
         return [column.values for column in named], None
     longest = max(lists, key=len)
     together = longest if all(names == longest[: len(names)] for names in lists) else sorted_names(sum(lists, ()))
+    _tell_alike(together)
     by_text = [column.where for column, made in zip(columns, named, strict=True) if made.names and not column.names]
     for column in named:
         if column.names is None and len(column.values) and (by_text or together != longest):
@@ -85,6 +89,15 @@ def unify(columns: Sequence[Column], fixed: Sequence[str] | None = None) -> tupl
                 "Give both as names or both as numbers."
             )
     return [_renumbered(column, together) for column in named], together
+
+
+def _tell_alike(names: Names) -> None:
+    """Warn of classes whose names differ only in case, spaces or underscores. Single letters are classes of their own."""
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault("".join(name.replace("_", " ").split()).casefold(), name)
+        if first != name and len(name) > 1:
+            log.warning("%r and %r are two classes, whose names are almost the same. Should they be one?", first, name)
 
 
 def _checked(given: Sequence[str]) -> Names:

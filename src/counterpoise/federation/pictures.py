@@ -13,9 +13,10 @@ from counterpoise.federation.structure import shape_in_words
 from counterpoise.sketch import card, heat, table
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects as go
 
-__all__ = ["federation_html", "plot_federation"]
+__all__ = ["federation_frame", "federation_html", "plot_federation"]
 
 _SHOWN = 40
 """The most clients in the small picture."""
@@ -51,6 +52,22 @@ def federation_html(federation: Holder) -> str:
         ("label skew", f"{facts.skew:.2f} (0: all alike, 1: nothing in common)"),
     ]
     return card(title, heat(counts.tolist()), table([*more, *rows]))
+
+
+def federation_frame(federation: Holder) -> pd.DataFrame:
+    """A row for each client and a column for each label, by their names if they have any."""
+    if isinstance(federation.train, Elsewhere):
+        raise CounterpoiseError("The server of a deployment does not know which labels its nodes hold.")
+    try:
+        import pandas as pd
+    except ImportError:
+        raise CounterpoiseError("Frames need pandas. Install it with: pip install pandas") from None
+    counts = label_counts(federation, torch.arange(federation.clients))
+    clients, labels = (
+        range(count) if names is None else list(names)
+        for count, names in zip(counts.shape, (federation.client_names, federation.class_names), strict=True)
+    )
+    return pd.DataFrame(counts, pd.Index(clients, name="client"), pd.Index(labels, name="label"))
 
 
 def plot_federation(federation: Holder) -> go.Figure:

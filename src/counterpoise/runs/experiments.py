@@ -5,7 +5,8 @@ The values are not checked here; `counterpoise.runs.config.parse` does that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +21,10 @@ from counterpoise.runs.contents import METRICS
 from counterpoise.texts import parse_toml, read_text
 
 __all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_names", "read"]
+
+
+_PATHS = (("data",), ("data", "name"), ("data", "partition", "path"), ("cohort", "rounds"))
+"""Settings that may be paths. In a file, these lead from its folder, as the names of the user's own code do."""
 
 
 def choice(value: Any) -> Any:
@@ -62,7 +67,7 @@ def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any
     the file's folder, unless it is a run's; that named in what was typed from the current folder.
 
     ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself;
-    ``like = "base.toml"`` those from the file beside it.
+    ``like = "base.toml"`` those from the file beside it. Paths of data in a file lead from its folder, too.
     """
     values, name = _read(source)
     if typed is not None:
@@ -126,8 +131,28 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
             text = read_text(path)
         except (FileNotFoundError, NotADirectoryError):
             raise CounterpoiseError(f"There is no file {source}.") from None
-        return parse_toml(text, source), path.stem
+        values = parse_toml(text, source)
+        for place in _PATHS:
+            values = _beside(values, place, path.parent)
+        return values, path.stem
     raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
+
+
+def _beside(values: dict[str, Any], place: Sequence[str], folder: Path) -> dict[str, Any]:
+    """The values with a path by the folder of their file, unless it leads somewhere only from the current folder."""
+    key, *more = place
+    inner = values.get(key)
+    if more and isinstance(inner, Mapping):
+        return {**values, key: _beside(dict(inner), more, folder)}
+    if not isinstance(inner, str) or not inner or os.path.isabs(os.path.expanduser(inner)):
+        return values
+    beside, here = os.path.normpath(folder / inner), os.path.exists(inner)
+    written_as_path = bool(Path(inner).suffix) or Path(inner).name != inner
+    if not os.path.exists(beside) and (here or not written_as_path or ":" in inner):
+        return values
+    from counterpoise.federation.catalogue import DATASETS  # most files name no path
+
+    return values if inner in DATASETS else {**values, key: beside}
 
 
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:

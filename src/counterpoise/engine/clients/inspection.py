@@ -80,11 +80,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
         with _Made() as by_one:
             alone = outputs_of(trial, select(inputs, slice(1)))
         if not torch.allclose(alone, outputs[:1], rtol=1e-3, atol=1e-4):
-            raise CounterpoiseError(
-                "The model's output for a sample depends on the other samples of its batch, which padding and "
-                "evaluation would change. Replace the layer that mixes samples; for a batch norm of your own, use nn's "
-                "and cp.models.with_norm(model, ...)."
-            )
+            raise _unsteady(outputs_of(trial, inputs), outputs)
         usual = is_cross_entropy(metrics["loss"])
         if usual and isinstance(targets, Tensor) and targets.ndim == 1 and targets.is_floating_point():
             raise CounterpoiseError(
@@ -116,6 +112,20 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     "output a sample, take outputs[:, 0]."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs), _growing(by_one.sizes, by_all.sizes, len(rows)))
+
+
+def _unsteady(again: Tensor, outputs: Tensor) -> CounterpoiseError:
+    """Why a sample's output is not always the same: the model draws by chance, or it mixes samples."""
+    if not torch.equal(again, outputs):
+        return CounterpoiseError(
+            "The model's output is random even in evaluation: the same samples give another output each time. Use "
+            "nn.Dropout in place of F.dropout(x, p), or F.dropout(x, p, training=self.training)."
+        )
+    return CounterpoiseError(
+        "The model's output for a sample depends on the other samples of its batch, which padding and evaluation would "
+        "change. Replace the layer that mixes samples; for a batch norm of your own, use nn's and "
+        "cp.models.with_norm(model, ...)."
+    )
 
 
 class _Made(TorchFunctionMode):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -77,6 +79,7 @@ def bring(
         )
     places = ["the data" if deal else f"client {i if name is None else name}" for i, name in enumerate(names)]
     _tell_loaders([*given, test])
+    _tell_tests(given, places, test)
     way = Way(columns, form, deal, classes, natural)
     with shelf(cache, _facts([*given, test], way)) as place:
         kept = place.find() or place.keep(_read(given, places, test, way, place))
@@ -150,6 +153,19 @@ def _each(data: Any) -> tuple[list[str | None], list[Any]]:
     if len({*names}) < len(names):
         raise CounterpoiseError(f"Two clients are called {next(n for n in names if names.count(n) > 1)!r}.")
     return list(names), list(data.values())
+
+
+def _tell_tests(given: list[Any], places: list[str], test: Any) -> None:
+    """Warn if the server's test set is also somebody's data."""
+    if not isinstance(test, str | os.PathLike):
+        return
+    its = Path(test).expanduser().resolve()
+    for one, where in zip(given, places, strict=True):
+        mine = Path(one).expanduser().resolve() if isinstance(one, str | os.PathLike) else None
+        if mine is not None and (mine == its or mine in its.parents or its in mine.parents):
+            log.warning(
+                "The test set %s is also data of %s, so models are tested on what they were trained on.", its, where
+            )
 
 
 def _tell_loaders(given: list[Any]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -13,15 +15,19 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.bringing.cache import Shelf
 from counterpoise.federation.bringing.parts import Keys, assembled, keys_of, part_of, target_keys, target_part
 from counterpoise.federation.bringing.samples import Form, check_alike, inputs_of, target_array, targets_of
-from counterpoise.federation.bringing.source import Block, Source
+from counterpoise.federation.bringing.source import Block, Head, Source
 from counterpoise.federation.naming import Column, Names, unify
 from counterpoise.federation.progress import bar
 
 __all__ = ["gather"]
 
+log = logging.getLogger(__name__)
+
 _BLOCK = 1 << 24
 """About how many bytes of inputs are read at a time."""
 _MOST_ROWS = 4096
+_SHOWN = 3
+"""How many sizes or classes a sentence names."""
 _TWICE = 10
 """How many samples of a data set are read twice. Half of the pictures that are flipped at random look as before, so one
 in a thousand such data sets passes."""
@@ -87,8 +93,13 @@ class _Layout(NamedTuple):
 
 def _after_heads(sources: Sequence[Source], form: Form) -> Form:
     """The form of pictures after a look at the heads of all files: all have colours if one has."""
-    heads = [source.heads() for source in sources if source.heads is not None]
-    _check_sizes({size: name for one in heads for size, name in one.sizes.items()}, form)
+    heads = [head for source in sources if source.heads is not None for head in source.heads()]
+    _check_sizes(heads, form)
+    grey, clear = [head for head in heads if not head.colour], [head for head in heads if head.transparent]
+    told = [f"{len(grey)} are grey ({grey[0].name} for example) and get colours"] if 0 < len(grey) < len(heads) else []
+    told += [f"{len(clear)} have transparent pixels ({clear[0].name} for example) and lose them"] if clear else []
+    if told:
+        log.warning("Of %d pictures, %s.", len(heads), "; ".join(told))
     return replace(form, colour=True) if any(one.colour for one in heads) else form
 
 
@@ -99,18 +110,39 @@ def _targets(
     if None in columns[0]:
         pairs = zip(columns, sources, strict=True)
         numbers, names = unify([Column(s.where, column[None], s.class_names) for column, s in pairs], classes)
-        return _one_column(numbers, sources), names
+        targets = _one_column(numbers, sources)
+        if names is not None and classes is None and any(source.heads for source in sources):
+            _tell_empty(names, targets)
+        return targets, names
     if classes is not None:
         raise CounterpoiseError("class_names are for classes, but these targets have parts. Leave class_names out.")
     return assembled({key: _one_column([column[key] for column in columns], sources) for key in columns[0]}), None
 
 
-def _check_sizes(sizes: Mapping[tuple[int, int], str], form: Form) -> None:
+def _tell_empty(names: Names, targets: np.ndarray) -> None:
+    there = {*np.unique(targets).tolist()}
+    if empty := [name for number, name in enumerate(names) if number not in there]:
+        some = ", ".join(empty[:_SHOWN]) + (", ..." if len(empty) > _SHOWN else "")
+        log.warning(
+            "%d of %d classes have no pictures (%s), but the model has an output for each.",
+            len(empty),
+            len(names),
+            some,
+        )
+
+
+def _check_sizes(heads: Sequence[Head], form: Form) -> None:
+    sizes = Counter(head.size for head in heads)
     if form.size is None and len(sizes) > 1:
-        low, high = min(sizes), max(sizes)
+        example = {head.size: head.name for head in heads}
+        common = [
+            f"{count} of {high} x {wide} pixels ({example[high, wide]} for example)"
+            for (high, wide), count in sizes.most_common(_SHOWN)
+        ]
+        more = f", and {len(sizes) - _SHOWN} more sizes" if len(sizes) > _SHOWN else ""
         raise CounterpoiseError(
-            f"The pictures have {len(sizes)} different sizes: {sizes[low]} is {low[0]} pixels high and {low[1]} wide, "
-            f"{sizes[high]} is {high[0]} high and {high[1]} wide. Bring them to one with resize=(height, width)."
+            f"The pictures have {len(sizes)} different sizes (height x width): {', '.join(common)}{more}. Bring them to one "
+            "with resize=(height, width)."
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.bringing.facts import list_files
 from counterpoise.federation.bringing.samples import has_colour
-from counterpoise.federation.bringing.source import Block, Columns, Heads, Later, Source
+from counterpoise.federation.bringing.source import Block, Columns, Head, Later, Source
 from counterpoise.federation.naming import Names, sorted_names
 
 __all__ = ["from_pictures"]
@@ -127,17 +127,15 @@ def _check_nesting(folder: Path, found: Mapping[str, Path], level: str | None, w
         )
 
 
-def _look(paths: list[Path]) -> Heads:
+def _look(paths: list[Path]) -> list[Head]:
     with ThreadPoolExecutor() as pool:
-        found = list(pool.map(_head, paths))
-    sizes = {size: str(path) for path, (_, size) in zip(paths, found, strict=True)}
-    return Heads(any(colour for colour, _ in found), sizes)
+        return list(pool.map(_head, paths))
 
 
-def _head(path: Path) -> tuple[bool, tuple[int, int]]:
-    """Whether a picture has colours, and its height and width."""
+def _head(path: Path) -> Head:
     picture = _open(path, whole=False)
-    return has_colour(picture), (picture.height, picture.width)
+    transparent = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in picture.info
+    return Head(str(path), (picture.height, picture.width), has_colour(picture), transparent)
 
 
 def _open(path: Path, whole: bool = True) -> Any:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from counterpoise.federation.naming import Names
 
-__all__ = ["INPUTS", "TARGETS", "Block", "Columns", "Heads", "Later", "Source"]
+__all__ = ["INPUTS", "TARGETS", "Block", "Columns", "Head", "Later", "Source"]
 
 Block = Sequence[Any] | np.ndarray | Tensor
 """The inputs or the targets of some samples, one after the other."""
@@ -29,13 +29,14 @@ class Later:
     make: Callable[[], Any]
 
 
-class Heads(NamedTuple):
-    """What the heads of picture files say."""
+class Head(NamedTuple):
+    """What the head of a picture file says."""
 
+    name: str
+    size: tuple[int, int]
+    """Height and width."""
     colour: bool
-    """Whether any of them has colours."""
-    sizes: Mapping[tuple[int, int], str]
-    """Every height and width among them, with the name of a picture that has it."""
+    transparent: bool
 
 
 @dataclass(frozen=True)
@@ -53,5 +54,5 @@ class Source:
     """Who each sample comes from, if that is known."""
     steady: bool = True
     """Whether a sample is surely the same each time it is read; if not, some are read twice."""
-    heads: Callable[[], Heads] | None = None
+    heads: Callable[[], list[Head]] | None = None
     """Looks at all pictures before they are read, if that is quick."""
