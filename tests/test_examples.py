@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 
 import counterpoise as cp
 from counterpoise.runs.build import setup
@@ -52,6 +53,14 @@ def test_spotting_a_liar(capsys) -> None:
     assert found.caught == 1
     assert found.false_alarms < 0.1
     assert "they lied: " in capsys.readouterr().out
+
+
+def test_hospitals_of_unequal_size() -> None:
+    values, name = read(str(EXAMPLES / "hospitals.toml"))
+    made = setup(parse(override(values, ["rounds=2"]), name))
+    every, data = torch.arange(8), made.federation
+    assert (data.train.sizes(every) + data.heldout.sizes(every)).tolist() == values["data"]["partition"]["sizes"]
+    assert [record.liars for record in run_setup(made, None, None).rounds] == [(7,), (7,)]
 
 
 def test_a_papers_table(capsys) -> None:

@@ -167,6 +167,16 @@ def test_a_size_of_its_own_may_use_more_samples_than_there_are_if_they_are_share
     assert [len(set(h)) for h in held] == [5] * 30
 
 
+@pytest.mark.parametrize("reuse", [False, True])
+def test_clients_may_hold_unequally_many(reuse):
+    y = np.arange(400) % 4
+    held = deal(cp.client_dirichlet(0.3, clients=3, sizes=[90, 10, 40], reuse=reuse), y)
+    assert [len(set(h)) for h in held] == [90, 10, 40]
+    alike = (cp.client_dirichlet(0.3, clients=3, reuse=reuse, **how) for how in ({"size": 40}, {"sizes": [40] * 3}))
+    one, other = (deal(partition, y) for partition in alike)
+    assert one == other
+
+
 def test_cifar_100_has_twenty_coarse_classes_of_five_labels():
     assert Counter(Counter(CIFAR100).values()) == {5: 20}
     assert len(CIFAR100) == 100
@@ -208,6 +218,18 @@ def test_pachinko_deals_all_of_a_set_like_cifar_100():
         (lambda: cp.pachinko(2, size=0), [0], "option size must be a whole number at least 1 or nothing, not 0"),
         (lambda: cp.pachinko(2, fine_alpha=0), [0], "option fine_alpha must be a number above 0, not 0"),
         (lambda: cp.client_dirichlet(0, clients=2), [0], "option alpha must be a number above 0, not 0"),
+        (
+            lambda: cp.client_dirichlet(1, clients=2, sizes=[1]),
+            [0],
+            "sizes must be a list of 2 whole numbers above 0, one for each client, not",
+        ),
+        (lambda: cp.client_dirichlet(1, clients=1, sizes=[0]), [0], "a list of 1 whole numbers above 0"),
+        (lambda: cp.client_dirichlet(1, clients=1, sizes=[1], size=1), [0], "give size or sizes, not both"),
+        (
+            lambda: cp.client_dirichlet(1, clients=2, sizes=[1, 2]),
+            [0, 0],
+            "sizes that sum to 3: that needs at least 3 samples, but there are 2",
+        ),
         (
             lambda: cp.client_dirichlet(1, clients=2, size=4, reuse=True),
             [0, 0, 0, 0, 1, 1, 1],

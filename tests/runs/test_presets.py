@@ -7,6 +7,7 @@ import math
 import sys
 import tomllib
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ import counterpoise as cp
 from counterpoise.adversary import ADVERSARIES
 from counterpoise.cli import main
 from counterpoise.cli.files import preset_file
+from counterpoise.comparisons.arms import compared
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.catalogue import DATASETS
 from counterpoise.federation.datasets import place
@@ -21,7 +23,10 @@ from counterpoise.methods import METHODS
 from counterpoise.runs.build import asked_values, setup
 from counterpoise.runs.config import override, parse, preset_names, read
 from counterpoise.runs.starting import resume, run_setup
+from counterpoise.studies.plans import plan_of
+from counterpoise.studies.reading import read_study
 
+STUDIES = Path(__file__).parents[2] / "studies"
 NAMES = preset_names()
 SMALL = [name for name in NAMES if name.endswith("-small")]
 
@@ -92,6 +97,13 @@ def test_a_preset_parses_and_says_what_it_is(name):
     for key, values in paper.vary.items():
         each = [parse(override(read(name)[0], [f"{key}={value}"]), name).plain() for value in values]
         assert all(each.count(one) == 1 for one in each)
+
+
+def test_a_comparison_in_a_world_runs_the_methods_of_its_study():
+    cells = [cell for cell in read_study(STUDIES / "worlds.toml").cells if not cell.runs_of]
+    for cell in cells:
+        own = compared(cell.like, [], [], 1)
+        assert [arm.settings for arm in own.arms] == [arm.settings for arm in plan_of(cell).arms], cell.name
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -33,27 +33,32 @@ def client_dirichlet(
     clients: Clients,
     size: Size = None,
     reuse: Annotated[bool, Option("deal a label that has run out once more, so that clients share samples")] = False,
+    sizes: Annotated[list | None, Option("samples of each client, if they hold unequally many")] = None,  # type: ignore[type-arg]
 ) -> Partition:
     """Each client draws its labels by its own Dirichlet distribution; all hold equally many samples (Hsu et al. 2019).
 
     Clients draw one after the other, and a label that has run out is drawn no more. With `reuse` it is dealt from the
-    beginning again, so every client keeps to its distribution.
+    beginning again, so every client keeps to its distribution. `sizes` says how many samples each client holds.
     """
+    _check_sizes(sizes, clients, size)
 
     def assign(labels: Tensor, seed: int) -> Assignment:
         kinds, codes = np.unique(class_numbers(labels, "partition client-dirichlet").numpy(), return_inverse=True)
-        each = size if reuse and size else _size(len(codes), clients, size, "client-dirichlet")
+        if sizes and not reuse:
+            need(len(codes), sum(sizes), f"partition client-dirichlet cannot deal sizes that sum to {sum(sizes)}")
+        alike = sizes or (size if reuse and size else _size(len(codes), clients, size, "client-dirichlet"))
+        each = np.broadcast_to(alike, clients)
         samples_of = np.bincount(codes)
-        if reuse and each > samples_of.min():
+        if reuse and each.max() > samples_of.min():
             raise CounterpoiseError(
-                f"partition client-dirichlet: a client could draw {each} samples of label "
+                f"partition client-dirichlet: a client could draw {each.max()} samples of label "
                 f"{kinds[samples_of.argmin()]}, which has {samples_of.min()}. Use a smaller size."
             )
         generator = generator_of(seed, "client-dirichlet")
-        left = np.full(len(kinds), clients * each) if reuse else samples_of
+        left = np.full(len(kinds), each.sum()) if reuse else samples_of
         counts = np.empty((clients, len(kinds)), dtype=np.int64)
-        for own in counts:
-            own[:] = _draw(each, dirichlet_shares(alpha, left > 0, generator), left, generator)
+        for own, held in zip(counts, each.tolist(), strict=True):
+            own[:] = _draw(held, dirichlet_shares(alpha, left > 0, generator), left, generator)
             left = left - own
         return _deal(codes, counts, generator)
 
@@ -103,6 +108,19 @@ def pachinko(
         return _deal(codes, counts, generator)
 
     return Partition(clients, assign)
+
+
+def _check_sizes(sizes: object, clients: int, size: int | None) -> None:
+    """Refuse sizes that are not a whole number for each client, or that come with one size for all."""
+    if sizes is None:
+        return
+    if not isinstance(sizes, list) or len(sizes) != clients or any(type(n) is not int or n < 1 for n in sizes):
+        raise CounterpoiseError(
+            f"partition client-dirichlet: sizes must be a list of {clients} whole numbers above 0, one for each client, "
+            f"not {brief(sizes)}."
+        )
+    if size is not None:
+        raise CounterpoiseError("partition client-dirichlet: give size or sizes, not both.")
 
 
 def _size(samples: int, clients: int, size: int | None, name: str) -> int:
