@@ -61,7 +61,8 @@ class Run:
         for name in _USUAL:
             found += [(name, own[-1][1], " on clients' held-out data") for own in [own_curve(self.rounds, name)] if own]
         shown = "".join(f", {name} {value:.4f}{where}" for name, value, where in found[:1])
-        rounds = counted(len(self.rounds), "round")
+        skipped = sum(bool(r.outcome.skipped) for r in self.rounds)
+        rounds = counted(len(self.rounds), "round") + (f" ({skipped} skipped)" if skipped else "")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from counterpoise.verdict import Verdict
 
-__all__ = ["COSTS", "MOST_ROUNDS", "RESERVED", "Outcome", "RoundRecord"]
+__all__ = ["COSTS", "MOST_ROUNDS", "RESERVED", "RESERVED_NOTES", "Outcome", "RoundRecord"]
 
 MOST_ROUNDS = 10**9
 """More rounds are taken for a mistake."""
@@ -28,6 +28,20 @@ RESERVED = (
     "seed",
 )
 """Names that a user's metric cannot have, because the run's record or its frames use them."""
+RESERVED_NOTES = (
+    "method",
+    "seed",
+    "round",
+    "client",
+    "name",
+    "heard",
+    "liar",
+    "claimed",
+    "weight",
+    "excluded",
+    "contribution",
+)
+"""Names that a part's note cannot have, nor one that begins with ``client_``: the frame of clients has such columns."""
 
 
 @dataclass(frozen=True)
