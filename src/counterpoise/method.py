@@ -369,7 +369,8 @@ def _chain(given: Any) -> tuple[Any, ...]:
 def _check_chain(what: str, chain: Any) -> None:
     if not isinstance(chain, tuple) or not all(isinstance(part, Part) for part in chain):
         hint = " Was a function given without its parentheses?" if any(map(callable, _chain(chain))) else ""
-        raise CounterpoiseError(f"{what} must be a tuple of parts, not {brief(chain)}.{hint}")
+        given = chain[0] if isinstance(chain, tuple) and len(chain) == 1 else chain
+        raise CounterpoiseError(f"{what} must be a tuple of parts, not {brief(given)}.{hint}")
 
 
 def _slot(name: str) -> str:

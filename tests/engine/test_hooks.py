@@ -529,7 +529,11 @@ WRONG = {
     "only names excluded": ({"excluded": [0]}, "excluded must give the reason for each client"),
     "a reason to skip that is none": ({"skipped": True}, "skipped must be the reason as a text"),
     "a fact that is none": ({"facts": {"a": "b"}}, "the fact a must be a number, not 'b'"),
-    "a note as a number": ({"notes": {"a": 0.5}}, "the note a .* not float; torch.as_tensor makes one"),
+    "a note as a number": (
+        {"notes": {"a": 0.5}},
+        r"the note a .* not float; .* is a fact, as in round.but\(facts={'a': 0.5}\)",
+    ),
+    "a note as a list": ({"notes": {"a": [0.5, 0.5]}}, "the note a .* not list; torch.as_tensor makes one"),
     "a note of another length": ({"notes": {"a": torch.ones(3)}}, r"each of the 2 clients, not float32\[3\]"),
     **{
         f"a note called {name}": ({"notes": {name: torch.ones(2)}}, f"a note cannot be called {name}, because")

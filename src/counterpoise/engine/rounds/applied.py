@@ -106,7 +106,9 @@ def _check_words(part: Part, round: Round) -> None:
                 f"Give it another name, such as {part.name}_{name}."
             )
         if not isinstance(noted, Tensor) or noted.shape != (len(round.cohort),):
-            hint = "" if isinstance(noted, Tensor) else "; torch.as_tensor makes one. A number of the round is a fact"
+            hint = "" if isinstance(noted, Tensor) else "; torch.as_tensor makes one of a list"
+            if isinstance(noted, Real):
+                hint = f"; a number of the whole round is a fact, as in round.but(facts={{{name!r}: {noted}}})"
             raise CounterpoiseError(
                 f"part {part.name}: the note {name} must be a tensor with a number for each of the "
                 f"{len(round.cohort)} clients, not {shape_of(noted)}{hint}."
