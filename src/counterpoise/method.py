@@ -92,14 +92,14 @@ class Part:
         after_epoch(client, w)     the memo after a pass over the data
             after_epoch=lambda client, w: {"sum": client.memo["sum"] / 2}
         finish(client, reply)      the changed `Reply`: update, reports to the server, state to keep
-            finish=lambda client, reply: Reply(reply.update / 2, {"sum": client.memo["sum"]}, reply.state)
+            finish=lambda client, reply: cp.Reply(reply.update / 2, {"sum": client.memo["sum"]}, reply.state)
         personal(model, state)     the model that a client uses for itself
             personal=lambda model, state: model + state["drift"]
 
     On the server, where the cohort's replies are stacked ``[C, ...]`` (`Round`, `World`)::
 
         check(world)               raises an error before the first round if the part cannot work
-            check=lambda world: need_two(world.cohort)
+            check=lambda world: world.probe_targets  # raises if there is no probe set
         server_state(start)        what the server keeps for the part, at first: named tensors
             server_state=lambda start: {"mean": torch.zeros_like(start)}
         client_record(start)       what it keeps about each client, at first: named tensors

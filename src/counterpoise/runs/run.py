@@ -152,7 +152,9 @@ class Run:
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """The record as a tidy pandas frame with a row per round, per client and round, or per verdict.
 
-        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``. If clients have names, the last two have a column ``name``.
+        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``. What parts noted about clients are columns of the second; a
+        fact of a round is a column ``fact_...`` of the first. If clients have names, the last
+        two have a column ``name``.
         """
         from counterpoise.runs.frames import frame
 
