@@ -49,14 +49,18 @@ class Outcome:
     """What happened in a round on the server, client by client."""
 
     claims: Mapping[int, int | float]
+    """The data count that each client heard claims."""
     weights: Mapping[int, float] | None
     """The effective weight of each client heard: the factor of its update in the combined one. None if the rule has no
     weights."""
     excluded: Mapping[int, str] = field(default_factory=dict)
+    """The clients left out, each with the reason."""
     skipped: str = ""
     """Why the model was left as it was; empty if it was updated."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """By name, what parts noted about each client, and its ``contribution`` to the server's step."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    """What a trust part decided about each client."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Named numbers of the round as a whole."""
 
@@ -67,7 +71,9 @@ class RoundRecord:
 
     round: int
     cohort: tuple[int, ...]
+    """The clients that were asked."""
     outcome: Outcome
+    """What the server made of their replies."""
     metrics: Mapping[str, float]
     """Of the server's new model: ``train_loss`` and, in rounds that are evaluated, ``loss``, ``accuracy``, ..."""
     clients: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
