@@ -123,7 +123,7 @@ class Part:
         second_order=True          ``gradient`` asks for ``step.curvature``
         trace_every=10             ``finish`` sees the displacements after the first step and after every tenth
         by_counts=True             ``apply`` depends on ``round.cohort.examples``; assumed of a part in the slot weigh
-        amends=True                ``apply`` changes the model that another part has made in this round
+        amends=True                ``apply`` changes the model beside the part that makes it of the updates
 
     A client hook may run for many clients at once, so it has no ``if`` on a tensor's value: use ``torch.where``. The
     page docs/parts.md shows a whole method of one's own.
@@ -186,8 +186,8 @@ class Part:
     """
 
     amends: bool = False
-    """Whether ``apply`` changes the model that another part has made in this round. Otherwise two parts that each make the
-    new model are refused, because the updates would count twice."""
+    """Whether ``apply`` changes the model beside the part that makes it of the updates. Two parts that do not say so
+    and each change the model are refused, because the updates would count twice."""
 
     check: Callable[[World], None] | None = None
     """Raises an error before the first round if the part cannot work."""

@@ -51,6 +51,7 @@ def remembering() -> Part:
         when_lost="the sum starts again at zero",
         finish=finish,
         apply=apply,
+        amends=True,
     )
 
 

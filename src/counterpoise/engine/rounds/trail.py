@@ -52,14 +52,14 @@ class Trail(NamedTuple):
                 refuse_weights(seen, part.name)
             else:
                 weights = (*weights, Weights(part.name, round.cohort.ids, round.weights))
-        if round.model is not seen.model:
-            if mover and not part.amends:
+        if round.model is not seen.model and not part.amends:
+            if mover:
                 raise CounterpoiseError(
                     f"part {part.name} changes the model that part {mover} has already made of the updates, so they "
                     f"would count twice. Put it in the place of {mover}: .replacing(update=...). If it only amends "
-                    "that model, declare amends=True."
+                    "the new model, declare amends=True."
                 )
-            mover = mover or part.name
+            mover = part.name
         return self._replace(weights=weights, mover=mover)
 
     def broken(self) -> str:
