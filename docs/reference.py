@@ -262,9 +262,11 @@ def meanings(kind: type) -> dict[str, str]:
 
 
 def api() -> str:
-    """What `counterpoise.__all__` names, but for its modules."""
+    """What `counterpoise.__all__` names, but for its modules, and what a run's rounds are."""
     names = [name for name in counterpoise.__all__ if not inspect.ismodule(getattr(counterpoise, name))]
-    return _documented("counterpoise", names)
+    return "\n\n".join(
+        [_documented("counterpoise", names), _documented("counterpoise.engine", ["RoundRecord", "Outcome"])]
+    )
 
 
 def modules() -> str:
@@ -303,7 +305,8 @@ def fill(app: Sphinx, page: str, source: list[str]) -> None:
 
 
 def as_restructured(app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
-    """Our docstrings' list of options as a list that Sphinx understands."""
+    """Our docstrings' list of options as a list that Sphinx understands, and pages that they name as links."""
+    lines[:] = [re.sub(r"\bdocs/([a-z-]+)\.md", r":doc:`/docs/\1`", line) for line in lines]
     if "Options:" in lines:
         at = lines.index("Options:") + 1
         lines[at:] = ["", *(re.sub(r"^ +(\w+): ", r"* ``\1``: ", line) for line in lines[at:])]

@@ -205,7 +205,10 @@ MISTAKES = {
         lambda: hooked(apply=lambda r: r.but(model=r.model[:3])),
         r"must return a model of .*, not float32\[3\]",
     ),
-    "a note of one": (lambda: hooked(apply=lambda r: r.noting(a=3)), "the note a must be a tensor .* 3 clients, not 3"),
+    "a note of one": (
+        lambda: hooked(apply=lambda r: r.noting(a=3)),
+        "the note a must be a tensor .* 3 clients, not int",
+    ),
     "a note too long": (lambda: hooked(apply=lambda r: r.noting(a=torch.zeros(9))), "the note a must be a tensor"),
     "excluded by list": (lambda: hooked(apply=lambda r: r.but(excluded=[1])), "excluded must give the reason for each"),
     "verdict a number": (

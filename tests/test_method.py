@@ -45,6 +45,11 @@ def test_a_chain_can_be_replaced_by_one_part_or_several():
     assert fedavg().replacing(weigh=()).weigh == ()
 
 
+def test_several_parts_can_be_added_at_once():
+    added = fedavg().adding(trust=[Part("a"), Part("b")])
+    assert [part.name for part in added.trust] == ["a", "b"]
+
+
 def test_a_method_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         fedavg().name = "mine"
@@ -64,6 +69,12 @@ def test_a_method_is_frozen():
             lambda: fedavg().adding(local=Part("keeps", client_state=lambda start: {})),
             "part keeps keeps state on clients, so its when_lost must say what happens",
         ),
+        (
+            lambda: fedavg().replacing(weigh=parts.uniform),
+            r"slot weigh must be .* Was a function given without its paren",
+        ),
+        (lambda: fedavg().adding(weigh=parts.uniform), r"slot weigh must be .* Was a function given without its paren"),
+        (lambda: Method("m", weigh=3), r"method m: the slot weigh must be a tuple of parts, not 3\.$"),
         (lambda: fedavg().part("median"), r"There is no part 'median' in fedavg\. Did you mean 'mean'"),
     ],
 )

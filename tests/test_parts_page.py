@@ -53,6 +53,9 @@ def test_the_pages_methods_run_against_its_liars(page: dict) -> None:
         assert run.status == "finished"
         assert len(run.liars) == 2
     assert any(r.outcome.excluded for r in page["runs"]["trusting"].rounds)
+    assert "habit" in page["runs"]["habitual"].frame("clients")
+    assert [part.name for part in page["median"].combine] == ["median"]
+    assert not page["median"].weigh
 
 
 def test_the_pages_rules_compute_what_they_say(page: dict) -> None:
@@ -63,3 +66,25 @@ def test_the_pages_rules_compute_what_they_say(page: dict) -> None:
     counts = page["runs"]["rooted"].rounds[0].outcome.claims
     total = sum(n**0.5 for n in counts.values())
     assert weights == pytest.approx({client: n**0.5 / total for client, n in counts.items()})
+
+
+def turn(part: cp.Part, model: list[float], updates: list[list[float]], **kept: dict) -> cp.Round:
+    """One turn of a part in a round of clients with equal counts, in float64."""
+    rows = torch.tensor(updates, dtype=torch.float64)
+    cohort = cp.Cohort(tuple(range(len(rows))), rows, torch.ones(len(rows)), torch.ones(len(rows)))
+    return part.apply(cp.Round(cohort, torch.tensor(model, dtype=torch.float64), None, combined=rows.mean(0), **kept))
+
+
+def test_the_pages_rules_with_state_are_exponential_means(page: dict) -> None:
+    start = torch.zeros(2, dtype=torch.float64)
+    part = page["by_habit"](0.9)
+    records = {name: value.expand(2) for name, value in part.client_record(start).items()}
+    first = turn(part, [0.0, 0.0], [[1.0, 0.0], [0.0, 1.0]], records=records)
+    assert first.weights.tolist() == pytest.approx([0.5**0.5] * 2)
+    second = turn(part, [0.0, 0.0], [[1.0, 0.0], [-3.0, 0.0]], records=first.records)
+    assert second.records["mean"].tolist() == pytest.approx([0.9 * 0.5**0.5 - 0.1, 0.9 * 0.5**0.5 + 0.1])
+    assert second.records["rounds"].tolist() == [2, 2]
+    part = page["smooth"](0.75)
+    first = turn(part, [0.0, 0.0], [[4.0, 8.0]], state=part.server_state(start))
+    second = turn(part, [0.0, 0.0], [[4.0, 8.0]], state=first.state)
+    assert (first.combined.tolist(), second.combined.tolist()) == ([1.0, 2.0], [1.75, 3.5])

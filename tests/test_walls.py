@@ -198,6 +198,7 @@ CAUGHT = {
     "engine/acceleration/scripted.py": ["torch may raise anything for a user's step: logged, and steps stay plain"],
     "engine/backends/distributed.py": ["the other ranks are told of the failure, then it is raised again"],
     "engine/backends/perclient.py": ["the other threads are stopped, then it is raised again"],
+    "engine/backends/refusals.py": ["a user's hook, model or loss may raise anything: raised again as a sentence"],
     "engine/backends/stacking.py": [
         "a user's model or hook may raise anything: the reason is logged",
         "a user's model or hook may raise anything: the reason is returned, and the caller raises or logs it",

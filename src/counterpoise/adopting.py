@@ -39,6 +39,11 @@ def adopted(
         hints = typing.get_type_hints(_written(found), include_extras=True)
     except (TypeError, ValueError, NameError) as error:
         raise CounterpoiseError(f"{owner}: its signature cannot be read: {told(error, folder)}") from error
+    made = hints.get("return") if inspect.isfunction(found) else None
+    if makes and isinstance(made, type) and not issubclass(made, makes) and not issubclass(makes, made):
+        raise CounterpoiseError(
+            f"{owner} is written to return a {made.__name__}. Name a function that returns a {makes.__name__}."
+        )
     values = list(signature.parameters)[: called.count(",") + 1] if called else []
     parameters = guessed(signature, hints, {*facts, *values})
 

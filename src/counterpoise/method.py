@@ -92,14 +92,14 @@ class Part:
         after_epoch(client, w)     the memo after a pass over the data
             after_epoch=lambda client, w: {"sum": client.memo["sum"] / 2}
         finish(client, reply)      the changed `Reply`: update, reports to the server, state to keep
-            finish=lambda client, reply: Reply(reply.update / 2, {"sum": client.memo["sum"]}, reply.state)
+            finish=lambda client, reply: cp.Reply(reply.update / 2, {"sum": client.memo["sum"]}, reply.state)
         personal(model, state)     the model that a client uses for itself
             personal=lambda model, state: model + state["drift"]
 
     On the server, where the cohort's replies are stacked ``[C, ...]`` (`Round`, `World`)::
 
         check(world)               raises an error before the first round if the part cannot work
-            check=lambda world: need_two(world.cohort)
+            check=lambda world: world.probe_targets  # raises if there is no probe set
         server_state(start)        what the server keeps for the part, at first: named tensors
             server_state=lambda start: {"mean": torch.zeros_like(start)}
         client_record(start)       what it keeps about each client, at first: named tensors
@@ -122,7 +122,8 @@ class Part:
         tracks=True                the memo holds the running statistics of the model's batch norms
         second_order=True          ``gradient`` asks for ``step.curvature``
         trace_every=10             ``finish`` sees the displacements after the first step and after every tenth
-        by_counts=True             ``apply`` depends on ``round.cohort.examples``
+        by_counts=True             ``apply`` depends on ``round.cohort.examples``; assumed of a part in the slot weigh
+        amends=True                ``apply`` changes the model beside the part that makes it of the updates
 
     A client hook may run for many clients at once, so it has no ``if`` on a tensor's value: use ``torch.where``. The
     page docs/parts.md shows a whole method of one's own.
@@ -177,11 +178,16 @@ class Part:
     stacked ``[C, ...]``. The result has a row for each of them."""
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
-    by_counts: bool | Callable[[Mapping[str, Tensors]], bool] = False
-    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so.
+    by_counts: bool | Callable[[Mapping[str, Tensors]], bool] | None = None
+    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so. A part
+    that does not say is taken to depend on them if it stands in the slot weigh, and not to elsewhere.
 
     A rule that falls back on counts gives a function of the state of the parts it reads, asked in every round.
     """
+
+    amends: bool = False
+    """Whether ``apply`` changes the model beside the part that makes it of the updates. Two parts that do not say so
+    and each change the model are refused, because the updates would count twice."""
 
     check: Callable[[World], None] | None = None
     """Raises an error before the first round if the part cannot work."""
@@ -217,7 +223,7 @@ class Part:
         for hook, takes in {**CLIENT_HOOKS, **SERVER_HOOKS}.items():
             if getattr(self, hook) is not None:
                 check_call(getattr(self, hook), hook + takes, f"part {self.name}")
-        if not isinstance(self.by_counts, bool):
+        if self.by_counts is not None and not isinstance(self.by_counts, bool):
             check_call(self.by_counts, "by_counts(shared)", f"part {self.name}")
         if self.private is not None and (not isinstance(self.private, Tensor) or self.client_state is None):
             raise CounterpoiseError(
@@ -277,10 +283,8 @@ class Method:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
             raise CounterpoiseError(f"A method's name must be a text, not {brief(self.name)}.")
-        for slot in SLOTS:
-            chain = getattr(self, slot)
-            if not isinstance(chain, tuple) or not all(isinstance(part, Part) for part in chain):
-                raise CounterpoiseError(f"method {self.name}: the slot {slot} must be a tuple of parts, not {chain!r}.")
+        for slot, chain in self._slots.items():
+            _check_chain(f"method {self.name}: the slot {slot}", chain)
         names = [part.name for part in self.parts]
         for name in names:
             if not name or "/" in name:
@@ -335,14 +339,16 @@ class Method:
                 return part
         raise unknown("part", name, [part.name for part in self.parts], f"in {self.name}")
 
-    def adding(self, name: str = "", **slots: Part) -> Method:
-        """This method with a part appended to each named chain. This is how a method is wrapped.
+    def adding(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:
+        """This method with a part, or several, appended to each named chain. This is how a method is wrapped.
+
+        A rule that takes the place of another, such as another server step, goes in with `replacing`.
 
         >>> from counterpoise import methods, parts
         >>> [p.name for p in methods.fedavgm().adding(local=parts.proximal(0.1)).local]
         ['proximal']
         """
-        longer: dict[str, Any] = {slot: (*getattr(self, _slot(slot)), part) for slot, part in slots.items()}
+        longer: dict[str, Any] = {slot: (*getattr(self, _slot(slot)), *_chain(given)) for slot, given in slots.items()}
         return replace(self, name=name or self.name, **longer)
 
     def replacing(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:
@@ -352,13 +358,20 @@ class Method:
         >>> [p.name for p in methods.fedavgm().replacing(weigh=parts.uniform()).weigh]
         ['uniform']
         """
-        chains = {_slot(slot): _chain(chain) for slot, chain in slots.items()}
+        chains: dict[str, Any] = {_slot(slot): _chain(chain) for slot, chain in slots.items()}
         return replace(self, name=name or self.name, **chains)
 
 
-def _chain(given: Any) -> Any:
-    """A chain from one part or several; anything else is left to the method, which refuses it."""
-    return (given,) if isinstance(given, Part) else tuple(given) if isinstance(given, Sequence) else given
+def _chain(given: Any) -> tuple[Any, ...]:
+    """A chain from one part or several; the method refuses anything else."""
+    return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+
+
+def _check_chain(what: str, chain: Any) -> None:
+    if not isinstance(chain, tuple) or not all(isinstance(part, Part) for part in chain):
+        hint = " Was a function given without its parentheses?" if any(map(callable, _chain(chain))) else ""
+        given = chain[0] if isinstance(chain, tuple) and len(chain) == 1 else chain
+        raise CounterpoiseError(f"{what} must be a tuple of parts, not {brief(given)}.{hint}")
 
 
 def _slot(name: str) -> str:

@@ -90,9 +90,9 @@ class Entry(Generic[T]):
                 raise unknown("option", name, self.parameters, f"of {owner}")
         missing = [p.name for p in self.parameters.values() if p.required and p.name not in options]
         if missing:
-            raise CounterpoiseError(
-                f"{owner} needs the option {missing[0]}: {self.parameters[missing[0]].option.meaning}."
-            )
+            meaning = self.parameters[missing[0]].option.meaning
+            told = f": {meaning}" if meaning != missing[0] else ""
+            raise CounterpoiseError(f"{owner} needs the option {missing[0]}{told}.")
         return {
             p.name: p.check(options[p.name], owner) if p.name in options else p.default
             for p in self.parameters.values()

@@ -267,6 +267,7 @@ def test_a_run_that_nobody_answered_fails(cli) -> None:
     assert code == 1
     assert json.loads(out.splitlines()[-1])["status"] == "failed"
     assert err.startswith("Error: No round trained the model: all 2 rounds were skipped")
+    assert " ".join(err.split()).endswith("then give the run more rounds with: counterpoise resume a --rounds 4")
     assert "2/2 failed" in cli("runs", "list", ".")[1].replace("\n", " ")
     shown = cli("runs", "show", "a")[1]
     assert "failed, 2 of 2 rounds\nNo round trained the model" in shown

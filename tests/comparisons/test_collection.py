@@ -24,7 +24,8 @@ from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_pla
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
-from counterpoise.comparisons.worker import told
+from counterpoise.comparisons.worker import failure, told
+from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, paired
 from counterpoise.measures.columns import size
 from counterpoise.reports.chart import Table
@@ -357,6 +358,15 @@ def test_a_fault_of_ours_is_told_in_one_line_with_its_traceback_kept(
     assert do(tmp_path / "x", piece.values) == "RuntimeError: two lines"
     kept = (tmp_path / "x" / FAILURE).read_text()
     assert kept.startswith("RuntimeError: two lines\nTraceback")
+
+
+def test_an_error_in_a_users_hook_is_kept_with_its_traceback(tmp_path: Path) -> None:
+    error = CounterpoiseError("part n failed.")
+    error.__cause__ = ZeroDivisionError("division by zero")
+    assert failure(tmp_path / "x", error) == "part n failed."
+    kept = (tmp_path / "x" / FAILURE).read_text()
+    assert kept.startswith("part n failed.\nZeroDivisionError: division by zero\n")
+    assert failure(tmp_path / "y", CounterpoiseError("A mistake.")) == (tmp_path / "y" / FAILURE).read_text().strip()
 
 
 # ---------------------------------------------------------------- tables

@@ -450,7 +450,9 @@ def test_weights_that_are_all_nothing_skip_the_round_with_a_reason(value):
     assert record.outcome.weights == {}
 
 
-@pytest.mark.parametrize(("value", "reason"), [(0.0, "the weight 0"), (math.nan, "weights that are NaN")])
+@pytest.mark.parametrize(
+    ("value", "reason"), [(0.0, "the weight 0"), (math.nan, "part useless gave client 0 the weight nan and 4 more")]
+)
 def test_weights_that_are_all_nothing_skip_the_round_whatever_the_rule(value, reason):
     def apply(round):
         weights = torch.full((len(round.cohort),), value, dtype=torch.float64)

@@ -1,5 +1,8 @@
 """What each hook of a part sees and does, with toy parts whose effect can be worked out by hand."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +29,8 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Reply
-from counterpoise.methods import avg, fedavg
+from counterpoise.methods import METHODS, avg, fedavg
+from counterpoise.parts import server_momentum
 
 both = pytest.mark.parametrize("backend", BACKENDS)
 SIZES = [3, 5]
@@ -525,6 +529,16 @@ WRONG = {
     "only names excluded": ({"excluded": [0]}, "excluded must give the reason for each client"),
     "a reason to skip that is none": ({"skipped": True}, "skipped must be the reason as a text"),
     "a fact that is none": ({"facts": {"a": "b"}}, "the fact a must be a number, not 'b'"),
+    "a note as a number": (
+        {"notes": {"a": 0.5}},
+        r"the note a .* not float; .* is a fact, as in round.but\(facts={'a': 0.5}\)",
+    ),
+    "a note as a list": ({"notes": {"a": [0.5, 0.5]}}, "the note a .* not list; torch.as_tensor makes one"),
+    "a note of another length": ({"notes": {"a": torch.ones(3)}}, r"each of the 2 clients, not float32\[3\]"),
+    **{
+        f"a note called {name}": ({"notes": {name: torch.ones(2)}}, f"a note cannot be called {name}, because")
+        for name in ("client", "weight", "contribution", "client_accuracy")
+    },
     "notes as a list": ({"notes": [1.0]}, "notes must be a dictionary"),
     "verdicts as a list": ({"verdicts": [1.0]}, "verdicts must be a dictionary"),
     "state as a list": ({"state": [1.0]}, "its server_state must stay a dictionary of tensors and not become list"),
@@ -534,8 +548,114 @@ WRONG = {
 @pytest.mark.parametrize(("changes", "sentence"), WRONG.values(), ids=WRONG)
 def test_what_apply_returns_is_checked_and_the_part_is_named(changes, sentence):
     part = Part("wrong", apply=lambda round: round.but(**changes))
-    with pytest.raises(CounterpoiseError, match=f"^part wrong.*{sentence}"):
+    with pytest.raises(CounterpoiseError, match=rf"^part wrong.*{sentence}.* \(<lambda> in test_hooks.py, line \d+\)$"):
         descend(avg().adding(update=part), H, M, STEPS).advance()
+
+
+def test_what_is_not_a_round_is_not_shown_in_full():
+    part = Part("wrong", apply=lambda round: [round])
+    with pytest.raises(CounterpoiseError, match=r"^part wrong: apply must return the round, not list\. \(<lambda> in"):
+        descend(avg().adding(trust=part), H, M, STEPS).advance()
+
+
+@pytest.mark.parametrize(
+    "made", [{"mean": torch.ones(2)}, {"m": torch.ones(2, 1)}, {"m": torch.ones(2, dtype=torch.int64)}]
+)
+def test_a_record_of_another_layout_is_told_with_both(made):
+    part = Part(
+        "keeps", client_record=lambda start: {"m": start.new_zeros(())}, apply=lambda round: round.but(records=made)
+    )
+    ((name, value),) = made.items()
+    found = f"{name} {str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    sentence = f"its client_record must keep its names, shapes and types, m float64[2], but apply returned {found}."
+    with pytest.raises(CounterpoiseError, match=re.escape(sentence)):
+        descend(avg().adding(trust=part), H, M, STEPS).advance()
+
+
+def test_an_error_in_apply_is_told_with_its_file_and_line():
+    def apply(round):
+        return round.but(weights=round.cohort.updates @ round.cohort.examples)  # 2 x 1 times 2
+
+    line = apply.__code__.co_firstlineno + 1
+    with pytest.raises(
+        CounterpoiseError,
+        match=rf"^part boom failed \(apply in test_hooks.py, line {line}\): RuntimeError: size mismatch",
+    ) as caught:
+        descend(avg().replacing(weigh=Part("boom", apply=apply)), H, M, STEPS).advance()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@both
+def test_a_name_that_no_hook_declared_is_told_with_where_to_declare_it(backend):
+    reads = Part("reads", apply=lambda round: round.but(weights=round.records["m"]))
+    with pytest.raises(
+        CounterpoiseError, match=r"^part reads failed .* KeyError: 'm'.*the part's client_record declares"
+    ):
+        descend(avg().replacing(weigh=reads), H, M, STEPS).advance()
+    pull = Part("pull", loss=lambda client, step, w: client.numbers["mu"] * w.sum())
+    with pytest.raises(CounterpoiseError, match=r"<lambda> in test_hooks.py.* KeyError: 'mu'.*the part's numbers give"):
+        descend(avg().adding(local=pull), H, M, STEPS, backend=backend).advance()
+
+
+def test_two_parts_cannot_both_make_the_new_model():
+    """A momentum of 0 behind FedAvg's step would be the step with twice its learning rate."""
+    twice = avg().adding(update=server_momentum(0.0))
+    with pytest.raises(CounterpoiseError, match=r"part server-momentum changes the model that part server-step has .*"):
+        descend(twice, H, M, STEPS).advance()
+    instead, alone = (descend(m, H, M, STEPS) for m in (avg().replacing(update=server_momentum(0.0)), avg()))
+    assert run(instead) == run(alone)
+
+
+@pytest.mark.parametrize("slot", ["trust", "update"])
+def test_a_part_that_says_so_may_amend_the_new_model(slot):
+    shifted = Part("shifted", apply=lambda round: round.but(model=round.model + 0.5), amends=True)
+    changed, plain = (descend(m, H, M, STEPS, start=2.0) for m in (avg().adding(**{slot: shifted}), avg()))
+    changed.advance(), plain.advance()
+    assert float(changed.server.model) == pytest.approx(float(plain.server.model) + 0.5, abs=1e-15)
+
+
+@pytest.mark.parametrize("slot", ["local", "upload", "trust"])
+def test_weights_are_not_set_before_the_slot_weigh(slot):
+    part = Part("early", apply=lambda round: round.but(weights=torch.tensor([1.0, 0.0])))
+    with pytest.raises(
+        CounterpoiseError, match=f"part early sets weights in the slot {slot}, and the slot weigh would"
+    ):
+        descend(avg().adding(**{slot: part}), H, M, STEPS).advance()
+
+
+def middle():
+    return Part("middle", apply=lambda round: round.but(weights=None, combined=round.cohort.updates.median(0).values))
+
+
+@pytest.mark.parametrize(
+    "combine",
+    [
+        middle(),
+        *(METHODS.make(name).combine for name in ("median", "krum", "qffl", "mifa", "fedvarp", "clusterfedvarp")),
+    ],
+)
+def test_weights_before_a_rule_that_takes_none_are_refused(combine):
+    """Otherwise the weighting rule would have no effect, and nobody would notice."""
+    method = avg().replacing(combine=combine)
+    name = method.combine[0].name
+    with pytest.raises(CounterpoiseError, match=f"part {name} takes no weights, so the weighting rule before it would"):
+        descend(method, (1.0,) * 3, (1.0, 2.0, 9.0), 1).advance()
+
+
+def test_facts_of_several_parts_come_together():
+    first, second = (Part(name, apply=lambda round, name=name: round.but(facts={name: 1.5})) for name in ("a", "b"))
+    record = descend(avg().adding(trust=[first, second]), H, M, STEPS).advance()
+    assert record.outcome.facts == {"a": 1.5, "b": 1.5}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_weight_that_is_no_number_is_told_with_its_part_and_client(bad):
+    part = Part("spoilt", apply=lambda round: round.but(weights=torch.tensor([1.0, bad])))
+    record = descend(avg().replacing(weigh=part), H, M, STEPS).advance()
+    assert record.outcome.skipped == f"part spoilt gave client 1 the weight {bad}"
+    layered = Part("layered", apply=lambda round: round.but(weights=torch.tensor([[bad], [1.0]])))
+    record = descend(avg().replacing(weigh=layered), H, M, STEPS).advance()
+    assert record.outcome.skipped == f"part layered gave client 0 the weight {bad}"
 
 
 @both

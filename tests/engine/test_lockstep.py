@@ -171,7 +171,7 @@ def test_a_run_that_fails_does_not_disturb_the_others():
     lockstep = Lockstep(joint)
     assert all(isinstance(record, RoundRecord) for record in lockstep.advance([(made, False) for made in joint]))
     failed, fine = lockstep.advance([(made, False) for made in joint])
-    assert str(failed) == "out of luck"
+    assert str(failed).endswith("RuntimeError: out of luck.")
     assert joint[0].round == 1
     assert joint[0].server.whole
     assert plain(fine) == plain(alone(own, 2)[1])
@@ -267,7 +267,7 @@ def test_the_run_at_fault_is_the_one_that_fails(monkeypatch):
     monkeypatch.setattr(lockstep.backend, "train", burst)
     monkeypatch.setattr(joint[0].backend, "train", burst)
     failed, fine = lockstep.advance([(made, False) for made in joint])
-    assert str(failed) == "mine"
+    assert str(failed).endswith("RuntimeError: mine.")
     assert isinstance(fine, RoundRecord)
 
 

@@ -555,3 +555,9 @@ def test_whose_papers_count_clients_alike_do_so(make):
     assert one == pytest.approx(other, abs=1e-13)
     plain = points(descend(fedavg(), H, M, [3, 5], counts=[1, 3], start=2.0), 1)
     assert abs(plain[0] - other[0]) > 1e-3
+
+
+@pytest.mark.parametrize("method", [fedvarp(), clusterfedvarp(clusters=2), mifa()])
+def test_a_rule_with_weights_of_its_own_has_them_on_record(method):
+    record = descend(method, (1.0,) * 4, (1.0, 2.0, 3.0, 4.0), 1).advance()
+    assert record.outcome.weights == dict.fromkeys(range(4), 0.25)

@@ -35,6 +35,22 @@ def test_one_row_a_round(run: cp.Run) -> None:
     assert frame["skipped"].isna().all()
 
 
+def test_facts_are_columns_and_skipped_rounds_are_told() -> None:
+    def apply(round: cp.Round) -> cp.Round:
+        told = round.but(facts={"accuracy": 0.5, "round": float(round.world.round)})
+        return told if round.world.round < 3 else told.skip("too few")
+
+    fed = cp.load("digits", partition=cp.iid(clients=4))
+    method = cp.methods.fedavg().adding("telling", trust=cp.Part("told", apply=apply))
+    run = cp.simulate(method, fed, model=cp.models.linear, rounds=4)
+    frame = run.frame()
+    assert list(frame["fact_round"]) == list(frame["round"]) == [1, 2, 3, 4]
+    assert set(frame["fact_accuracy"]) == {0.5}
+    assert list(frame["accuracy"]) == [value for _, value in run.curve()]
+    assert repr(run).startswith("Run(telling, seed 0, 4 rounds (2 skipped), finished, accuracy 0.")
+    assert "2 rounds, the last because too few" in run._repr_html_()
+
+
 def test_one_row_a_client_and_round(run: cp.Run) -> None:
     frame = run.frame("clients")
     assert not frame.duplicated(["round", "client"]).any()

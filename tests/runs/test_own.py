@@ -99,6 +99,19 @@ def wrong():
 
 def broken():
     return [][1]
+
+def part(keep: float) -> cp.Part:
+    return cp.Part("mine")
+
+def untold(keep) -> cp.Method:
+    return cp.methods.fedavg()
+
+def spoilt() -> cp.Method:
+    rule = cp.Part("spoilt", apply=lambda round: round.but(weights=round.cohort.examples * float("nan")))
+    return cp.methods.fedavg().replacing("spoilt", weigh=rule)
+
+def boom() -> cp.Method:
+    return cp.methods.fedavg().replacing("boom", weigh=cp.Part("n", apply=lambda round: round.but(weights=1 / 0)))
 """
 FILE = """
 rounds = 1
@@ -214,6 +227,8 @@ def test_names_typed_are_looked_for_in_the_current_folder(project: Path, monkeyp
         ("method=mine.rules:MADE", "method mine.rules:MADE is a Method itself. Name a class or a function"),
         ("method=mine.rules:wrong", "method mine.rules:wrong must return a Method, not 3."),
         ("method=mine.rules:broken", "mine.rules:broken failed: IndexError: list index .*rules.py, line 59"),
+        ("method=mine.rules:part", "method mine.rules:part is written to return a Part. Name .* returns a Method"),
+        ("method=mine.rules:untold", r"method mine.rules:untold needs the option keep\."),
         ("loss=mine.rules:wrong", r"loss is called as loss\(outputs, targets\), but the function given takes"),
         ("method.mu=-1", "method mine.rules:ours: option mu must be a number at least 0, not -1."),
         ("model.hidden=2.5", "model mine.rules:Net: option hidden must be a whole number, not 2.5."),
@@ -251,6 +266,25 @@ def test_an_error_in_a_module_says_where(project: Path, text: str, sentence: str
     with pytest.raises(CounterpoiseError, match=f"The module lone in .* cannot be imported: .*{sentence}") as told:
         own.load("lone:net")
     assert "\n" not in str(told.value)
+
+
+def test_a_run_that_own_code_spoilt_is_to_be_run_again(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be resumed: the code that is mended is no longer the code that the run began with."""
+    monkeypatch.chdir(project)
+    with pytest.raises(cp.Failed, match=r"the weight nan .* Remove the cause, then run it again with --overwrite"):
+        run(project / "a.toml", tmp_path / "run", "method=mine.rules:spoilt")
+
+
+def test_an_error_in_own_code_is_a_sentence_on_the_command_line(
+    project: Path, tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    told = "part n failed (<lambda> in rules.py, line 72): ZeroDivisionError: division by zero."
+    code, said = cli("run", "a.toml", "--set", "method=mine.rules:boom", "--out", str(tmp_path / "run"))
+    assert (code, "Traceback" in said) == (2, False)
+    assert told in " ".join(said.split())
 
 
 def test_a_file_that_leads_out_of_the_folder_is_refused(project: Path, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ def remembering() -> Part:
         when_lost="the sum starts again at zero",
         finish=finish,
         apply=apply,
+        amends=True,
     )
 
 
@@ -340,7 +341,9 @@ def test_a_run_that_trained_nothing_has_failed_and_can_be_given_more_rounds(tmp_
     path = tmp_path / "run"
     settings = {**SETTINGS, "rounds": 2, "adversary": silent}
     sentence = r"^No round trained the model: all 2 rounds were skipped, because no client could be heard \(clients were left out for this reason: it did not reply\)\."
-    with pytest.raises(cp.Failed, match=sentence + r" .* counterpoise resume \S+ --rounds 4$") as caught:
+    with pytest.raises(
+        cp.Failed, match=sentence + r" .* run it again with --overwrite \(in Python: overwrite=True\)\.$"
+    ) as caught:
         cp.simulate("fedavg", federation(), out=path, **settings)
     run = caught.value.run
     assert isinstance(run, cp.Run)

@@ -125,7 +125,7 @@ def test_a_run_that_fails_diverges_or_cannot_begin_leaves_the_others_alone(tmp_p
     setups = [setup(unlucky), setup(seed=7), setup(METHODS.make("fedavg", lr=1e39), 1)]
     courses = [setup_course(made, out=tmp_path / str(place)) for place, made in enumerate(setups)]
     failed, fine, diverged, missing = drive([*courses, resume_course(tmp_path / "nowhere")])
-    assert str(failed) == "out of luck"
+    assert str(failed).endswith("RuntimeError: out of luck.")
     assert read_run(tmp_path / "0").status == "failed"
     assert len(read_run(tmp_path / "0").records) == 1
     assert fine.status == "finished"

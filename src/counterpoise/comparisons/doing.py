@@ -107,7 +107,7 @@ def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
 
 def _told(folder: Path | None, piece: Piece, error: Exception) -> str:
     """One sentence that says why a run failed, also in its folder. The traceback of a user's own code is logged."""
-    if not isinstance(error, CounterpoiseError):
+    if not isinstance(error, CounterpoiseError) or error.__cause__ is not None:
         log.warning("%s with seed %d failed.", piece.label, piece.seed, exc_info=error)
     return failure(None if folder is None else folder / piece.place, error)
 

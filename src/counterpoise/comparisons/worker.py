@@ -67,7 +67,8 @@ def failure(folder: Path | None, error: Exception) -> str:
         return str(error)
     ours = isinstance(error, CounterpoiseError)
     sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
-    more = "" if ours else "".join(traceback.format_exception(error))
+    own = not ours or error.__cause__ is not None  # an error in the user's own code is worth its traceback
+    more = "".join(traceback.format_exception(error)) if own else ""
     if folder is not None:
         keep_failure(folder, f"{sentence}\n{more}")
     return sentence

@@ -81,7 +81,7 @@ def probing() -> Part:
     def check(world: World) -> None:
         _ = world.probe_targets  # raises if there is no probe set
 
-    return Part("probing", apply=apply, check=check)
+    return Part("probing", apply=apply, check=check, by_counts=False)
 
 
 def anti_bias() -> Part:
@@ -93,7 +93,7 @@ def anti_bias() -> Part:
             weights = torch.ones_like(weights)
         return round.but(weights=weights / weights.sum())
 
-    return Part("anti-bias", apply=apply)
+    return Part("anti-bias", apply=apply, by_counts=False)
 
 
 def trajectory_step(
@@ -118,7 +118,7 @@ def trajectory_step(
         noted = round.noting(penalty=penalty, similarity=similarity, biased=biased.to(phi.dtype))
         return noted.but(model=round.model + eta * step)
 
-    return Part("trajectory-step", apply=apply)
+    return Part("trajectory-step", apply=apply, amends=True)
 
 
 def _read_note(round: Round, name: str) -> Tensor:

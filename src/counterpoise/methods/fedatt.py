@@ -43,4 +43,4 @@ def attention() -> Part:
         lengths = torch.stack([torch.linalg.vector_norm(layer, dim=1, dtype=torch.float64) for layer in layers], dim=1)
         return round.but(weights=lengths.softmax(0))
 
-    return Part("attention", apply=apply)
+    return Part("attention", apply=apply, by_counts=False)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from counterpoise.method import Method, Part, Round
 from counterpoise.methods.registry import METHODS
-from counterpoise.parts import server_step, uniform
+from counterpoise.parts import server_step
+from counterpoise.parts.weighing import equal, refuse_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["clusterfedvarp", "fedvarp"]
@@ -35,7 +36,7 @@ def fedvarp(lr: Lr = 1.0) -> Method:
     ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_i) + (1/N) sum_j y_j)``, then ``y_i = d_i/eta`` for the cohort,
     with eta the round's learning rate (Algorithm 1).
     """
-    return Method("fedvarp", weigh=(uniform(),), combine=(varied_mean(),), update=(server_step(lr),))
+    return Method("fedvarp", combine=(varied_mean(),), update=(server_step(lr),))
 
 
 @METHODS.register("clusterfedvarp", group="variance", paper=PAPER)
@@ -50,7 +51,7 @@ def clusterfedvarp(
     ``w <- w + lr eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``. Then ``y_k`` becomes the mean of the
     cohort's ``d_i/eta`` in cluster k; it stays if there are none (Algorithm 2). One cluster is FedAvg's plain mean.
     """
-    return Method("clusterfedvarp", weigh=(uniform(),), combine=(clustered_mean(clusters),), update=(server_step(lr),))
+    return Method("clusterfedvarp", combine=(clustered_mean(clusters),), update=(server_step(lr),))
 
 
 def varied_mean() -> Part:
@@ -60,11 +61,13 @@ def varied_mean() -> Part:
         return {"y": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
+        refuse_weights(round, "varied-mean")
         eta, mean = _pace(round), round.state["y"]
         new = round.cohort.updates / eta
         fresh = new - round.records["y"]
         total = mean + fresh.sum(0) / round.world.population
-        return round.but(combined=eta * (fresh.mean(0) + mean), state={"y": total}, records={"y": new})
+        combined = eta * (fresh.mean(0) + mean)
+        return round.but(weights=equal(round), combined=combined, state={"y": total}, records={"y": new})
 
     return Part("varied-mean", server_state=one, client_record=one, apply=apply)
 
@@ -73,6 +76,7 @@ def clustered_mean(clusters: int) -> Part:
     """``eta ((1/|S|) sum_S (d_i/eta - y_c(i)) + sum_k (N_k/N) y_k)``, with N_k of the N clients in cluster k."""
 
     def apply(round: Round) -> Round:
+        refuse_weights(round, "clustered-mean")
         y, eta, population = round.state["y"], _pace(round), round.world.population
         updates = round.cohort.updates / eta
         owner = torch.tensor([client % clusters for client in round.cohort.ids], device=y.device)
@@ -82,7 +86,7 @@ def clustered_mean(clusters: int) -> Part:
         members = (owner == numbers[:, None]).to(y.dtype)
         heard = members.sum(1, keepdim=True)
         new = torch.where(heard > 0, members @ updates / heard.clamp(min=1), y)
-        return round.but(combined=combined, state={"y": new})
+        return round.but(weights=equal(round), combined=combined, state={"y": new})
 
     return Part("clustered-mean", server_state=lambda start: {"y": start.new_zeros(clusters, len(start))}, apply=apply)
 

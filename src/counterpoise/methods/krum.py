@@ -17,6 +17,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_columns, server_step, square_distances
+from counterpoise.parts.weighing import refuse_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["bulyan", "krum", "multi_krum"]
@@ -119,6 +120,7 @@ def bounded(name: str, rule: Rule, faulty: int | None, factor: int, keep: int = 
             return round.skip(
                 f"{name} needs {least()} clients to tolerate {faulty or 0} faulty ones, but only {count} were heard"
             )
+        refuse_weights(round, name)
         return rule(round, bears(count))
 
     def check(world: World) -> None:

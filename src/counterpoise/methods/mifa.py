@@ -13,7 +13,8 @@ from torch import Tensor
 
 from counterpoise.method import Method, Part, Round
 from counterpoise.methods.registry import METHODS
-from counterpoise.parts import server_step, uniform
+from counterpoise.parts import server_step
+from counterpoise.parts.weighing import refuse_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["mifa"]
@@ -35,7 +36,7 @@ def mifa(
     ``w <- w - eta_t (1/N) sum_i G_i``, with ``G_i = (w - w_i)/eta`` of the last round client i took part in
     (Algorithm 1). A client not yet seen counts as zero; the paper has all of them take part in round 1.
     """
-    return Method("mifa", weigh=(uniform(),), combine=(remembered_mean(),), update=(server_step(lr),))
+    return Method("mifa", combine=(remembered_mean(),), update=(server_step(lr),))
 
 
 def remembered_mean() -> Part:
@@ -45,6 +46,7 @@ def remembered_mean() -> Part:
         return {"y": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
+        refuse_weights(round, "remembered-mean")
         eta = round.world.local.lr(round.world.round)
         new = round.cohort.updates / eta
         total = round.state["y"] + (new - round.records["y"]).sum(0) / round.world.population

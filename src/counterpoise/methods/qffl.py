@@ -13,6 +13,7 @@ from torch import Tensor
 from counterpoise.method import Client, Method, Part, Reply, Round, Step
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import server_step
+from counterpoise.parts.weighing import refuse_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["qffl"]
@@ -50,6 +51,7 @@ def fair_mean(q: float) -> Part:
         return Reply(reply.update, {"loss": client.memo["loss"]})
 
     def apply(round: Round) -> Round:
+        refuse_weights(round, "fair-mean")
         reported = round.reports["loss"].double().clamp(min=0)
         losses = round.bounded(reported) + _LEAST
         lipschitz = 1 / round.world.local.lr(round.world.round)

@@ -21,7 +21,7 @@ def bounded(most: float = 2.0) -> Part:
     def apply(round: Round) -> Round:
         return round.but(cohort=replace(round.cohort, updates=clip_rows(round.cohort.updates, most)))
 
-    return Part("bounded", apply=apply)
+    return Part("bounded", apply=apply, by_counts=False)
 
 
 def clip_rows(rows: Tensor, most: float) -> Tensor:

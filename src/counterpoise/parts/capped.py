@@ -22,7 +22,7 @@ def capped(most: float = 3.0) -> Part:
             return round
         return round.but(weights=cap_counts(round.weights, most))
 
-    return Part("capped", apply=apply)
+    return Part("capped", apply=apply, by_counts=False)
 
 
 def cap_counts(counts: Tensor, most: float) -> Tensor:

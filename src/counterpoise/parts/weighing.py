@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
-__all__ = ["by_data", "shares", "uniform"]
+__all__ = ["by_data", "equal", "refuse_weights", "shares", "uniform"]
 
 
 def shares(round: Round) -> Tensor:
@@ -15,6 +16,11 @@ def shares(round: Round) -> Tensor:
     if round.weights is None or round.weights.ndim > 1:
         return round.model.new_full((len(round.cohort),), 1 / len(round.cohort))
     return round.weights.to(round.model.dtype)
+
+
+def equal(round: Round) -> Tensor:
+    """``1 / |S|`` for each client."""
+    return torch.full_like(round.cohort.examples, 1 / len(round.cohort))
 
 
 def by_data() -> Part:
@@ -30,6 +36,15 @@ def uniform() -> Part:
     """``1 / |S|``, whatever a client claims."""
 
     def apply(round: Round) -> Round:
-        return round.but(weights=torch.full_like(round.cohort.examples, 1 / len(round.cohort)))
+        return round.but(weights=equal(round))
 
-    return Part("uniform", apply=apply)
+    return Part("uniform", apply=apply, by_counts=False)
+
+
+def refuse_weights(round: Round, part: str) -> None:
+    """For a part that combines updates by a rule of its own: refuse weights, which would have no effect."""
+    if round.weights is not None:
+        raise CounterpoiseError(
+            f"part {part} takes no weights, so the weighting rule before it would have no effect. "
+            "Leave the slot weigh empty: .replacing(weigh=())."
+        )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import shlex
 import signal
 import threading
 import time
@@ -121,8 +120,7 @@ def _kept(
         status = yield from _rounds(simulation, run, rounds, on_round, folder, rule)
         if status == "finished" and (why := untrained(run.rounds)):
             status = "failed"
-            more = f"counterpoise resume {shlex.quote(where)} --rounds {2 * rounds}"
-            how = f" Remove the cause, then give the run more rounds with: {more}" if where else ""
+            how = "" if folder is None else f" Remove the cause, then {folder.how_to_repeat(2 * rounds)}"
             reason = Failed(f"{why} The model is the one the run began with.{how}")
     except Diverged as error:
         status = "diverged"

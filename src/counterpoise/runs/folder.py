@@ -95,6 +95,12 @@ class Folder:
         trust = ["--trust", "FOLDER"] if own_names(self.config.plain()) else []
         return shlex.join(["counterpoise", "resume", str(self.path), *trust])
 
+    def how_to_repeat(self, rounds: int) -> str:
+        """What to do when the cause is removed that kept a run from training. Code must not change in a run that goes on."""
+        if self.config.asked_for or own_names(self.config.plain()):
+            return "run it again with --overwrite (in Python: overwrite=True)."
+        return f"give the run more rounds with: {self.how_to_resume} --rounds {rounds}"
+
     @property
     def _ledgers(self) -> dict[str, Ledger]:
         return {METRICS: self.metrics, CLIENTS: self.clients}

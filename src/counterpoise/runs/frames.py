@@ -21,8 +21,9 @@ def frame(
 ) -> pd.DataFrame:
     """A row for each round, for each client in each round (``of="clients"``) or for each verdict (``of="verdicts"``).
 
-    `names` are the clients' names, which go beside their numbers. `same` gives columns with one value in every row, such as the method and the seed, so that the frames of several
-    runs can be concatenated. A value that was not measured is missing.
+    `names` are the clients' names, which go beside their numbers. `same` gives columns with one value in every row,
+    such as the method and the seed, so that the frames of several runs can be concatenated. A value that was not
+    measured is missing.
     """
     if of not in _ROWS:
         raise unknown("frame", of, _ROWS, "of a run")
@@ -49,6 +50,7 @@ def _round(record: RoundRecord) -> Iterator[dict[str, Any]]:
         "excluded": len(record.outcome.excluded),
         "skipped": record.outcome.skipped or None,
         **{cost: getattr(record, cost) for cost in COSTS},
+        **{f"fact_{name}": value for name, value in record.outcome.facts.items()},
     }
 
 

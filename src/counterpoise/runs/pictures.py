@@ -37,6 +37,12 @@ def run_html(
     rows += [("loss", f"{loss[-1][1]:.4g}") for loss in [measures.curve(rounds, "loss")] if loss]
     if measures.has_personal(rounds):
         rows += [("personal accuracy", f"{own[-1][1]:.2%}") for own in [measures.own_curve(rounds)] if own]
+    skipped = [record for record in rounds if record.outcome.skipped]
+    rows += (
+        [("skipped", f"{counted(len(skipped), 'round')}, the last because {skipped[-1].outcome.skipped}")]
+        if skipped
+        else []
+    )
     left_out = sum(len(record.outcome.excluded) for record in rounds)
     rows += [("left out", f"{left_out} replies")] if left_out else []
     rows += [

@@ -72,7 +72,8 @@ class Run:
             what = f"personal {name}" if has_personal(self.rounds, name) else name
             found += [(what, own[-1][1], " on clients' held-out data") for own in [own_curve(self.rounds, name)] if own]
         shown = "".join(f", {name} {value:.4f}{where}" for name, value, where in found[:1])
-        rounds = counted(len(self.rounds), "round")
+        skipped = sum(bool(r.outcome.skipped) for r in self.rounds)
+        rounds = counted(len(self.rounds), "round") + (f" ({skipped} skipped)" if skipped else "")
         return f"Run({self.method}, seed {self.seed}, {rounds}, {self.status}{' early' if self.why else ''}{shown})"
 
     def curve(self, metric: str = "accuracy") -> list[tuple[int, float]]:
@@ -164,7 +165,9 @@ class Run:
     def frame(self, of: str = "rounds") -> pd.DataFrame:
         """The record as a tidy pandas frame with a row per round, per client and round, or per verdict.
 
-        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``. If clients have names, the last two have a column ``name``.
+        `of` is ``"rounds"``, ``"clients"`` or ``"verdicts"``. What parts noted about clients are columns of the second; a
+        fact of a round is a column ``fact_...`` of the first. If clients have names, the last
+        two have a column ``name``.
         """
         from counterpoise.runs.frames import frame
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from worlds import cohort, server
 
 from counterpoise.local import Local, sgd
+from counterpoise.method import Part
 from counterpoise.methods import avg, fedbac, feddua
 from counterpoise.methods.feddua import branch
 
@@ -198,6 +199,15 @@ def test_around_a_rule_that_ignores_counts_nothing_reads_corrected() -> None:
     }
     method = feddua(avg(), factor="direct", evidence="report")
     assert judge(lying(1e6, 5), server(method, D), **silent).verdicts[5].action == "accepted"
+
+
+@pytest.mark.parametrize(("said", "action"), [({}, "corrected"), ({"by_counts": False}, "warned")])
+def test_a_weighting_rule_that_does_not_say_is_taken_to_weigh_by_counts(said: Any, action: str) -> None:
+    """A rule that forgets to say so would otherwise weigh by corrected counts while the record says that none was."""
+    root = Part("root", apply=lambda round: round.but(weights=round.cohort.examples.sqrt()), **said)
+    outcome = judge(lying(), server(feddua(avg().replacing(weigh=root), factor="direct"), D))
+    assert outcome.verdicts[3].action == action
+    assert outcome.weights[3] / outcome.weights[4] == pytest.approx((44 / lying()[4]) ** 0.5)
 
 
 @pytest.mark.parametrize(("momentum", "later"), [("weighted", "warned"), ("data", "corrected")])

@@ -10,7 +10,16 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Part
 
-__all__ = ["check_layout", "check_named", "check_number", "check_step", "check_vector", "layout_of", "shape_of"]
+__all__ = [
+    "check_layout",
+    "check_named",
+    "check_number",
+    "check_step",
+    "check_vector",
+    "layout_of",
+    "shape_of",
+    "shapes_of",
+]
 
 
 def check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
@@ -22,7 +31,7 @@ def check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: st
         )
     if layout_of(new) != layout_of(old):
         raise CounterpoiseError(
-            f"part {part.name} changed the layout of its {what}: it began as {_shapes(old)} and became {_shapes(new)}."
+            f"part {part.name} changed the layout of its {what}: it began as {shapes_of(old)} and became {shapes_of(new)}."
         )
     return {name: new[name] for name in old}
 
@@ -33,7 +42,7 @@ def check_step(made: Any, w: Tensor, state: Mapping[str, Tensor]) -> tuple[Tenso
     pair = isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Mapping)
     new = ({"w": made[0]}, made[1]) if pair else ({}, {})
     if not pair or [*map(layout_of, new)] != [*map(layout_of, old)]:
-        wanted, found = ("; ".join(map(_shapes, both)) for both in (old, new))
+        wanted, found = ("; ".join(map(shapes_of, both)) for both in (old, new))
         raise CounterpoiseError(
             "The optimizer's step must return (w, state) with the same names, shapes and types that it was given: "
             f"{wanted}. It returned {found if pair else type(made).__name__}."
@@ -55,7 +64,7 @@ def check_number(part: Part, value: Tensor) -> Tensor:
 def check_named(part: Part, hook: str, made: Any, how: str = "return") -> dict[str, Tensor]:
     """What a hook returned, checked to be a dictionary of tensors."""
     if not isinstance(made, Mapping) or not all(isinstance(value, Tensor) for value in made.values()):
-        found = _shapes(made) if isinstance(made, Mapping) else type(made).__name__
+        found = shapes_of(made) if isinstance(made, Mapping) else type(made).__name__
         raise CounterpoiseError(f"part {part.name}: its hook {hook} must {how} a dictionary of tensors, not {found}.")
     return dict(made)
 
@@ -75,7 +84,8 @@ def layout_of(named: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
     return {name: (t.shape, t.dtype) if isinstance(t, Tensor) else (type(t),) for name, t in named.items()}
 
 
-def _shapes(named: Mapping[str, Any]) -> str:
+def shapes_of(named: Mapping[str, Any]) -> str:
+    """Named tensors in short, such as drift float32[3], seen float32[]."""
     return ", ".join(f"{name} {shape_of(t)}" for name, t in named.items()) or "nothing"
 
 

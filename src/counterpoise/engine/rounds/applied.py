@@ -1,24 +1,55 @@
-"""What a part's `apply` returned, checked: a wrong field is told in a sentence that names the part."""
+"""A part's turn on the server: its `apply` is called, and what it returned is checked.
+
+A mistake is told in a sentence that names the part and, for a user's own, the file and line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from counterpoise.engine.clients.returned import layout_of, shape_of
+from counterpoise.engine.backends.refusals import explained, is_ours
+from counterpoise.engine.clients.returned import layout_of, shape_of, shapes_of
+from counterpoise.engine.rounds.records import RESERVED_NOTES
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.method import Cohort, Part, Round, Verdict
 
-__all__ = ["check_applied"]
+__all__ = ["call_apply"]
+
+_NAMES = (
+    "round.records has the names that the part's client_record declares, round.state those of its server_state, and "
+    "round.reports those that its finish reports."
+)
 
 
-def check_applied(part: Part, seen: Round, round: Any) -> None:
+def call_apply(part: Part, seen: Round) -> Round:
+    """The round as a part's `apply` changed it. Facts of earlier parts stay."""
+    assert part.apply is not None
+    with explained(f"part {part.name}", _NAMES):
+        round = part.apply(seen)
+    try:
+        _check_applied(part, seen, round)
+    except CounterpoiseError as error:
+        raise CounterpoiseError(f"{error}{_written_in(part.apply)}") from None
+    return round.but(facts={**seen.facts, **round.facts})
+
+
+def _written_in(function: Any) -> str:
+    """Where a user's function is written, in brackets; empty for ours and for what has no code."""
+    code = getattr(function, "__code__", None)
+    if code is None or is_ours(code.co_filename):
+        return ""
+    return f" ({code.co_name} in {Path(code.co_filename).name}, line {code.co_firstlineno})"
+
+
+def _check_applied(part: Part, seen: Round, round: Any) -> None:
     """Check the round that a part returned for the one it has seen."""
     if not isinstance(round, Round):
-        raise CounterpoiseError(f"part {part.name}: apply must return the round, not {brief(round)}.")
+        raise CounterpoiseError(f"part {part.name}: apply must return the round, not {shape_of(round)}.")
     if not isinstance(round.cohort, Cohort) or round.cohort.ids != seen.cohort.ids:
         found = "a cohort of others" if isinstance(round.cohort, Cohort) else brief(round.cohort)
         raise CounterpoiseError(
@@ -69,10 +100,18 @@ def _check_words(part: Part, round: Round) -> None:
                 f"part {part.name}: {field} must be a dictionary, not {brief(getattr(round, field))}."
             )
     for name, noted in round.notes.items():
-        if not isinstance(noted, Tensor) or noted.shape[:1] != (len(round.cohort),):
+        if name in RESERVED_NOTES or name.startswith("client_"):
+            raise CounterpoiseError(
+                f"part {part.name}: a note cannot be called {name}, because that is a column of the run's record. "
+                f"Give it another name, such as {part.name}_{name}."
+            )
+        if not isinstance(noted, Tensor) or noted.shape != (len(round.cohort),):
+            hint = "" if isinstance(noted, Tensor) else "; torch.as_tensor makes one of a list"
+            if isinstance(noted, Real):
+                hint = f"; a number of the whole round is a fact, as in round.but(facts={{{name!r}: {noted}}})"
             raise CounterpoiseError(
                 f"part {part.name}: the note {name} must be a tensor with a number for each of the "
-                f"{len(round.cohort)} clients, not {brief(noted)}."
+                f"{len(round.cohort)} clients, not {shape_of(noted)}{hint}."
             )
     for name, fact in round.facts.items():
         if not isinstance(fact, Real):
@@ -116,5 +155,6 @@ def _check_kept(part: Part, seen: Round, round: Round) -> None:
             raise CounterpoiseError(f"part {part.name} returned {', '.join(after)} but declares no {what}.")
         if layout_of(before) != layout_of(after):
             raise CounterpoiseError(
-                f"part {part.name} returned a {what} of other names, shapes or types than it declared."
+                f"part {part.name}: its {what} must keep its names, shapes and types, {shapes_of(before)}, but apply "
+                f"returned {shapes_of(after)}."
             )

@@ -20,6 +20,7 @@ from torch import Tensor
 from counterpoise.engine.backends.buckets import room
 from counterpoise.engine.backends.joining import join_jobs, join_samples, number_equals, split_results
 from counterpoise.engine.backends.making import choose_setting, join_work, make_backend
+from counterpoise.engine.backends.refusals import CLIENT_NAMES, explained
 from counterpoise.engine.clients.likeness import alike, why_different
 from counterpoise.engine.clients.program import TrainingResult, by_autograd
 from counterpoise.engine.rounds.evaluation import Evaluator, Measured, Measuring
@@ -120,7 +121,8 @@ class Member:
     def train_alone(self) -> None:
         if self.ready.job is None:
             return
-        self.results = self.simulation.backend.train(self.simulation.make_job(self.opened, self.ready))
+        with explained("Training a client", CLIENT_NAMES):
+            self.results = self.simulation.backend.train(self.simulation.make_job(self.opened, self.ready))
 
     def decide(self) -> None:
         self.replies = self.simulation.reply(self.opened, self.ready, self.results)

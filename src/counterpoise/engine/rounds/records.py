@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from counterpoise.verdict import Verdict
 
-__all__ = ["COSTS", "MOST_ROUNDS", "RESERVED", "Outcome", "RoundRecord"]
+__all__ = ["COSTS", "MOST_ROUNDS", "RESERVED", "RESERVED_NOTES", "Outcome", "RoundRecord"]
 
 MOST_ROUNDS = 10**9
 """More rounds are taken for a mistake."""
@@ -28,6 +28,20 @@ RESERVED = (
     "seed",
 )
 """Names that a user's metric cannot have, because the run's record or its frames use them."""
+RESERVED_NOTES = (
+    "method",
+    "seed",
+    "round",
+    "client",
+    "name",
+    "heard",
+    "liar",
+    "claimed",
+    "weight",
+    "excluded",
+    "contribution",
+)
+"""Names that a part's note cannot have, nor one that begins with ``client_``: the frame of clients has such columns."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +49,18 @@ class Outcome:
     """What happened in a round on the server, client by client."""
 
     claims: Mapping[int, int | float]
+    """The data count that each client heard claims."""
     weights: Mapping[int, float] | None
     """The effective weight of each client heard: the factor of its update in the combined one. None if the rule has no
     weights."""
     excluded: Mapping[int, str] = field(default_factory=dict)
+    """The clients left out, each with the reason."""
     skipped: str = ""
     """Why the model was left as it was; empty if it was updated."""
     notes: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """By name, what parts noted about each client, and its ``contribution`` to the server's step."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    """What a trust part decided about each client."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """Named numbers of the round as a whole."""
 
@@ -53,7 +71,9 @@ class RoundRecord:
 
     round: int
     cohort: tuple[int, ...]
+    """The clients that were asked."""
     outcome: Outcome
+    """What the server made of their replies."""
     metrics: Mapping[str, float]
     """Of the server's new model: ``train_loss`` and, in rounds that are evaluated, ``loss``, ``accuracy``, ..."""
     clients: Mapping[str, Mapping[int, float]] = field(default_factory=dict)

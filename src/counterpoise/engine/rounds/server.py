@@ -16,12 +16,13 @@ from torch import Tensor
 from counterpoise.engine.clients.program import Named
 from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.rounds.admission import Limits, admit
-from counterpoise.engine.rounds.applied import check_applied
+from counterpoise.engine.rounds.applied import call_apply
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.reasons import broken
 from counterpoise.engine.rounds.records import Outcome
 from counterpoise.engine.rounds.store import Store
+from counterpoise.engine.rounds.trail import Trail
 from counterpoise.errors import CounterpoiseError, Diverged
 from counterpoise.method import Cohort, Method, Part, Round, World
 from counterpoise.trees import cat
@@ -142,6 +143,8 @@ class Server:
         return self._apply_parts(round, claims, {**(absent or {}), **refused})._replace(streak=streak, lengths=lengths)
 
     def _weighs_by_counts(self, part: Part) -> bool:
+        if part.by_counts is None:
+            return part.apply is not None and part in self.method.weigh
         if isinstance(part.by_counts, bool):
             return part.by_counts
         return part.by_counts({name: self.state.get(name, {}) for name in part.reads})
@@ -180,6 +183,7 @@ class Server:
         accepted: Accepted = {}
         notes: dict[str, dict[int, float]] = {}
         gone: tuple[int, ...] = ()
+        trail = Trail.of(self.method)
         for part in self.method.parts:
             if part.apply is None:
                 continue
@@ -192,8 +196,8 @@ class Server:
                 reports=round.cohort.reports.get(part.name, {}),
                 shared={name: state.get(name, {}) for name in part.reads},
             )
-            round = part.apply(seen)
-            check_applied(part, seen, round)
+            round = call_apply(part, seen)
+            trail = trail.after(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
             if store is not None:
@@ -213,6 +217,7 @@ class Server:
                 break
         weighed = Weighed({}, {}, lost=False) if round.skipped else self._weigh(round)
         why = round.skipped or _why_useless(round, weighed)
+        why = trail.broken() or why if why else ""
         if weighed.lost and not why:
             raise Diverged(_DIVERGED)
         if why:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.backends.refusals import CLIENT_NAMES, explained
 from counterpoise.engine.clients.messages import byte_count, pack_reply
 from counterpoise.engine.clients.program import Shared, TrainingResult
 from counterpoise.engine.devices import put
@@ -118,7 +119,8 @@ class Simulation:
             ready = self._prepare(opened.round, opened.asked, opened.dropped)
         results = None
         if ready.job is not None:
-            results = self.backend.train(self.make_job(opened, ready), ready.planned)
+            with explained("Training a client", CLIENT_NAMES):
+                results = self.backend.train(self.make_job(opened, ready), ready.planned)
             self._look_ahead(opened.round + 1)
         return self.reply(opened, ready, results)
 
