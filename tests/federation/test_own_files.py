@@ -124,7 +124,11 @@ def test_outer_folders_of_pictures_are_clients(nested, columns):
 
 
 def test_it_is_never_a_guess_which_folders_are_the_classes(nested, tmp_path):
-    for make in (lambda **more: Federation.from_datasets(nested, **more), lambda **more: cp.load(nested, **more)):
+    for make in (
+        lambda **more: Federation.from_datasets(nested, cache=tmp_path / "kept", **more),
+        lambda **more: cp.load(nested, **more),
+    ):
+        make(partition=cp.natural())  # what is kept of it answers no other question
         with pytest.raises(
             CounterpoiseError, match=r"folders within folders.*partition=cp.natural\(\).*'inner'.*'outer'"
         ):
