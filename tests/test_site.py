@@ -161,7 +161,7 @@ def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     names: dict = {}
     comparing, own = blocks("tutorial.md", "python")
     exec(comparing, names)
-    assert list(names["found"].runs) == ["fedavg", "fedprox", "counterpoise"]
+    assert list(names["found"].runs) == ["fedavg", "fedprox(mu=0.1)", "counterpoise"]
     exec(own, names)
     assert names["run"].accuracy > 0.7
     assert sum(names["run"].weights[0].values()) == pytest.approx(1)
