@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import statistics
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 from counterpoise.measures.significance import Paired, paired
+from counterpoise.runs.config import parse, read
 from counterpoise.studies.drawing import ahead_of
 from counterpoise.studies.finding import found_in
 from counterpoise.studies.standing import Row
@@ -46,6 +48,17 @@ measured in them; the presets `worlds/NAME` hold them. Values are test accuracie
 mean of a run's last four evaluations. *Lead* is that of `counterpoise` over the best other method of that world, with
 the 95 % interval of the paired difference. It is *best* if its mean is the highest, and *tied* if the interval holds 0
 and lies above -1. `make evidence` writes this page from `studies/worlds.json` and `studies/worlds-ablation.json`."""
+
+_REPEATING = """\
+To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:
+
+    counterpoise study run studies/worlds.toml --cells {0} --methods fedavg,counterpoise --results mine.json
+
+A run of `{0}` took {1:.0f} to {2:.0f} s here ({3}), because many runs trained as one batch. A single one took
+220 s on two CPU cores. `counterpoise compare worlds/{0}` runs the same methods, but evaluates in every round
+and shows the last one.
+"""
+_REPEATED = "fmnist-lq2"
 
 
 _TUNED = """\
@@ -93,7 +106,15 @@ def main() -> None:
 def page(rows: Sequence[Row], forms: Sequence[Row], best: Sequence[Row]) -> str:
     """The whole page."""
     worlds = [world for name, some in by_cell(rows).items() if (world := stands(name, some))]
-    parts = [INTRODUCTION, *_leads(worlds), *_not_best(worlds, rows), *_tuned(rows, best), *_all(rows)]
+    parts = [
+        INTRODUCTION,
+        *_set_ups(worlds),
+        *_repeating(rows),
+        *_leads(worlds),
+        *_not_best(worlds, rows),
+        *_tuned(rows, best),
+        *_all(rows),
+    ]
     parts += [*_left_out(rows), *_forms(forms)]
     return "\n\n".join(parts).rstrip() + "\n"
 
@@ -156,6 +177,28 @@ def short(rows: Sequence[Row]) -> str:
         most = max(values, key=float)
         lines.append([words, *(f"**{value}**" if value == most else value for value in values)])
     return _pipes(["Fashion-MNIST, LeNet-5, 100 rounds", *labels.values()], lines)
+
+
+def _set_ups(worlds: Sequence[World]) -> Iterator[str]:
+    """How clients train, for each data set and model, with the number of worlds."""
+    found: Counter[tuple[str, ...]] = Counter()
+    for world in worlds:
+        name = f"worlds/{world.name}"
+        made = parse(read(name)[0], name)
+        local = (made.local.epochs, made.local.batch, made.local.optimizer["lr"])
+        found[tuple(map(str, (made.data.name, made.data.samples, made.model["name"], made.rounds, *local)))] += 1
+    heads = ["data", "training images used", "model", "rounds", "local epochs", "batch", "SGD's rate", "worlds"]
+    yield _pipes(heads, [[*one, str(count)] for one, count in found.items()])
+
+
+def _repeating(rows: Sequence[Row]) -> Iterator[str]:
+    """The command that repeats a row, and how long its runs took."""
+    some = by_cell(rows).get(_REPEATED, {}).values()
+    outcomes = [[one for one in row.outcomes.values() if one.status == "finished"] for row in some]
+    times = [statistics.mean(one.seconds for one in ended) for ended in outcomes if ended]
+    if times:
+        machine = outcomes[0][0].made.machine.partition(",")[0]
+        yield _REPEATING.format(_REPEATED, min(times), max(times), machine).rstrip()
 
 
 def _leads(worlds: Sequence[World]) -> Iterator[str]:
