@@ -173,7 +173,7 @@ class Cohort:
     updates: Tensor
     """``[C, D]``"""
     examples: Tensor
-    """Claimed data counts, ``[C]``."""
+    """Data counts ``[C]``: those claimed, until a trust part corrects them."""
     steps: Tensor
     """Local steps taken, ``[C]``."""
     reports: Mapping[str, Tensors] = field(default_factory=dict)
@@ -262,6 +262,8 @@ class Round:
     """Named numbers of the round as a whole, for the run's record (the iterations a rule took)."""
     verdicts: Mapping[int, Verdict] = field(default_factory=dict)
     """What a trust part decided about each client's claim, for the run's record."""
+    claims: Mapping[int, float] = field(default_factory=dict)
+    """The data count that each client claimed, whatever an earlier part made of it in ``cohort.examples``."""
     by_counts: bool = True
     """Whether any part of the method depends on the counts claimed in this round: see `Part.by_counts`."""
     norm_ratio: float = inf

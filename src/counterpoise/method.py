@@ -288,7 +288,8 @@ class Method:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise CounterpoiseError(
-                f"method {self.name} has two parts named {twice[0]!r}; rename one, as state is stored by part name."
+                f"method {self.name} has two parts named {twice[0]!r}, but a part's state is stored under its name. "
+                "Leave one out (the method inside may have it already), or give your own part another name."
             )
         for part in self.parts:
             for other in part.reads:

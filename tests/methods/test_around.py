@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -99,14 +101,16 @@ def test_a_rule_without_weights_is_not_capped():
 # ---------------------------------------------------------------- steady
 
 
-def test_momentum_follows_how_much_updates_agree():
-    rng, made = np.random.default_rng(1), server(steady(avg()), SIZE)
+@pytest.mark.parametrize(("mean", "agreement"), [(0.8, 0.9), (0.5, 0.7)])
+def test_momentum_follows_how_much_updates_agree(mean, agreement):
+    made = server(steady(avg(), steady_mean=mean, steady_agreement=agreement), SIZE)
+    rng = np.random.default_rng(1)
     w, m, v, s, betas = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), 0.0, []
     for round in range(1, 41):
         u = rng.normal(size=SIZE) + (1.5 if round < 25 else -1.5)
-        s = 0.9 * s + 0.1 * (u @ m / np.sqrt(u @ u * (m @ m)) if m.any() else 0.0)
+        s = agreement * s + (1 - agreement) * (u @ m / np.sqrt(u @ u * (m @ m)) if m.any() else 0.0)
         beta = 0.9 * max(0.0, s)
-        m, v = 0.8 * m + 0.2 * u, beta * v + u
+        m, v = mean * m + (1 - mean) * u, beta * v + u
         w = w + u + beta * v
         betas.append(beta)
         outcome = made.receive(cohort([0], [u]), FixedWorld(SIZE, round))
@@ -188,6 +192,27 @@ def test_if_everyone_is_heard_the_step_is_the_update():
             made.receive(cohort([0], [u]), FixedWorld(SIZE, round, 1))
         models.append(made.model)
     assert torch.equal(*models)
+
+
+def test_if_one_of_eight_is_excluded_an_eighth_of_the_step_goes_at_the_pace_reached_so_far():
+    """While all are heard the pace grows but has no effect."""
+    judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 6 else {}))
+    rng, made = np.random.default_rng(5), server(pace(avg()).adding(trust=judge), SIZE)
+    w, m, v, step, alpha = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), 1.0
+    for round in range(1, 7):
+        d = np.linspace(0.2, 2, SIZE) + 0.3 * rng.normal(size=(8, SIZE))
+        heard = d[: 7 if round == 6 else 8]
+        u, turns = heard.mean(0), heard @ step / np.linalg.norm(heard, axis=1)
+        alpha = min(12.0, alpha * np.exp(np.median(turns) / np.sqrt(step @ step) if round > 1 else 0.0))
+        m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
+        r = np.sqrt(v.mean())
+        n = 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r)
+        step = u + (alpha * n - u) / 8 if round == 6 else u
+        w = w + step
+        outcome = made.receive(cohort(range(8), d), FixedWorld(SIZE, round, 8))
+        assert outcome.facts["pace"] == pytest.approx(alpha, rel=1e-12)
+        assert made.model.numpy() == pytest.approx(w, rel=1e-11)
+    assert alpha > 10
 
 
 def test_pace_needs_one_update():
@@ -292,6 +317,14 @@ def test_a_verdict_on_updates_does_not_hide_one_on_counts():
     assert told.concerns(3) == "the claim of client 3 to 1 samples"
 
 
+def test_a_verdict_names_the_count_claimed_not_the_one_believed():
+    halves = Part("halves", apply=lambda r: r.but(cohort=replace(r.cohort, examples=r.cohort.examples / 2)))
+    made = server(avg().adding(trust=halves).adding(trust=parts.consensus_trust()), 12)
+    rows = replies(np.random.default_rng(0), range(8), {0}, 0.1)
+    outcome = made.receive(cohort(range(8), rows, [10] * 8), FixedWorld(12))
+    assert {verdict.claimed for verdict in outcome.verdicts.values()} == {10}
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -314,7 +347,7 @@ def test_a_client_that_is_excluded_is_forgotten():
     assert float(simulation.server.letters([1])["memory"]["correction"]) == 0
 
 
-def test_when_everyone_is_excluded_nobody_is_remembered():
+def test_if_the_only_client_remembered_is_excluded_the_mean_is_of_the_others():
     judge = Part("judge", apply=lambda round: round.but(excluded={0: "no"} if round.world.round == 2 else {}))
     simulation = descend(
         METHODS.make("memory:avg").adding(trust=judge),
@@ -328,6 +361,21 @@ def test_when_everyone_is_excluded_nobody_is_remembered():
     state, records = simulation.server.state["memory"], simulation.server.records["memory"]
     assert float(state["count"]) == 1
     assert float(state["sum"]) == pytest.approx(float(records[1]["y"]), abs=1e-12)
+
+
+def test_when_everyone_is_excluded_the_round_is_skipped_and_memories_stay():
+    judge = Part("judge", apply=lambda round: round.but(excluded={0: "no", 1: "no"} if round.world.round == 2 else {}))
+    simulation = descend(METHODS.make("memory:avg").adding(trust=judge), [1.0, 3.0], [0.3, 0.7], 2, start=3.0)
+    points(simulation, 1)
+
+    def kept():
+        server = simulation.server
+        rows = server.records["memory"].gather([0, 1])
+        return [server.model, *server.state["memory"].values(), *rows.values()]
+
+    before = [tensor.clone() for tensor in kept()]
+    assert simulation.advance().outcome.skipped == "no client could be trusted"
+    assert all(map(torch.equal, before, kept()))
 
 
 @pytest.mark.parametrize("reported", [1, 4, 400])

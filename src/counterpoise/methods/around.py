@@ -10,38 +10,40 @@ from typing import Annotated
 
 from counterpoise import parts
 from counterpoise.method import Method
+from counterpoise.methods import meanings as of
 from counterpoise.methods.registry import METHODS
-from counterpoise.parts.memory import Weights
-from counterpoise.registry import Option, Paper
+from counterpoise.parts.trial import Bounds
+from counterpoise.registry import Option
 
 __all__ = ["bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
 
-PAPER = Paper("Counterpoise, a federated-learning library", "its authors")
 
-
-@METHODS.register("memory", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("memory", group="parts", paper=of.PAPER, wraps="method")
 def memory(
     method: Method | str = "fedavg",
-    memory_coefficient: Annotated[
-        float | None, Option("c, how much of a client's memory counts; by default estimated", low=0, high=1)
-    ] = None,
-    memory_share: Annotated[
-        float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
-    ] = None,
-    memory_power: Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)] = 0.5,
-    memory_weights: Annotated[Weights, Option("weights in the mean of the memories: by counts or equal")] = "data",
+    memory_coefficient: of.Coefficient = None,
+    memory_share: of.Share = None,
+    memory_power: of.Power = 0.5,
+    memory_weights: of.MemoryWeights = "data",
     memory_cap: Annotated[
         float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
     ] = 3.0,
-    memory_clip: Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)] = 2.0,
-    memory_gate: Annotated[bool, Option("leave out clients that do not apply their corrections")] = True,
-    memory_half: Annotated[bool, Option("keep the memory in half precision")] = False,
+    memory_clip: of.Clip = 2.0,
+    memory_gate: of.Gate = True,
+    memory_half: of.Half = False,
+    memory_smoothing: of.Smoothing = 0.9,
+    memory_gate_doubt: of.GateDoubt = 5.0,
+    memory_gate_proof: of.GateProof = 3.0,
+    memory_gate_most: of.GateMost = 10.0,
+    memory_gate_spread: of.GateSpread = 0.05,
+    memory_gate_clients: of.GateClients = 5,
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
+    bounds = Bounds(memory_gate_doubt, memory_gate_proof, memory_gate_most, memory_gate_spread, memory_gate_clients)
     part = parts.memory(
         memory_coefficient,
         memory_share,
@@ -49,13 +51,15 @@ def memory(
         memory_weights,
         memory_cap,
         memory_clip,
-        gate=memory_gate,
-        half=memory_half,
+        memory_smoothing,
+        memory_gate,
+        memory_half,
+        bounds,
     )
     return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
 
 
-@METHODS.register("bounded", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("bounded", group="parts", paper=of.PAPER, wraps="method")
 def bounded(
     method: Method | str = "fedavg",
     longest: Annotated[float, Option("the longest update, in medians of the cohort", above=0)] = 2.0,
@@ -68,7 +72,7 @@ def bounded(
     return method.replacing(f"bounded:{method.name}", weigh=(parts.bounded(longest), *method.weigh))
 
 
-@METHODS.register("capped", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("capped", group="parts", paper=of.PAPER, wraps="method")
 def capped(
     method: Method | str = "fedavg",
     heaviest: Annotated[float, Option("the largest weight, in medians of the cohort", low=1)] = 3.0,
@@ -81,41 +85,48 @@ def capped(
     return method.adding(f"capped:{method.name}", weigh=parts.capped(heaviest))
 
 
-@METHODS.register("pace", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("pace", group="parts", paper=of.PAPER, wraps="method")
 def pace(
     method: Method | str = "fedavg",
     fastest: Annotated[float, Option("the longest step, in mean updates", low=1, high=1000)] = 12.0,
-    pace_momentum: Annotated[float, Option("decay of the mean update", low=0, below=1)] = 0.8,
+    pace_momentum: of.Momentum = 0.8,
+    slowest: of.PaceLeast = 0.5,
+    pacing_gain: of.PaceGain = 1.0,
+    pacing_square: of.PaceSquare = 0.99,
+    pacing_floor: of.PaceFloor = 0.3,
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
 
     ``u + q (alpha n - u)``, ``alpha <- alpha exp(median_i cos(d_i, last step))``, ``n = 1.3 r m / (sqrt(v) + 0.3 r)``.
     """
     assert isinstance(method, Method)
-    return method.adding(f"pace:{method.name}", combine=parts.pace(fastest, pace_momentum))
+    part = parts.pace(fastest, pace_momentum, slowest, pacing_gain, pacing_square, pacing_floor)
+    return method.adding(f"pace:{method.name}", combine=part)
 
 
-@METHODS.register("steady", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("steady", group="parts", paper=of.PAPER, wraps="method")
 def steady(
     method: Method | str = "fedavg",
     steadiest: Annotated[float, Option("the momentum of updates that agree completely", low=0, below=1)] = 0.9,
+    steady_mean: Annotated[float, Option("decay of the mean of the updates before", low=0, below=1)] = 0.8,
+    steady_agreement: Annotated[float, Option("decay of s, the mean agreement", low=0, below=1)] = 0.9,
 ) -> Method:
     """Server momentum that grows as successive combined updates agree, behind any method; alone, behind fedavg.
 
     ``u + beta v``, ``v <- beta v + u``, ``beta = 0.9 max(0, s)``, s a running mean of the cosine of u with those before.
     """
     assert isinstance(method, Method)
-    return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest))
+    return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest, steady_mean, steady_agreement))
 
 
-@METHODS.register("consensus-trust", group="parts", paper=PAPER, wraps="method")
+@METHODS.register("consensus-trust", group="parts", paper=of.PAPER, wraps="method")
 def consensus_trust(
     method: Method | str = "fedavg",
     exclude_opposed: Annotated[bool, Option("leave flagged clients out; otherwise they are only on record")] = False,
-    flag_below: Annotated[float, Option("the score under which a client is flagged", below=0)] = -3.0,
-    flag_until: Annotated[float, Option("the score from which on it is no longer flagged", high=0)] = -1.5,
-    flag_rounds: Annotated[int, Option("rounds before a client can be flagged", low=1)] = 3,
-    flag_clients: Annotated[int, Option("clients without which nobody is judged", low=3)] = 5,
+    flag_below: of.FlagBelow = -3.0,
+    flag_until: of.FlagUntil = -1.5,
+    flag_rounds: of.FlagRounds = 3,
+    flag_clients: of.FlagClients = 5,
 ) -> Method:
     """Tests over each client's rounds whether its updates oppose the others', in front of any method; alone, of fedavg.
 

@@ -44,15 +44,15 @@ def consensus_trust(
 
     def apply(round: Round) -> Round:
         updates = round.cohort.updates
-        records = moved({**round.records, "examples": round.cohort.examples}, "cpu")
-        examples, standing = records.pop("examples"), records["flagged"] == 0
+        records = moved(round.records, "cpu")
+        standing = records["flagged"] == 0
         judged = int(standing.sum()) >= clients
         if judged:
             cosine = _agreements(clip_rows(updates, _CLIP), standing.to(updates.device))
             records, round = test(cosine.cpu(), records, standing), round.noting(consensus=cosine)
-        columns = torch.stack((examples, _score(records), records["rounds"], records["flagged"]))
+        columns = torch.stack((_score(records), records["rounds"], records["flagged"]))
         verdicts = {
-            client: _verdict(exclude, *row)
+            client: _verdict(exclude, float(round.claims[client]), *row)
             for client, row in zip(round.cohort.ids, columns.T.tolist(), strict=True)
             if judged or row[-1]
         }

@@ -37,6 +37,7 @@ def memory(
     smoothing: float = 0.9,
     gate: bool = True,
     half: bool = False,
+    bounds: trial.Bounds = trial.USUAL,
 ) -> Part:
     """Take out of each update what the client's last one predicts; put it before the parts that weigh and combine.
 
@@ -51,7 +52,7 @@ def memory(
     correction, and a client that an earlier part excludes is forgotten.
 
     With `gate`, the server tests whether clients apply their corrections (`counterpoise.parts.trial`). It leaves out
-    those that do not, and their memories do not count in y_bar. Cohorts of fewer than five are not tested.
+    those that do not, and their memories do not count in y_bar. `bounds` are the numbers of these tests.
 
     With `half`, what is remembered is rounded to bfloat16, which takes half the room.
     """
@@ -60,14 +61,15 @@ def memory(
     def apply(round: Round) -> Round:
         cohort, state, records = round.cohort, round.state, round.records
         apart, reach, bar = _apart(state, records), _reach(round), _mean(state)
-        sent, steps = trial.doses(state["share"], records), -cohort.updates / reach
+        sent, steps = trial.doses(state["share"], records, bounds), -cohort.updates / reach
         squares = _inner(apart, apart)
         counts = _counts(cohort, weights, most_count)
         applied, tested = sent, {name: records[name] for name in trial.KEPT}
         if gate and sends:
             r = torch.where(squares > 0, _inner(steps - bar, apart) / torch.where(squares > 0, squares, 1), 0)
-            applied, tested = trial.heard(r, sent, squares > 0, counts, _coefficient(state, coefficient), records)
-        out = trial.distrusted(tested)
+            c = _coefficient(state, coefficient)
+            applied, tested = trial.heard(r, sent, squares > 0, counts, c, records, bounds)
+        out = trial.distrusted(tested, bounds)
         gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
         w = counts / counts.sum()
         sums = {
@@ -78,7 +80,7 @@ def memory(
         rest = _column((c - applied).clamp(min=0), apart)
         new = {"y": gradients.to(records["y"].dtype), "n": torch.where(out, 0, counts), **tested}
         new["seen"] = torch.ones_like(counts)
-        verdicts = _verdicts(cohort, out, tested["proof"])
+        verdicts = _verdicts(round, out, tested["proof"])
         sent_next = {"share": c * _share(round.world, share, power)}
         return round.but(
             cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
@@ -94,7 +96,7 @@ def memory(
         "memory",
         server_state=_start_state,
         client_record=lambda start: _start_record(start, torch.bfloat16 if half else start.dtype),
-        letters=_letters if sends else None,
+        letters=(lambda state, records: _letters(state, records, bounds)) if sends else None,
         gradient=_gradient if sends else None,
         apply=apply,
         by_counts=weights == "data",
@@ -128,9 +130,9 @@ def _coefficient(sums: Tensors, given: float | None) -> Tensor:
     return torch.where(spread > 0, sums["explained"] / torch.where(spread > 0, spread, 1), 0).clamp(0, 1)
 
 
-def _letters(state: Tensors, records: Tensors) -> dict[str, Tensor]:
+def _letters(state: Tensors, records: Tensors, bounds: trial.Bounds) -> dict[str, Tensor]:
     apart = _apart(state, records)
-    return {"correction": _column(trial.doses(state["share"], records), apart) * apart}
+    return {"correction": _column(trial.doses(state["share"], records, bounds), apart) * apart}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
@@ -143,12 +145,12 @@ def _counts(cohort: Cohort, weights: Weights, most: float) -> Tensor:
     return cap_counts(counts, most)
 
 
-def _verdicts(cohort: Cohort, out: Tensor, proof: Tensor) -> dict[int, Verdict]:
+def _verdicts(round: Round, out: Tensor, proof: Tensor) -> dict[int, Verdict]:
     """Who is left out."""
-    columns = torch.stack((cohort.examples.double(), out.double(), proof)).T.tolist()
+    columns = torch.stack((out.double(), proof)).T.tolist()
     return {
-        client: Verdict(count, None, None, None, score, "excluded", _UNMOVED)
-        for client, (count, gone, score) in zip(cohort.ids, columns, strict=True)
+        client: Verdict(float(round.claims[client]), None, None, None, score, "excluded", _UNMOVED)
+        for client, (gone, score) in zip(round.cohort.ids, columns, strict=True)
         if gone
     }
 

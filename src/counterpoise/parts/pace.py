@@ -15,7 +15,6 @@ __all__ = ["pace"]
 def pace(
     most: float = 12.0,
     momentum: float = 0.8,
-    *,
     least: float = 0.5,
     gain: float = 1.0,
     square: float = 0.99,

@@ -11,25 +11,45 @@ doubt is sent its whole share and nothing by turns, and what changes in r_i with
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Tensors
 from counterpoise.parts.columns import moved
 
-__all__ = ["KEPT", "begin", "distrusted", "doses", "heard"]
+__all__ = ["KEPT", "USUAL", "Bounds", "begin", "distrusted", "doses", "heard"]
 
 KEPT = ("doubt", "proof", "ahead", "last", "dose")
 """What is kept of a client."""
 
-_FEWEST = 5
-"""Fewer clients with a memory say too little about each other."""
-_MOST = 3.0
-"""One reply counts for at most this much evidence, a logarithm of likelihoods."""
-_DOUBTED = 5.0
-_SURE = -10.0
-"""The least doubt, so that a client that turns is found out."""
-_LEAST_SPREAD = 0.05
+
+@dataclass(frozen=True)
+class Bounds:
+    """The numbers of both tests. Evidence is a logarithm of likelihoods."""
+
+    doubt: float = 5.0
+    """Over this, a client is left out if it also fails the experiment, and a trial that was over opens again."""
+    proof: float = 3.0
+    """Over this, a client fails the experiment; below its negative, it passes. One reply counts for at most this much."""
+    most: float = 10.0
+    """Doubt stays within this, either way, so that a client that turns is found out."""
+    spread: float = 0.05
+    """The least spread between clients."""
+    clients: int = 5
+    """Fewer clients with a memory say too little about each other."""
+
+    def __post_init__(self) -> None:
+        if self.doubt >= self.most:
+            raise CounterpoiseError(
+                f"memory: gate_doubt is {self.doubt:g}, but doubt never exceeds gate_most, {self.most:g}, so nobody "
+                "would ever be left out. Make gate_doubt smaller or gate_most larger."
+            )
+
+
+USUAL = Bounds()
 
 
 def begin(start: Tensor) -> dict[str, Tensor]:
@@ -38,19 +58,19 @@ def begin(start: Tensor) -> dict[str, Tensor]:
     return {name: number - 1 if name == "dose" else number.clone() for name in KEPT}
 
 
-def doses(share: Tensor, records: Tensors) -> Tensor:
+def doses(share: Tensor, records: Tensors, bounds: Bounds) -> Tensor:
     """The share ``a_i`` of its correction that each client is sent ``[C]``; in doubt, by turns all and nothing."""
-    tried = (records["doubt"] > 0) & (records["proof"] > -_MOST)
+    tried = (records["doubt"] > 0) & (records["proof"] > -bounds.proof)
     return torch.where(tried & (records["dose"] > 0), 0, share)
 
 
-def distrusted(records: Tensors) -> Tensor:
+def distrusted(records: Tensors, bounds: Bounds) -> Tensor:
     """Who fails both tests ``[C]``."""
-    return (records["doubt"] > _DOUBTED) & (records["proof"] > _MOST)
+    return (records["doubt"] > bounds.doubt) & (records["proof"] > bounds.proof)
 
 
 def heard(
-    r: Tensor, dose: Tensor, known: Tensor, counts: Tensor, c: Tensor, records: Tensors
+    r: Tensor, dose: Tensor, known: Tensor, counts: Tensor, c: Tensor, records: Tensors, bounds: Bounds
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The share of its memory that each client seems to have applied ``[C]``, and the clients' new records.
 
@@ -64,37 +84,40 @@ def heard(
     are logarithms of likelihoods that it ignored its correction, over those that it applied it, each step between -3 and
     3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
     over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
+    These are the numbers of the default `bounds`.
     """
     given = {"r": r, "sent": dose, "known": known, "counts": counts, "c": c.expand_as(r)}
     device, given = r.device, moved(given | {name: records[name] for name in KEPT}, "cpu")
     r, dose, known, counts, c, doubt, proof, ahead, last, earlier = given.values()
     known = known > 0
-    enough = known.sum() >= _FEWEST
-    m, s = _centre(torch.where(known, r + dose, torch.nan))
+    enough = known.sum() >= bounds.clients
+    m, s = _centre(torch.where(known, r + dose, torch.nan), bounds.spread)
     certainty = (counts / counts.quantile(0.5)).clamp(max=1) / s.square()
 
     x = torch.minimum(r - c - ahead, r - m)
-    step = (certainty * dose * (x + dose / 2)).clamp(-_MOST, _MOST)
-    doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(_SURE, -_SURE), doubt)
+    step = (certainty * dose * (x + dose / 2)).clamp(-bounds.proof, bounds.proof)
+    doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(-bounds.most, bounds.most), doubt)
 
-    trial = proof > -_MOST
+    settled = -bounds.proof
+    trial = proof > settled
     dr, da = r - last, dose - earlier
-    step = (certainty * (2 * dr * da + da.square()) / 4).clamp(-_MOST, _MOST)
-    proof = torch.where(trial & enough & known & (earlier >= 0), (proof + step).clamp(-_MOST, 2 * _MOST), proof)
+    step = (certainty * (2 * dr * da + da.square()) / 4).clamp(-bounds.proof, bounds.proof)
+    tested = trial & enough & known & (earlier >= 0)
+    proof = torch.where(tested, (proof + step).clamp(settled, 2 * bounds.proof), proof)
 
-    over = trial & (proof <= -_MOST)
+    over = trial & (proof <= settled)
     ahead = torch.where(over, (torch.where(dose > 0, last, r) - c).clamp(min=0), ahead)
-    doubt = torch.where(over, _SURE, doubt)
-    proof = torch.where(~trial & (doubt > _DOUBTED), 0, proof)
-    applied = torch.where((doubt > 0) & (proof > -_MOST), (c - r).clamp(max=0).maximum(-dose), dose)
+    doubt = torch.where(over, -bounds.most, doubt)
+    proof = torch.where(~trial & (doubt > bounds.doubt), 0, proof)
+    applied = torch.where((doubt > 0) & (proof > settled), (c - r).clamp(max=0).maximum(-dose), dose)
     new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": torch.where(known, r, 0)}
     new |= {"dose": torch.where(known, dose, -1), "applied": applied}
     new = moved(new, device)
     return new.pop("applied"), new
 
 
-def _centre(values: Tensor) -> tuple[Tensor, Tensor]:
+def _centre(values: Tensor, least: float) -> tuple[Tensor, Tensor]:
     """The median of those that are numbers, and their spread by the median distance from it."""
     middle = values.nanquantile(0.5).nan_to_num(0.0)
     spread = 1.4826 * (values - middle).abs().nanquantile(0.5).nan_to_num(0.0)
-    return middle, spread.clamp(min=_LEAST_SPREAD)
+    return middle, spread.clamp(min=least)

@@ -137,7 +137,8 @@ class Server:
         if diverged := streak.sentence(world.population):
             raise Diverged(diverged)
         by_counts = any(map(self._weighs_by_counts, self.method.parts))
-        round = Round(cohort, self.model, world, by_counts=by_counts, norm_ratio=self.limits.norm_ratio)
+        ratio = self.limits.norm_ratio
+        round = Round(cohort, self.model, world, claims=claims, by_counts=by_counts, norm_ratio=ratio)
         return self._apply_parts(round, claims, {**(absent or {}), **refused})._replace(streak=streak, lengths=lengths)
 
     def _weighs_by_counts(self, part: Part) -> bool:

@@ -1,0 +1,48 @@
+"""What the options of counterpoise mean; the parts that go around any method share them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from counterpoise.parts.memory import Weights
+from counterpoise.registry import Option, Paper
+
+PAPER = Paper("Counterpoise, a federated-learning library", "its authors")
+
+Coefficient = Annotated[
+    float | None,
+    Option("c, how much of a client's memory counts; by default estimated, and 0 turns it off", low=0, high=1),
+]
+Share = Annotated[
+    float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
+]
+Power = Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)]
+Smoothing = Annotated[float, Option("decay of the means over rounds from which c is estimated", low=0, below=1)]
+MemoryWeights = Annotated[Weights, Option("weights in the mean of the memories: by counts or equal")]
+ClientWeights = Annotated[Weights, Option("weights of the clients: by counts or equal")]
+Clip = Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)]
+Half = Annotated[bool, Option("keep the memory in half precision")]
+
+Gate = Annotated[bool, Option("leave out clients that do not apply their corrections")]
+GateDoubt = Annotated[float, Option("the doubt over which a client can be left out, a log-likelihood ratio", above=0)]
+GateProof = Annotated[
+    float, Option("the proof over which a client in doubt is left out; one reply adds at most this much", above=0)
+]
+GateMost = Annotated[
+    float, Option("the most doubt and the most trust; with more, clients that turn stay longer", above=0)
+]
+GateSpread = Annotated[float, Option("the least spread between clients that the gate reckons with", above=0)]
+GateClients = Annotated[int, Option("clients with a memory without which nobody is tested", low=3)]
+
+Momentum = Annotated[float, Option("decay of the mean update", low=0, below=1)]
+PaceLeast = Annotated[float, Option("the shortest server step, in mean updates", above=0, high=1)]
+PaceGain = Annotated[float, Option("how fast the step's length follows the clients; 0: it stays", low=0, high=100)]
+PaceSquare = Annotated[float, Option("decay of the mean of squared updates", low=0, below=1)]
+PaceFloor = Annotated[
+    float, Option("large: coordinates move as in the mean update; small: all equally far", above=0, high=1000)
+]
+
+FlagBelow = Annotated[float, Option("the score under which a client is flagged", below=0)]
+FlagUntil = Annotated[float, Option("the score from which on it is no longer flagged", high=0)]
+FlagRounds = Annotated[int, Option("rounds before a client can be flagged", low=1)]
+FlagClients = Annotated[int, Option("clients without which nobody is judged", low=3)]
