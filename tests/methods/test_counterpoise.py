@@ -637,14 +637,20 @@ def model_after(method, rounds=25):
 
 
 def test_the_parts_around_other_methods_take_the_same_numbers():
-    memory = METHODS.make("memory:fedavg", memory_cap=0, memory_clip=0, memory_smoothing=0.7, **GATE)
+    plain = {"memory_cap": 0, "memory_clip": 0}
+    numbers = {f"memory_{name}": number for name, number in ({"smoothing": 0.7} | GATE).items()}
     ours, _ = model_after(counterpoise(**OFF | {"gate": True}, smoothing=0.7, **GATE))
-    assert torch.equal(ours, model_after(memory)[0])
-    assert not torch.equal(ours, model_after(METHODS.make("memory:fedavg", memory_cap=0, memory_clip=0))[0])
-    ours, _ = model_after(counterpoise(coefficient=0, **OFF | {"pace": 12}, **PACE))
-    assert torch.equal(ours, model_after(METHODS.make("pace:fedavg", **PACE))[0])
-    flags = {"flag_below": -0.3, "flag_until": -0.1, "flag_rounds": 2, "flag_clients": 4}
-    _, ours = model_after(counterpoise(coefficient=0, **OFF | {"trust": True}, **flags))
+    assert torch.equal(ours, model_after(METHODS.make("memory:fedavg", **plain, **numbers))[0])
+    assert not torch.equal(ours, model_after(METHODS.make("memory:fedavg", **plain))[0])
+    least, gain, square, floor = PACE.values()
+    around = METHODS.make("pace:fedavg", slowest=least, pacing_gain=gain, pacing_square=square, pacing_floor=floor)
+    assert torch.equal(
+        model_after(counterpoise(coefficient=0, **OFF | {"pace": 12}, **PACE))[0], model_after(around)[0]
+    )
+    flags = {"below": -0.3, "until": -0.1, "rounds": 2, "clients": 4}
+    trust = {f"trust_{name}": number for name, number in flags.items()}
+    _, ours = model_after(counterpoise(coefficient=0, **OFF | {"trust": True}, **trust))
+    flags = {f"flag_{name}": number for name, number in flags.items()}
     assert ours == model_after(METHODS.make("consensus-trust:fedavg", **flags))[1]
     assert ours != model_after(METHODS.make("consensus-trust:fedavg"))[1]
 

@@ -32,17 +32,18 @@ def memory(
     memory_gate: of.Gate = True,
     memory_half: of.Half = False,
     memory_smoothing: of.Smoothing = 0.9,
-    gate_doubt: of.GateDoubt = 5.0,
-    gate_proof: of.GateProof = 3.0,
-    gate_most: of.GateMost = 10.0,
-    gate_spread: of.GateSpread = 0.05,
-    gate_clients: of.GateClients = 5,
+    memory_gate_doubt: of.GateDoubt = 5.0,
+    memory_gate_proof: of.GateProof = 3.0,
+    memory_gate_most: of.GateMost = 10.0,
+    memory_gate_spread: of.GateSpread = 0.05,
+    memory_gate_clients: of.GateClients = 5,
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
     """
     assert isinstance(method, Method)  # the registry turned a name into a method
+    bounds = Bounds(memory_gate_doubt, memory_gate_proof, memory_gate_most, memory_gate_spread, memory_gate_clients)
     part = parts.memory(
         memory_coefficient,
         memory_share,
@@ -53,7 +54,7 @@ def memory(
         memory_smoothing,
         memory_gate,
         memory_half,
-        Bounds(gate_doubt, gate_proof, gate_most, gate_spread, gate_clients),
+        bounds,
     )
     return method.replacing(f"memory:{method.name}", weigh=(part, *method.weigh))
 
@@ -89,17 +90,17 @@ def pace(
     method: Method | str = "fedavg",
     fastest: Annotated[float, Option("the longest step, in mean updates", low=1, high=1000)] = 12.0,
     pace_momentum: of.Momentum = 0.8,
-    pace_least: of.PaceLeast = 0.5,
-    pace_gain: of.PaceGain = 1.0,
-    pace_square: of.PaceSquare = 0.99,
-    pace_floor: of.PaceFloor = 0.3,
+    slowest: of.PaceLeast = 0.5,
+    pacing_gain: of.PaceGain = 1.0,
+    pacing_square: of.PaceSquare = 0.99,
+    pacing_floor: of.PaceFloor = 0.3,
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
 
     ``u + q (alpha n - u)``, ``alpha <- alpha exp(median_i cos(d_i, last step))``, ``n = 1.3 r m / (sqrt(v) + 0.3 r)``.
     """
     assert isinstance(method, Method)
-    part = parts.pace(fastest, pace_momentum, pace_least, pace_gain, pace_square, pace_floor)
+    part = parts.pace(fastest, pace_momentum, slowest, pacing_gain, pacing_square, pacing_floor)
     return method.adding(f"pace:{method.name}", combine=part)
 
 

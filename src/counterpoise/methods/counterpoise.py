@@ -47,10 +47,10 @@ def counterpoise(
     pace_gain: of.PaceGain = 1.0,
     pace_square: of.PaceSquare = 0.99,
     pace_floor: of.PaceFloor = 0.3,
-    flag_below: of.FlagBelow = -3.0,
-    flag_until: of.FlagUntil = -1.5,
-    flag_rounds: of.FlagRounds = 3,
-    flag_clients: of.FlagClients = 5,
+    trust_below: of.FlagBelow = -3.0,
+    trust_until: of.FlagUntil = -1.5,
+    trust_rounds: of.FlagRounds = 3,
+    trust_clients: of.FlagClients = 5,
 ) -> Method:
     """Corrects clients' drift and the noise of sampling by a memory of each client, with an estimated coefficient.
 
@@ -66,7 +66,7 @@ def counterpoise(
         parts.by_data() if weights == "data" else parts.uniform(),
         *([parts.capped(capped)] if capped else []),
     ]
-    judge = parts.consensus_trust(exclude, flag_below, flag_until, flag_rounds, flag_clients)
+    judge = parts.consensus_trust(exclude, trust_below, trust_until, trust_rounds, trust_clients)
     return Method(
         "counterpoise",
         trust=(judge,) if trust else (),
