@@ -130,10 +130,10 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
         "1",
     )
     assert code == 0, err
-    assert re.search(r"^best: lr=0.05, accuracy \d+\.\d\d % \[.+\] over 2 seeds$", out, re.M)
+    assert re.search(r"^best: lr=0.05, accuracy \d+\.\d\d %( \[.+\])? over 2 seeds$", out, re.M)
     # Two seeds this far apart: the lead is told, and that it may be noise.
-    assert re.search(r"^warning: ahead of lr=1e-07 by \d+\.\d\d, which cannot be told from noise: \[-", out, re.M)
-    assert re.search(r"^with 2 seeds that vary this much, a lead below \d", out, re.M)
+    assert re.search(r"^warning: ahead of lr=1e-07 by \d+\.\d\d, which cannot be told from noise: ", out, re.M)
+    assert "\ntwo seeds cannot tell which is better: compare at least 6\n" in out
     assert "kept in: runs/sweep-quickstart" in out
 
 

@@ -690,7 +690,7 @@ def test_a_plain_mistake_in_python_is_told_in_a_sentence(given: dict[str, Any], 
 
 def test_a_metric_that_was_never_measured_is_refused() -> None:
     run = cp.simulate("fedavg", federation(), model=cp.models.mlp, rounds=1)
-    sentence = "There is no metric 'acc' in the rounds of this run. Did you mean 'accuracy'? Others: loss"
+    sentence = "There is no metric 'acc' in the rounds of this run. Did you mean 'accuracy'? Others: client_accuracy"
     for ask in (run.curve, run.last):
         with pytest.raises(cp.CounterpoiseError, match=re.escape(sentence)):
             ask("acc")
@@ -704,6 +704,7 @@ def test_a_run_without_a_test_set_has_an_empty_curve() -> None:
     assert run.curve("personal_accuracy") == cp.measures.own_curve(run.rounds)
     assert run.last("personal_loss") == cp.measures.own_curve(run.rounds, "loss")[-1][1]
     with pytest.raises(
-        cp.CounterpoiseError, match=r"There is no metric 'acc' .* Known: personal_accuracy, personal_loss, train_loss\."
+        cp.CounterpoiseError,
+        match=r"There is no metric 'acc' .* Known: client_accuracy, client_loss, personal_accuracy, personal_loss, train_loss\.",
     ):
         run.curve("acc")

@@ -176,9 +176,10 @@ def _worst(found: Study, pair: Sequence[Arm]) -> str:
     unit, show = unit_of(found.standing.metric)
     rows = {row.label: row.measures["worst"] for row in found.standing.rows}
     values = [rows[arm.label] for arm in pair]
-    if not all(map(math.isfinite, values)):
+    shown = [f"{show(value)}{unit}" for value in values]
+    if not all(map(math.isfinite, values)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside("Its worst served tenth of clients has {}", pair, [f"{show(value)}{unit}" for value in values])
+    return _beside("Its worst served tenth of clients has {}", pair, shown)
 
 
 def _spread(pair: Sequence[Arm]) -> str:
