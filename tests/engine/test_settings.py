@@ -592,7 +592,7 @@ def test_a_function_for_an_adversary_that_was_given_alone_is_told_where_it_goes(
 )
 def test_a_part_returns_the_state_it_declared(wrong):
     part = Part("odd", server_state=lambda start: {"a": torch.zeros(3)}, apply=lambda round: round.but(state=wrong))
-    with pytest.raises(CounterpoiseError, match="part odd returned a server_state of other names, shapes or types"):
+    with pytest.raises(CounterpoiseError, match="part odd: its server_state must keep its names, shapes and types"):
         Simulation(fedavg().adding(trust=part), blobs([4, 5]), small(), engine=double()).advance()
 
 
