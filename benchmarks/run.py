@@ -4,7 +4,8 @@ LeNet-5 on 28 x 28 images, 10 clients x 120 images, batch 20, 3 epochs, SGD with
 clients on the same batches; the loop is what one would write without a library. Arms take turns. A ratio is the
 median over turns of the ratio within a turn, because most machines are noisy. The script also measures what each
 method adds to a round of FedAvg, and how long a population of 100,000 clients takes to start. With --device cuda it
-measures the methods only, on 100 clients.
+measures the methods only, on 100 clients. So it does with --backend, which says how clients train; --clock processor
+times the processor's work, for cores that others use too.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ WARM = {"cpu": 29, "cuda": 3}
 """Rounds before anything is timed: a CPU scripts steps after 5,000 of them, and a round has some 180."""
 ROUNDS = {"cpu": 1, "cuda": 10}
 """How many rounds of a method a turn has."""
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 STEADY, MOST_TURNS = 0.95, 10
 """An arm is warm once a turn takes more than this part of the one before; it gets at most so many turns for that."""
 
@@ -81,11 +83,11 @@ def without_onednn(run: Callable[[], None]) -> Callable[[], None]:
 
 
 def engine(
-    federation: cp.Federation, threads: int, method: cp.Method | None = None, device: str = "cpu"
+    federation: cp.Federation, threads: int, method: cp.Method | None = None, device: str = "cpu", backend: str = "auto"
 ) -> Callable[[], RoundRecord]:
     torch.manual_seed(0)
     local = cp.Local(epochs=EPOCHS, batch=BATCH, optimizer=cp.sgd(LR, momentum=MOMENTUM))
-    setting = cp.Engine(device=device, threads=threads if device == "cpu" else None)
+    setting = cp.Engine(device=device, backend=backend, threads=threads if device == "cpu" else None)
     simulation = Simulation(method or cp.methods.fedavg(), federation, cp.models.lenet5(), local=local, engine=setting)
     return simulation.advance
 
@@ -100,7 +102,9 @@ class Cost(NamedTuple):
     """One value per turn."""
 
 
-def methods(federation: cp.Federation, turns: int, only: list[str], device: str) -> dict[str, Cost]:
+def methods(
+    federation: cp.Federation, turns: int, only: list[str], device: str, backend: str, clock: Callable[[], float]
+) -> dict[str, Cost]:
     """The cost of each method, and of each form of a method that has targets for several."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
     arms |= {
@@ -111,14 +115,14 @@ def methods(federation: cp.Federation, turns: int, only: list[str], device: str)
         'fedbac, align="update"': cp.methods.fedbac(align="update"),
     }
     chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
-    runs = {name: engine(federation, 2, method, device) for name, method in chosen.items()}
+    runs = {name: engine(federation, 2, method, device, backend) for name, method in chosen.items()}
     warm = {name: run() for name, run in runs.items()}
     warm_up(runs, device)
     base = warm["fedavg"]
     times: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(turns):
         for name, run in runs.items():
-            times[name].append(timed(run, 2, ROUNDS[device]))
+            times[name].append(timed(run, 2, ROUNDS[device], clock))
     return {
         name: Cost(
             statistics.median(s / b for s, b in zip(own, times["fedavg"], strict=True)),
@@ -146,16 +150,18 @@ def warm_up(runs: dict[str, Callable[[], RoundRecord]], device: str) -> None:
     gc.freeze()  # otherwise the collector looks through the objects of all arms in the rounds of each
 
 
-def timed(run: Callable[[], object], threads: int, rounds: int = 1) -> float:
+def timed(
+    run: Callable[[], object], threads: int, rounds: int = 1, clock: Callable[[], float] = time.perf_counter
+) -> float:
     """Seconds a round, waiting for the GPU before and after, because a round begins the training of the next."""
     torch.set_num_threads(threads)
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
     wait()
-    begun = time.perf_counter()
+    begun = clock()
     for _ in range(rounds):
         run()
     wait()
-    return (time.perf_counter() - begun) / rounds
+    return (clock() - begun) / rounds
 
 
 def population() -> float:
@@ -172,19 +178,24 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], help="of the methods those whose names contain one of these")
     parser.add_argument("--json", type=Path, help="also write the raw times here")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: only methods, on 100 clients")
+    parser.add_argument("--backend", choices=["batched", "per-client"], help="only methods, with clients trained so")
+    parser.add_argument("--clock", choices=[*CLOCKS], default="wall", help="of methods; processor: its work alone")
     arguments = parser.parse_args()
     device = arguments.device
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU here; use --device cpu")
     federation = data(CLIENTS if device == "cpu" else 100)
-    times, start = beside_a_loop(federation, arguments.turns) if device == "cpu" else ({}, None)
-    costs = methods(federation, arguments.turns, arguments.only, device)
+    alone = device == "cuda" or arguments.backend
+    times, start = ({}, None) if alone else beside_a_loop(federation, arguments.turns)
+    backend, clock = arguments.backend or "auto", CLOCKS[arguments.clock]
+    costs = methods(federation, arguments.turns, arguments.only, device, backend, clock)
     print(f"\na round of the same work on {device} over fedavg's\n{'':44} time    bytes up bytes down")
     for name, cost in costs.items():
         print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     if arguments.json:
         over = {name: cost._asdict() for name, cost in costs.items()}
-        written = {"machine": machine(device), "seconds": times, "population": start, "methods": over}
+        how = {"backend": backend, "clock": arguments.clock}
+        written = {"machine": machine(device), **how, "seconds": times, "population": start, "methods": over}
         arguments.json.write_text(json.dumps(written, indent=1) + "\n")
 
 

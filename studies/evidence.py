@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,15 +14,16 @@ from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
 
 HERE = Path(__file__).resolve().parent
+_COMMIT = re.compile(r"[0-9a-f]{7,40}")
 ROOMS = {"papers": "The four papers", "external": "Tables that other projects publish", "": "Our own worlds"}
 """The folders of the studies in the order of the page, with the headings of their parts."""
 INTRODUCTION = """\
 # Evidence
 
 This page holds what others published beside what this library found. [Studies](studies.md) says how a verdict is
-computed. Every value comes from a run whose settings, seed, curve, commit and machine are in the JSON file beside its
-study, so the page can be made again without a GPU by `make evidence`. The command below each table repeats its runs. It
-is for a clone of the repository, which holds the files of the studies."""
+computed. Every value comes from a run whose settings, seed, curve and machine are in the JSON file beside its study, so
+the page can be made again without a GPU by `make evidence`. The command below each table repeats its runs. It is for a
+clone of the repository, which holds the files of the studies."""
 
 
 def main() -> None:
@@ -48,6 +50,21 @@ def _summary(studies: Sequence[Path]) -> Iterator[str]:
     rows = [heads, ["---"] * len(heads), *lines]
     yield "\n".join("| " + " | ".join(row) + " |" for row in rows)
     yield "*Hours* are those of the devices that trained, summed over runs."
+    yield filled(told_commits([found_in(path) for path in studies]))
+
+
+def told_commits(found: Sequence[Finding]) -> str:
+    """Which runs name something else than the commit of the code that made them."""
+    others = {one.study.title: [name for name in _commits(one) if not _COMMIT.fullmatch(name)] for one in found}
+    some = [f"{len(names)} of *{title}*" for title, names in others.items() if names]
+    if not some:
+        return "Every run names the commit of the code that made it."
+    named = ", ".join(sorted({f"`{name}`" for names in others.values() for name in names}))
+    return f"Runs name the commit of the code that made them, except {' and '.join(some)}, which name {named} only."
+
+
+def _commits(found: Finding) -> Iterator[str]:
+    return (one.made.commit for row in _run(found) for one in row.outcomes.values())
 
 
 def _line(found: Finding) -> list[str]:

@@ -1,4 +1,4 @@
-"""`make evidence`: write docs/worlds.md and its figure from the results of the studies of worlds.
+"""`make evidence`: write docs/worlds.md, its figure and the README's table from the results of the studies of worlds.
 
 With --tune, it writes studies/worlds-tuned.toml instead: for each world, each of four methods at the value of its option
 that was best in studies/worlds-sweep.toml, whose seeds are others. Its runs are measured on the seeds of worlds.toml.
@@ -7,24 +7,47 @@ that was best in studies/worlds-sweep.toml, whose seeds are others. Its runs are
 from __future__ import annotations
 
 import argparse
+import re
 import statistics
-import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
-from counterpoise.measures.significance import Paired, paired
-from counterpoise.runs.config import parse, read
+from worlds_aims import reached
+from worlds_parts import each_part, left_out
+from worlds_standing import (
+    CHANCE,
+    OURS,
+    USUAL,
+    World,
+    about,
+    at_chance,
+    by_cell,
+    counted,
+    matrix,
+    pipes,
+    set_up,
+    standings,
+    stands,
+    with_interval,
+)
+from worlds_tuning import NAMES, against_tuned, tuned
+
 from counterpoise.studies.drawing import ahead_of
 from counterpoise.studies.finding import found_in
 from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
 
 HERE = Path(__file__).resolve().parent
-OURS, USUAL = "counterpoise", "fedavg"
-_MARGIN, _FEWEST = 1.0, 5
+FILES = (
+    "worlds.toml",
+    "worlds-ablation.toml",
+    "worlds-sweep.toml",
+    "worlds-tuned.toml",
+    "worlds-standard.toml",
+    "worlds-standard-seed0.json",
+)
+"""What the page is written from: studies with their results beside them, and one file of results alone."""
 _AXIS = 10.0
 _SHORT = {
     "fmnist-iid": "IID, 10 of 100 clients a round",
@@ -38,16 +61,19 @@ _SHORT = {
     "fmnist-little": "20 % collude to stay within the spread",
 }
 """The worlds that the README shows, in its words."""
-_LEFT_OUT = {"honest": ", honest left out", "hostile": ", hostile left out"}
+_TABLE = "Fashion-MNIST, LeNet-5, 100 rounds"
+_TITLES = NAMES | {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddua:fedavg": "FedDua"}
+_PIXELS = {None: "0 to 1, not standardised", "unit": "0 to 1, not standardised", "standard": "standardised"}
 
 INTRODUCTION = """\
 # Which method helps in which world
 
-Every method of this table was run in every world with its defaults. The worlds were fixed before any method was
+Every method of this page was run in every world with its defaults. The worlds were fixed before any method was
 measured in them; the presets `worlds/NAME` hold them. Values are test accuracies in per cent: means over seeds of the
 mean of a run's last four evaluations. *Lead* is that of `counterpoise` over the best other method of that world, with
-the 95 % interval of the paired difference. It is *best* if its mean is the highest, and *tied* if the interval holds 0
-and lies above -1. `make evidence` writes this page from `studies/worlds.json` and `studies/worlds-ablation.json`."""
+the 95 % interval of the paired difference. It is *best* if its mean is the highest; if the interval holds 0, this is
+*within noise*. It is *tied* if its mean is not the highest, and the interval holds 0 and lies above -1. `make evidence`
+writes this page from the results `studies/worlds*.json` and the times in `benchmarks/results`."""
 
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:
@@ -61,134 +87,122 @@ and shows the last one.
 _REPEATED = "fmnist-lq2"
 
 
-_TUNED = """\
-# Written by `python studies/worlds.py --tune` from the results of worlds-sweep.toml.
-title = "Four baselines at the best value of their option"
-about = "In each world the value that was best in the sweep, on other seeds than these."
-seeds = 5
-metric = "mean of the last 4"
-set = { evaluation.every = 5 }
-"""
-
-
-class World(NamedTuple):
-    """How the methods stand in one world."""
-
-    name: str
-    usual: float
-    best: str
-    best_mean: float
-    ours: float
-    lead: Paired
-    standing: str
-
-
 def main() -> None:
-    """Write the page and its figure."""
+    """Write the page, its figure and the README's table."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
     words.add_argument("--tune", action="store_true", help="write studies/worlds-tuned.toml")
     given = words.parse_args()
     if given.tune:
-        found = found_in(HERE / "worlds-sweep.toml").rows
-        (HERE / "worlds-tuned.toml").write_text(tuned(found), encoding="utf-8")
+        (HERE / "worlds-tuned.toml").write_text(tuned(found_in(HERE / "worlds-sweep.toml").rows), encoding="utf-8")
         return
     out = given.out
     (out / "figures").mkdir(exist_ok=True)
-    names = ("worlds", "worlds-ablation", "worlds-tuned")
-    rows, forms, best = (found_in(path).rows if (path := HERE / f"{name}.toml").exists() else [] for name in names)
-    (out / "worlds.md").write_text(page(rows, forms, best), encoding="utf-8")
+    found = {name: found_in(HERE / name).rows for name in FILES}
+    rows = found[FILES[0]]
+    (out / "worlds.md").write_text(page(*found.values()), encoding="utf-8")
     main_rows = [row for row in rows if not row.cell.runs_of]
     drawn = ahead_of(main_rows, OURS, "counterpoise among fifteen other methods", _AXIS)
     (out / "figures" / "worlds.svg").write_text(drawn, encoding="utf-8")
+    if (readme := out.parent / "README.md").exists():
+        readme.write_text(with_table(readme.read_text(encoding="utf-8"), short(rows)), encoding="utf-8")
 
 
-def page(rows: Sequence[Row], forms: Sequence[Row], best: Sequence[Row]) -> str:
+def page(
+    rows: Sequence[Row],
+    forms: Sequence[Row],
+    sweep: Sequence[Row],
+    best: Sequence[Row],
+    standard: Sequence[Row],
+    first: Sequence[Row],
+) -> str:
     """The whole page."""
-    worlds = [world for name, some in by_cell(rows).items() if (world := stands(name, some))]
+    worlds = standings(rows)
     parts = [
         INTRODUCTION,
         *_set_ups(worlds),
+        *([] if by_cell(standard) else [_one_seed(rows, first)]),
         *_repeating(rows),
-        *_leads(worlds),
+        *_leads(worlds, rows),
         *_not_best(worlds, rows),
-        *_tuned(rows, best),
-        *_all(rows),
+        *reached(worlds, rows),
+        *with_standardised_pixels(rows, standard),
+        *against_tuned(rows, best, sweep),
+        *every_method(rows),
+        *left_out(rows),
+        *each_part(rows, forms),
     ]
-    parts += [*_left_out(rows), *_forms(forms)]
     return "\n\n".join(parts).rstrip() + "\n"
-
-
-def by_cell(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
-    """The methods that have values, by cell and label, without views."""
-    found: dict[str, dict[str, Row]] = {}
-    for row in rows:
-        if row.values and not row.cell.runs_of:
-            found.setdefault(row.cell.name, {})[row.entry.label] = row
-    return found
-
-
-def stands(name: str, rows: Mapping[str, Row]) -> World | None:
-    """How our method stands; None without it, without FedAvg or with fewer than five seeds that all have."""
-    if not {OURS, USUAL} <= rows.keys():
-        return None
-    ours = rows[OURS].values
-    best = max((label for label in rows if label != OURS), key=lambda label: rows[label].mean)
-    seeds = sorted(ours.keys() & rows[best].values.keys())
-    if len(seeds) < _FEWEST:
-        return None
-    lead = paired([ours[seed] for seed in seeds], [rows[best].values[seed] for seed in seeds])
-    return World(name, rows[USUAL].mean, best, rows[best].mean, rows[OURS].mean, lead, standing(lead))
-
-
-def standing(lead: Paired) -> str:
-    """best, tied or behind, by the paired difference."""
-    if lead.difference >= 0:
-        return "best"
-    return "tied" if lead.high >= 0 and lead.low > -_MARGIN else "behind"
-
-
-def tuned(rows: Sequence[Row]) -> str:
-    """The study of each method at the value that was best in the sweep, world by world."""
-    parts = [_TUNED]
-    for name, found in by_cell(rows).items():
-        families: dict[str, list[Row]] = {}
-        for label, row in found.items():
-            families.setdefault(label.partition("(")[0], []).append(row)
-        best = [max(some, key=lambda row: row.mean).entry.label for some in families.values()]
-        methods = ", ".join(f'"{label}"' for label in best)
-        parts.append(f'[[cell]]\nname = "{name}"\nlike = "worlds/{name}"\nmethods = [{methods}]\n')
-    return "\n".join(parts)
-
-
-def about(world: str) -> str:
-    """What a preset says of itself."""
-    text = (files("counterpoise") / "presets" / "worlds" / f"{world}.toml").read_text(encoding="utf-8")
-    return str(tomllib.loads(text)["paper"]["about"])
 
 
 def short(rows: Sequence[Row]) -> str:
     """The README's table: some worlds and methods, the best value of each world in bold."""
-    labels = {USUAL: "FedAvg", "fedadam": "FedAdam", "feddyn": "FedDyn", "scaffold": "SCAFFOLD", "fedvarp": "FedVARP"}
-    labels |= {"feddua:fedavg": "FedDua", OURS: f"`{OURS}`"}
+    labels = [USUAL, "fedadam", "feddyn", "scaffold", "fedvarp", "feddua:fedavg"]
     cells, lines = by_cell(rows), []
-    for name, words in _SHORT.items():
-        values = [f"{cells[name][label].mean:.1f}" for label in labels]
-        most = max(values, key=float)
-        lines.append([words, *(f"**{value}**" if value == most else value for value in values)])
-    return _pipes(["Fashion-MNIST, LeNet-5, 100 rounds", *labels.values()], lines)
+    for world, words in _SHORT.items():
+        found = cells[world]
+        runner_up = max((label for label in found if label != OURS), key=lambda label: found[label].mean)
+        name, bracket, options = runner_up.partition("(")
+        most = max(row.mean for row in found.values())
+        shown = [
+            f"**{row.mean:.1f}**" if row.mean == most else f"{row.mean:.1f}{'†' * bool(at_chance(row))}"
+            for row in (found[label] for label in [*labels, runner_up, OURS])
+        ]
+        lines.append([words, *shown[:-2], f"{shown[-2]} {_TITLES.get(name, name)}{bracket}{options}", shown[-1]])
+    return pipes([_TABLE, *(_TITLES[label] for label in labels), "best other", f"`{OURS}`"], lines)
+
+
+def with_table(readme: str, table: str) -> str:
+    """The README with this table in place of its own."""
+    return re.sub(rf"(?m)^\| {_TABLE} \|.*\n(\|.*\n)*", lambda _: table + "\n", readme)
 
 
 def _set_ups(worlds: Sequence[World]) -> Iterator[str]:
     """How clients train, for each data set and model, with the number of worlds."""
     found: Counter[tuple[str, ...]] = Counter()
     for world in worlds:
-        name = f"worlds/{world.name}"
-        made = parse(read(name)[0], name)
+        made = set_up(world.name)
         local = (made.local.epochs, made.local.batch, made.local.optimizer["lr"])
-        found[tuple(map(str, (made.data.name, made.data.samples, made.model["name"], made.rounds, *local)))] += 1
-    heads = ["data", "training images used", "model", "rounds", "local epochs", "batch", "SGD's rate", "worlds"]
-    yield _pipes(heads, [[*one, str(count)] for one, count in found.items()])
+        pixels = _PIXELS[made.data.scaling]
+        found[
+            tuple(map(str, (made.data.name, made.data.samples, pixels, made.model["name"], made.rounds, *local)))
+        ] += 1
+    heads = [
+        "data",
+        "training images used",
+        "pixels",
+        "model",
+        "rounds",
+        "local epochs",
+        "batch",
+        "SGD's rate",
+        "worlds",
+    ]
+    yield pipes(heads, [[*one, str(count)] for one, count in found.items()])
+
+
+def _one_seed(rows: Sequence[Row], first: Sequence[Row]) -> str:
+    """What is known of standardised pixels before they are measured in every world."""
+    ((name, found),) = by_cell(first).items()
+    return filled(
+        f'With standardised pixels (`data.scaling = "standard"`) the leads are smaller, as far as that was measured: in '
+        f"`{name}`, in one run of each of {len(found)} methods (seed 0, on a CPU; `studies/{FILES[-1]}`). There "
+        f"`{OURS}` is {smaller(rows, first)}. `studies/worlds-standard.toml` is the study that will measure it in "
+        "every world of Fashion-MNIST."
+    )
+
+
+def smaller(rows: Sequence[Row], first: Sequence[Row]) -> str:
+    """Our leads in one run with standardised pixels, and in the run with the same seed and pixels from 0 to 1."""
+    ((name, found),) = by_cell(first).items()
+    (seed,) = found[OURS].values
+    sets = [{label: cell[label].values[seed] for label in found} for cell in (found, by_cell(rows)[name])]
+    best = [some[OURS] - max(value for label, value in some.items() if label != OURS) for some in sets]
+    usual = [some[OURS] - some[USUAL] for some in sets]
+    return (
+        f"{best[0]:.1f} points ahead of the best other method instead of {best[1]:.1f}, and {usual[0]:.1f} ahead of "
+        f"FedAvg instead of {usual[1]:.1f}"
+    )
 
 
 def _repeating(rows: Sequence[Row]) -> Iterator[str]:
@@ -201,34 +215,48 @@ def _repeating(rows: Sequence[Row]) -> Iterator[str]:
         yield _REPEATING.format(_REPEATED, min(times), max(times), machine).rstrip()
 
 
-def _leads(worlds: Sequence[World]) -> Iterator[str]:
-    heads = ["world", "FedAvg", "best other", OURS, "lead", ""]
+def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
+    planned = {row.cell.name: row.cell.seeds for row in rows}
+    heads = ["world", "FedAvg", "best other", OURS, "lead", "seeds", ""]
     lines = [
         [
             about(world.name),
             f"{world.usual:.1f}",
             f"{world.best_mean:.1f} `{world.best}`",
             f"{world.ours:.1f}",
-            _lead(world.lead),
+            with_interval(world.lead),
+            _of(len(world.seeds), planned[world.name]),
             world.standing,
         ]
         for world in worlds
     ]
-    yield _pipes(heads, lines)
+    yield pipes(heads, lines)
     yield "![Accuracy of counterpoise and of every other method in every world](figures/worlds.svg)"
-    counts = {word: sum(world.standing == word for world in worlds) for word in ("best", "tied", "behind")}
-    over = statistics.mean(world.ours - world.usual for world in worlds)
-    least = min(world.lead.difference for world in worlds)
-    yield (
-        f"Of {len(worlds)} worlds `counterpoise` is best in {counts['best']}, tied in {counts['tied']} and behind in "
-        f"{counts['behind']}. On average it is {over:.1f}\npoints above FedAvg. Its smallest lead over the best other "
-        f"method is {least:+.1f}."
+    yield filled(
+        f"`{OURS}` is {counted(worlds)}, {_in(worlds, 'tied')} and {_in(worlds, 'behind')}. "
+        f"On average it is {statistics.mean(world.ours - world.usual for world in worlds):.1f} points above FedAvg. "
+        + _least(min(world.lead.difference for world in worlds))
     )
+
+
+def _of(seeds: int, planned: int) -> str:
+    return str(seeds) if seeds >= planned else f"{seeds} of {planned}, the rest to run"
+
+
+def _in(worlds: Sequence[World], word: str) -> str:
+    return f"{word} in {sum(world.standing == word for world in worlds)}"
+
+
+def _least(lead: float) -> str:
+    """The worst that happens."""
+    if lead < 0:
+        return f"It is behind the best other method by at most {-lead:.1f} points."
+    return f"Its smallest lead over the best other method is {lead:.1f} points."
 
 
 def _not_best(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     notes = {row.cell.name: row.cell.note for row in rows}
-    behind = [world for world in worlds if world.standing != "best"]
+    behind = [world for world in worlds if not world.standing.startswith("best")]
     if behind:
         yield "## Where it is not best"
         for world in behind:
@@ -236,77 +264,51 @@ def _not_best(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
             yield filled(f"{words} {notes[world.name]}".rstrip())
 
 
-def _tuned(rows: Sequence[Row], best: Sequence[Row]) -> Iterator[str]:
-    ours = {name: found[OURS] for name, found in by_cell(rows).items() if OURS in found}
-    worlds = [
-        world
-        for name, found in by_cell(best).items()
-        if name in ours and (world := stands(name, {**found, OURS: ours[name], USUAL: by_cell(rows)[name][USUAL]}))
-    ]
-    if worlds:
-        yield "## Against baselines that were tuned"
+def with_standardised_pixels(rows: Sequence[Row], standard: Sequence[Row]) -> Iterator[str]:
+    """The worlds with standardised pixels, beside the same methods with pixels from 0 to 1. Nothing without results."""
+    cells, lines = by_cell(rows), []
+    for name, found in by_cell(standard).items():
+        same = {label: row for label, row in cells.get(name, {}).items() if label in found}
+        now, then = stands(name, found), stands(name, same)
+        if now and then:
+            line = [name, f"{now.usual:.1f}", f"{now.best_mean:.1f} `{now.best}`", f"{now.ours:.1f}"]
+            lines.append([*line, with_interval(now.lead), now.standing, with_interval(then.lead)])
+    if lines:
+        yield "## With standardised pixels"
         yield (
-            "FedAdam, FedDyn, FedVARP and FedAvgM, each at the best of three values of its main option in that world, chosen\n"
-            "on other seeds (`studies/worlds-sweep.toml`). `counterpoise` has its defaults."
+            'The same worlds with `data.scaling = "standard"`. The last column is the lead over the same methods with pixels\n'
+            "from 0 to 1."
         )
-        yield _pipes(
-            ["world", "best tuned", OURS, "lead", ""],
-            [[w.name, f"{w.best_mean:.1f} `{w.best}`", f"{w.ours:.1f}", _lead(w.lead), w.standing] for w in worlds],
-        )
+        yield pipes(["world", "FedAvg", "best other", OURS, "lead", "", "lead with pixels 0 to 1"], lines)
 
 
-def _lead(lead: Paired) -> str:
-    return f"{lead.difference:+.1f} ({lead.low:+.1f} to {lead.high:+.1f})"
-
-
-def _all(rows: Sequence[Row]) -> Iterator[str]:
-    yield "## Every method"
+def every_method(rows: Sequence[Row]) -> Iterator[str]:
+    """All means, with the runs that ended at chance."""
     cells = by_cell(rows)
     labels = list(dict.fromkeys(label for cell in cells.values() for label in cell))
-    yield _matrix(cells, labels, lambda cell, label: f"{cells[cell][label].mean:.1f}")
-
-
-def _left_out(rows: Sequence[Row]) -> Iterator[str]:
-    shares: dict[str, dict[str, float]] = {}
-    for row in rows:
-        for who, ending in _LEFT_OUT.items():
-            if row.cell.runs_of and row.cell.name.endswith(ending) and row.values:
-                shares.setdefault(row.cell.runs_of, {})[who] = row.mean
-    yield "## Replies that its gate left out"
-    yield "In per cent of all replies of honest clients, and of attackers."
-    lines = [[cell, *(f"{found[w]:.2f}" if w in found else "" for w in _LEFT_OUT)] for cell, found in shares.items()]
-    yield _pipes(["world", *_LEFT_OUT], lines)
-
-
-def _forms(forms: Sequence[Row]) -> Iterator[str]:
-    """What each part adds: the accuracy of the whole, and how far each form is from it on the seeds that both have."""
-    cells = {name: found for name, found in by_cell(forms).items() if OURS in found}
-    if not cells:
-        return
-    yield "## Each part switched off"
+    yield "## Every method"
     yield (
-        "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds\n"
-        "that both have."
+        f"In brackets: how many runs ended at chance (below {CHANCE:g} %; guessing has 10). Means include them. The table after\n"
+        "this one has the other runs of the worlds in which only some did."
     )
-    labels = [OURS, *dict.fromkeys(label for cell in cells.values() for label in cell if label != OURS)]
-
-    def away(cell: str, label: str) -> str:
-        whole, form = cells[cell][OURS].values, cells[cell][label].values
-        seeds = sorted(whole.keys() & form.keys())
-        return f"{round(statistics.mean(form[s] - whole[s] for s in seeds), 1) or 0.0:+.1f}" if seeds else ""
-
-    yield _matrix(
-        cells, labels, lambda cell, label: f"{cells[cell][OURS].mean:.1f}" if label == OURS else away(cell, label)
-    )
+    yield matrix(cells, labels, lambda cell, label: _marked(cells[cell][label]))
+    rest = [[name, label, *_rest(row)] for name, cell in cells.items() for label, row in cell.items() if _some(row)]
+    yield pipes(["world", "method", "runs at chance", "mean of the others", "from", "to"], rest)
 
 
-def _matrix(cells: Mapping[str, Mapping[str, Row]], labels: Sequence[str], text: Callable[[str, str], str]) -> str:
-    lines = [[cell, *(text(cell, label) if label in cells[cell] else "" for label in labels)] for cell in cells]
-    return _pipes(["world", *labels], lines)
+def _some(row: Row) -> bool:
+    return 0 < at_chance(row) < len(row.values)
 
 
-def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *lines])
+def _marked(row: Row) -> str:
+    lost = at_chance(row)
+    return f"{row.mean:.1f}" + (f" ({lost} of {len(row.values)})" if lost else "")
+
+
+def _rest(row: Row) -> list[str]:
+    others = [value for value in row.values.values() if value >= CHANCE]
+    numbers = statistics.mean(others), min(others), max(others)
+    return [f"{at_chance(row)} of {len(row.values)}", *(f"{number:.1f}" for number in numbers)]
 
 
 if __name__ == "__main__":

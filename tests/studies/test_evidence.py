@@ -11,6 +11,12 @@ from types import SimpleNamespace as Namespace
 from typing import Any
 
 import pytest
+from worlds_aims import reached
+from worlds_parts import apart
+from worlds_standing import by_cell, counted, standing, standings, stands
+from worlds_tuning import against_tuned, ends, tuned
+
+from counterpoise.studies.finding import found_in
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,13 +32,18 @@ def test_the_pages_of_evidence_are_what_the_results_say(tmp_path: Path) -> None:
 
 
 def row(cell: str, label: str, *values: float, runs_of: str = "") -> Any:
-    mean = sum(values) / len(values)
+    mean = sum(values) / len(values) if values else float("nan")
     found = dict(enumerate(values))
-    return Namespace(cell=Namespace(name=cell, runs_of=runs_of), entry=Namespace(label=label), values=found, mean=mean)
+    of = Namespace(name=cell, runs_of=runs_of)
+    return Namespace(cell=of, entry=Namespace(label=label), values=found, mean=mean)
+
+
+def cells_of(table: str) -> list[list[str]]:
+    """The lines of a Markdown table, without its head."""
+    return [[one.strip() for one in line.split("|")[1:-1]] for line in table.splitlines()[2:]]
 
 
 def test_a_world_is_best_tied_or_behind_by_the_paired_difference_to_the_best_other() -> None:
-    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
     cells: dict[str, list[tuple[float, ...]]] = {
         "ahead": [(80, 81, 82, 83, 84), (81, 83, 82, 85, 84)],  # by 1, 2, 0, 2, 0
         "tied": [(80, 81, 82, 83, 84), (80.1, 80.6, 82, 82.9, 84.1)],  # by .1, -.4, 0, -.1, .1
@@ -43,10 +54,10 @@ def test_a_world_is_best_tied_or_behind_by_the_paired_difference_to_the_best_oth
     rows += [row(cell, "fedadam", *best) for cell, (best, _) in cells.items()]
     rows += [row(cell, "counterpoise", *ours) for cell, (_, ours) in cells.items()]
     rows += [row("ahead, honest left out", "counterpoise", 1, 1, runs_of="ahead"), row("without us", "fedavg", 1, 2)]
-    found = {name: worlds["stands"](name, some) for name, some in worlds["by_cell"](rows).items()}
+    found = {name: stands(name, some) for name, some in by_cell(rows).items()}
     assert [name for name, world in found.items() if world is None] == ["few", "without us"]
     assert {name: world.standing for name, world in found.items() if world} == {
-        "ahead": "best",
+        "ahead": "best, within noise",
         "tied": "tied",
         "behind": "behind",
     }
@@ -58,19 +69,190 @@ def test_a_world_is_best_tied_or_behind_by_the_paired_difference_to_the_best_oth
 
 @pytest.mark.parametrize(
     ("difference", "low", "high", "word"),
-    [(0.0, -2, 2, "best"), (-0.1, -0.9, 0, "tied"), (-0.1, -1, 0.8, "behind"), (-0.1, -0.2, -0.01, "behind")],
+    [
+        (0.2, 0.1, 0.3, "best"),
+        (0.0, -2, 2, "best, within noise"),
+        (0.1, 0, 0.2, "best, within noise"),
+        (-0.1, -0.9, 0, "tied"),
+        (-0.1, -1, 0.8, "behind"),
+        (-0.1, -0.2, -0.01, "behind"),
+    ],
 )
-def test_a_tie_holds_zero_and_lies_above_minus_one(difference: float, low: float, high: float, word: str) -> None:
+def test_noise_holds_zero_and_so_does_a_tie_which_lies_above_minus_one(
+    difference: float, low: float, high: float, word: str
+) -> None:
     lead = Namespace(difference=difference, low=low, high=high)
-    assert runpy.run_path(str(ROOT / "studies/worlds.py"))["standing"](lead) == word
+    assert standing(lead) == word
 
 
 def test_each_family_is_tuned_to_its_best_value_in_each_world() -> None:
-    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
     rows = [row("a", "fedadam(lr=0.1)", 80, 82), row("a", "fedadam(lr=0.3)", 70, 99), row("a", "feddyn(alpha=1)", 1)]
-    made = tomllib.loads(worlds["tuned"]([*rows, row("b", "fedadam(lr=0.1)", 5)]))
+    made = tomllib.loads(tuned([*rows, row("b", "fedadam(lr=0.1)", 5)]))
     assert [(cell["name"], cell["like"], cell["methods"]) for cell in made["cell"]] == [
         ("a", "worlds/a", ["fedadam(lr=0.3)", "feddyn(alpha=1)"]),
         ("b", "worlds/b", ["fedadam(lr=0.1)"]),
     ]
     assert made["seeds"] == 5
+
+
+def test_means_are_over_the_seeds_that_the_lead_is_over() -> None:
+    rows = [row("a", "fedavg", *[60.0] * 10), row("a", "fedadam", *[70.0] * 5, *[10.0] * 5)]
+    rows += [row("a", "feddyn", 61, 62, 63, 64, 65), row("a", "counterpoise", *[80.0, 81, 82, 83, 84], *[99.0] * 5)]
+    found = stands("a", by_cell(rows)["a"])
+    assert (found.best, found.seeds) == ("feddyn", [0, 1, 2, 3, 4])
+    assert (found.usual, found.best_mean, found.ours, found.lead.difference) == (60, 63, 82, 19)
+
+
+def test_a_best_within_noise_is_counted_apart() -> None:
+    words = ["best", "best, within noise", "tied", "behind", "best"]
+    made = [Namespace(standing=word) for word in words]
+    assert counted(made) == "best in 3 of 5 worlds (in 1 of them within noise)"
+
+
+def test_what_pages_say_of_the_count_is_what_the_study_found() -> None:
+    found = counted(standings(found_in(ROOT / "studies/worlds.toml").rows))
+    for page in ("README.md", "docs/methods/counterpoise.md", "docs/worlds.md"):
+        assert found in " ".join((ROOT / page).read_text().split()), page
+
+
+def test_the_readme_gets_the_table_and_keeps_the_rest() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    head = "| Fashion-MNIST, LeNet-5, 100 rounds | FedAvg |"
+    before = f"# Us\n\n{head}\n| --- |\n| old | 1 |\n\nWords.\n\n| another |\n"
+    assert worlds["with_table"](before, f"{head}\n| new |") == f"# Us\n\n{head}\n| new |\n\nWords.\n\n| another |\n"
+
+
+def test_runs_that_ended_at_chance_are_marked_and_the_others_told() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows = [row("a", "fedavg", 80, 82), row("a", "scaffold", 10.99, 60, 11), row("a", "feddyn", 10, 10)]
+    *_, means, rest = worlds["every_method"](rows)
+    assert cells_of(means) == [["a", "81.0", "27.3 (1 of 3)", "10.0 (2 of 2)"]]
+    assert cells_of(rest) == [["a", "scaffold", "1 of 3", "35.5", "11.0", "60.0"]]
+
+
+def test_how_far_the_same_seeds_differ_between_two_studies() -> None:
+    first = [row("a", "counterpoise", 80, 82, 84, 99), row("b", "counterpoise", 50, 50), row("c", "counterpoise", 1)]
+    again = [row("a", "counterpoise", 81, 80, 84), row("b", "counterpoise", 51, 50.5), row("d", "counterpoise", 9)]
+    assert apart(first, again) == pytest.approx((2, 0.75))  # a: +1, -2, 0; b: +1, +0.5
+
+
+def test_standardised_pixels_have_a_part_of_the_page_once_there_are_results() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    unit = [row("a", "fedavg", 60, 60, 61, 61, 62), row("a", "counterpoise", 80, 80, 81, 81, 82.5)]
+    unit += [row("a", "mifa", *[79.0] * 5)]  # not in the other study, so that it does not count beside it
+    standard = [row("a", "fedavg", 70, 70, 71, 71, 72), row("a", "counterpoise", 72, 73, 74, 73, 74)]
+    assert list(worlds["with_standardised_pixels"](unit, [row("a", "fedavg"), row("a", "counterpoise")])) == []
+    title, _, table = worlds["with_standardised_pixels"](unit, standard)
+    assert title == "## With standardised pixels"
+    assert cells_of(table) == [
+        ["a", "70.8", "70.8 `fedavg`", "73.2", "+2.4 (+1.7 to +3.1)", "best", "+20.1 (+19.8 to +20.4)"]
+    ]
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_one_seed_is_told_until_there_are_results_with_standardised_pixels(there: bool) -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows, forms, sweep, best, _, first = (found_in(ROOT / "studies" / name).rows for name in worlds["FILES"])
+    standard = [row for row in rows if row.cell.name == "fmnist-iid"] if there else []
+    page = worlds["page"](rows, forms, sweep, best, standard, first)
+    assert ("## With standardised pixels" in page, "(seed 0, on a CPU" in page) == (there, not there)
+
+
+def test_one_seed_with_standardised_pixels_is_beside_the_same_seed_without() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows = [
+        row("a", "fedavg", 40, 0),
+        row("a", "fedadam", 60, 0),
+        row("a", "mifa", 69, 0),
+        row("a", "counterpoise", 70, 0),
+    ]
+    first = [row("a", "fedavg", 65), row("a", "fedadam", 66), row("a", "counterpoise", 71)]
+    assert worlds["smaller"](rows, first) == (
+        "5.0 points ahead of the best other method instead of 10.0, and 6.0 ahead of FedAvg instead of 30.0"
+    )
+
+
+def test_what_pages_say_of_standardised_pixels_is_what_was_found() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    found = worlds["smaller"](*(found_in(ROOT / "studies" / worlds["FILES"][place]).rows for place in (0, -1)))
+    for page in ("README.md", "docs/choose.md", "docs/methods/counterpoise.md"):
+        assert found in " ".join((ROOT / page).read_text().split()), page
+
+
+def test_values_chosen_at_an_end_of_those_measured_are_counted() -> None:
+    rows = [row("a", f"fedadam(lr={lr})", value) for lr, value in [(0.003, 1), (0.01, 2), (0.03, 3)]]
+    rows += [row("a", "fedadam(lr=0.1)"), row("a", "feddyn(alpha=0.3)", 1), row("a", "feddyn(alpha=0.03)", 2)]
+    rows += [row("b", f"fedadam(lr={lr})", value) for lr, value in [(0.003, 1), (0.01, 9), (0.03, 3)]]
+    rows += [row("b", "feddyn(alpha=0.3)", 1), row("b", "feddyn(alpha=0.03)", 2)]
+    assert ends(rows) == {("fedadam", "largest"): 1, ("feddyn", "smallest"): 2}
+
+
+def test_tuned_baselines_are_beside_those_at_their_defaults_over_the_same_seeds() -> None:
+    ours = [90.0, 91, 92, 93, 94]
+    rows = [
+        row("a", "fedavg", *[60.0] * 5),
+        row("a", "rfa", 80, 80, 80, 80, 80, 99),
+        row("a", "counterpoise", *ours, 0),
+    ]
+    best = [row("a", "fedadam(lr=0.1)", 79, 79.5, 79, 79, 79), row("a", "feddyn(alpha=1)", *[70.0] * 5)]
+    sweep = [row("a", "fedadam(lr=0.1)", 3), row("a", "fedadam(lr=0.01)", 2), row("a", "fedadam(lr=1)")]
+    sweep += [row("elsewhere", "fedadam(lr=0.1)", 1), row("elsewhere", "fedadam(lr=0.01)", 2)]
+    _, _, table, words = against_tuned(rows, best, sweep)
+    ((_, chosen, default, found, lead, word),) = cells_of(table)
+    assert (chosen, default, found, lead[:5], word) == ("79.1 `fedadam(lr=0.1)`", "80.0 `rfa`", "92.0", "+12.9", "best")
+    words = " ".join(words.split())
+    assert words.startswith("In 1 of 1 worlds the best tuned method is below")
+    assert "in these 1 worlds, the one chosen was the largest for FedAdam in 1." in words
+    assert words.endswith("Not measured yet: `fedadam(lr=1)`.")
+
+
+def made_world(name: str, usual: float, ours: float, lead: float, word: str = "best") -> Any:
+    return Namespace(name=name, usual=usual, ours=ours, lead=Namespace(difference=lead), standing=word)
+
+
+def test_what_was_aimed_at_is_beside_what_was_found() -> None:
+    made = [
+        made_world("fmnist-dir01", 70, 80, 4),
+        made_world("fmnist-stragglers", 70, 72, 1),
+        made_world("fmnist-iid", 10, 90, 4, "best, within noise"),  # without skew
+        made_world("fmnist-quantity", 10, 90, 4),  # differs in size alone
+        made_world("fmnist-full-momentum", 10, 90, -0.5, "tied"),  # asks every client
+        made_world("cifar10-lq2", 30, 33, 2),
+        made_world("fmnist-scaled", 70, 90, 2),
+        made_world("fmnist-claims", 70, 90, 0.5),
+        made_world("cifar10-sign-flips", 70, 90, -1.5, "behind"),
+    ]
+    rows = [row("fmnist-iid, honest left out", "counterpoise", 0.1, 1.5, runs_of="fmnist-iid")]
+    rows += [row("fmnist-rare, honest left out", "counterpoise", 0.2, 0.2, runs_of="fmnist-rare")]
+    rows += [row("fmnist-claims, honest left out", "counterpoise", 9, 9, runs_of="fmnist-claims")]  # not honest
+    *_, table = reached(made, rows)
+    found = [(value, fine) for _, _, value, fine in cells_of(table)]
+    assert found[:7] == [
+        ("best in 7 of 9 worlds (in 1 of them within noise), tied in 1", "yes"),
+        ("1.5 points in `cifar10-sign-flips`; 0.5 points in `fmnist-full-momentum`", "no"),
+        ("6.0 points (`fmnist-dir01` 10.0, `fmnist-stragglers` 2.0)", "yes"),
+        ("3.0 points (`cifar10-lq2` 3.0)", "no"),
+        ("0.5 points at least, 1.2 in the mean", "no"),
+        ("-1.5 points at least, 0.3 in the mean", "no"),
+        (
+            "0.80 % in `fmnist-iid`, the most of any world; in the worst runs 1.5 % in `fmnist-iid` and 0.2 % in `fmnist-rare`",
+            "no",
+        ),
+    ]
+
+
+def test_runs_that_name_no_commit_are_counted() -> None:
+    evidence = runpy.run_path(str(ROOT / "studies/evidence.py"))
+
+    def finding(title: str, *commits: str) -> Any:
+        outcomes = {seed: Namespace(made=Namespace(commit=name)) for seed, name in enumerate(commits)}
+        one = Namespace(parts=(), cell=Namespace(runs_of=""), cannot="", outcomes=outcomes)
+        view = Namespace(parts=(), cell=Namespace(runs_of="it"), cannot="", outcomes=outcomes)
+        return Namespace(study=Namespace(title=title), rows=[one, view])
+
+    told = evidence["told_commits"]
+    assert told([finding("A", "bd22db4")]) == "Every run names the commit of the code that made it."
+    assert told([finding("A", "bd22db4", "main"), finding("B", "main", "bd22db4-dirty"), finding("C", "594cf05")]) == (
+        "Runs name the commit of the code that made them, except 1 of *A* and 2 of *B*, "
+        "which name `bd22db4-dirty`, `main` only."
+    )

@@ -282,3 +282,14 @@ def test_cells_that_the_study_now_defines_otherwise_are_named(tmp_path: Path) ->
 def test_a_paragraph_is_broken_before_the_number_of_a_per_cent_sign() -> None:
     text = filled("- " + "x" * 115 + " 86 % and more", "  ")
     assert text == "- " + "x" * 115 + "\n  86 % and more"
+
+
+def test_a_paragraph_is_not_broken_at_a_hyphen() -> None:
+    assert filled("x" * 110 + " `fmnist-lq2-sparse`") == "x" * 110 + "\n`fmnist-lq2-sparse`"
+
+
+def test_a_figure_says_that_something_was_published_only_if_it_was() -> None:
+    done, own = results(outcomes(*FIVE), outcomes(*APART)), [{"name": "one", "like": "quickstart"}]
+    told = [Finding(one, done).markdown(figure="f.svg") for one in (study(), study(cell=own, claim=[]))]
+    assert "![Ours & theirs: published against ours](f.svg)" in told[0]
+    assert "![Ours & theirs: every method in every cell](f.svg)" in told[1]

@@ -16,7 +16,9 @@ Coefficient = Annotated[
 Share = Annotated[
     float | None, Option("the part of c that clients apply; by default (cohort / population)^power", low=0, high=1)
 ]
-Power = Annotated[float, Option("1: clients apply less of c if they come back seldom", low=0)]
+Power = Annotated[
+    float, Option("exponent of cohort / population in the share; the larger, the less of c clients apply", low=0)
+]
 Smoothing = Annotated[float, Option("decay of the means over rounds from which c is estimated", low=0, below=1)]
 MemoryWeights = Annotated[Weights, Option("weights in the mean of the memories: by counts or equal")]
 ClientWeights = Annotated[Weights, Option("weights of the clients: by counts or equal")]

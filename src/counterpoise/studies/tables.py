@@ -149,7 +149,8 @@ def markdown(
     parts.append(_items("Collapsed:", reasons(every)))
     parts.append(_items("Notes:", [f"{name}: {note}" for name, note in notes(every, claims)]))
     if figure:
-        parts.append(f"![{study.title}: published against ours]({figure})")
+        shown = "published against ours" if published else "every method in every cell"
+        parts.append(f"![{study.title}: {shown}]({figure})")
     if command:
         parts.append(f"Run it again, or one cell with `--cells NAME`:\n\n    {command}")
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -160,8 +161,12 @@ def _items(title: str, lines: Sequence[str]) -> str:
 
 
 def filled(text: str, indent: str = "") -> str:
-    """A paragraph in lines of 120 characters. None begins with a per cent sign, which MyST takes for a comment."""
-    return fill(text.replace(" %", "\xa0%"), 120, subsequent_indent=indent).replace("\xa0%", " %")
+    """A paragraph in lines of 120 characters. None begins with a per cent sign, which MyST takes for a comment.
+
+    Hyphens stay within a line, because names in backticks have some.
+    """
+    lines = fill(text.replace(" %", "\xa0%"), 120, subsequent_indent=indent, break_on_hyphens=False)
+    return lines.replace("\xa0%", " %")
 
 
 def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:

@@ -1,0 +1,65 @@
+"""What the parts of `counterpoise` do: whom its gate left out, and what it has without each part."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+
+from worlds_standing import OURS, ahead, by_cell, matrix, pipes, shared
+
+from counterpoise.studies.standing import Row
+from counterpoise.studies.tables import filled
+
+_LEFT_OUT = {"honest": ", honest left out", "hostile": ", hostile left out"}
+
+
+def left_out(rows: Sequence[Row]) -> Iterator[str]:
+    """The part of the page about the gate."""
+    shares: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        for who, ending in _LEFT_OUT.items():
+            if row.cell.runs_of and row.cell.name.endswith(ending) and row.values:
+                shares.setdefault(row.cell.runs_of, {})[who] = row
+    yield "## Replies that its gate left out"
+    yield "In per cent of all replies of honest clients, and of attackers; and of the honest in the worst run."
+    lines = []
+    for cell, found in shares.items():
+        means = [f"{found[who].mean:.2f}" if who in found else "" for who in _LEFT_OUT]
+        lines.append([cell, *means, f"{max(found['honest'].values.values()):.2f}" if "honest" in found else ""])
+    yield pipes(["world", *_LEFT_OUT, "honest, worst run"], lines)
+
+
+def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
+    """What each part adds: the accuracy of the whole, and how far each form is from it on the seeds that both have."""
+    cells = {name: found for name, found in by_cell(forms).items() if OURS in found}
+    if not cells:
+        return
+    run, mean = apart(rows, forms)
+    yield "## Each part switched off"
+    yield filled(
+        "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds "
+        "that both have, ± half the 95 % interval of that difference. The whole was run again for this table: the same "
+        "seeds, but other runs beside it in a batch, so that a GPU rounds otherwise. That alone made up to "
+        f"{run:.1f} points of difference in a run, and {mean:.1f} in a mean. Read nothing into differences below {mean:.1f}."
+    )
+    labels = [OURS, *dict.fromkeys(label for cell in cells.values() for label in cell if label != OURS)]
+
+    def away(cell: str, label: str) -> str:
+        seeds = shared(cells[cell][OURS], cells[cell][label])
+        if not seeds:
+            return ""
+        found = ahead(cells[cell][label], cells[cell][OURS], seeds)
+        chance = f" ± {found.least:.1f}" if found.least == found.least else ""
+        return f"{round(found.difference, 1) or 0.0:+.1f}{chance}"
+
+    yield matrix(
+        cells, labels, lambda cell, label: f"{cells[cell][OURS].mean:.1f}" if label == OURS else away(cell, label)
+    )
+
+
+def apart(rows: Sequence[Row], again: Sequence[Row]) -> tuple[float, float]:
+    """How far our method's runs with the same seeds differ between two studies: the most in a run, and in a mean."""
+    first, second = by_cell(rows), by_cell(again)
+    both = [(first[name][OURS], cell[OURS]) for name, cell in second.items() if OURS in cell and name in first]
+    found = [[two.values[seed] - one.values[seed] for seed in shared(one, two)] for one, two in both]
+    return max(abs(one) for some in found for one in some), max(abs(statistics.mean(some)) for some in found)
