@@ -41,7 +41,7 @@ docs: .venv/.docs ## Build the documentation site into build/docs; a dead link i
 	$(BIN)/python -m sphinx -b html -E -W -n -q --keep-going -c docs -d build/doctrees . build/docs
 	@echo "The site is in build/docs/index.html."
 
-evidence: .venv/.core ## Write docs/evidence.md and docs/worlds.md anew from the results of the studies, which are in the repository
+evidence: .venv/.core ## Write docs/evidence.md, docs/worlds.md and the README's table anew from the results of the studies
 	$(BIN)/python studies/evidence.py
 	$(BIN)/python studies/worlds.py
 
