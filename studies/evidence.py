@@ -60,7 +60,10 @@ def told_commits(found: Sequence[Finding]) -> str:
     if not some:
         return "Every run names the commit of the code that made it."
     named = ", ".join(sorted({f"`{name}`" for names in others.values() for name in names}))
-    return f"Runs name the commit of the code that made them, except {' and '.join(some)}, which name {named} only."
+    return (
+        f"Runs name the commit of the code that made them, except {', '.join(some)}. These say {named}: a branch, or a "
+        "commit to which something was changed."
+    )
 
 
 def _commits(found: Finding) -> Iterator[str]:

@@ -17,12 +17,12 @@ BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 _DATA = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SKEWED = ("dirichlet", "lq", "rare")
 _ENOUGH, _BEHIND, _GAIN, _LEAD, _LEFT_OUT = (14, 16), 1.0, 4.0, 1.5, 0.5
-_TIMES = {
-    "one GPU": ("methods-cuda-later.json", 1.3),
-    "CPU, clients as one batch": ("methods-cpu-batched.json", 1.1),
-    "CPU, one client at a time": ("methods-cpu-per-client.json", 1.15),
+_TIMES: dict[str, tuple[float, str | float]] = {
+    "one GPU": (1.3, "methods-cuda-later.json"),
+    "CPU, clients as one batch": (1.1, 1.00),
+    "CPU, one client at a time": (1.15, 1.05),
 }
-"""The places in which a round was timed, with the raw file and the most that was aimed at."""
+"""Where a round was timed: the most that was aimed at, and the file with raw times or, if none was kept, the ratio."""
 
 
 def reached(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
@@ -110,9 +110,10 @@ def _left_out(rows: Sequence[Row]) -> Iterator[list[Any]]:
 
 
 def _times() -> Iterator[list[Any]]:
-    for place, (file, most) in _TIMES.items():
-        if not (BENCHMARKS / file).exists():
-            continue
-        time = json.loads((BENCHMARKS / file).read_text(encoding="utf-8"))["methods"]["counterpoise"]["time"]
-        found = f"{time:.2f} (`benchmarks/results/{file}`)"
-        yield [f"a round's time over FedAvg's, {place}", f"at most {most:g}", found, time <= most]
+    for place, (most, kept) in _TIMES.items():
+        if isinstance(kept, str):
+            time = json.loads((BENCHMARKS / kept).read_text(encoding="utf-8"))["methods"]["counterpoise"]["time"]
+            where = f"`benchmarks/results/{kept}`"
+        else:
+            time, where = kept, "measured once; its raw times were not kept"
+        yield [f"a round's time over FedAvg's, {place}", f"at most {most:g}", f"{time:.2f} ({where})", time <= most]
