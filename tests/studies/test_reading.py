@@ -242,6 +242,18 @@ def test_a_claim_may_name_several_that_are_beaten_other_cells_and_methods_that_a
     assert (part.averages, [one.within for one in part.claims]) == ((), [1.0])
 
 
+def test_standardised_pixels_are_all_that_differs_from_the_worlds_of_fashion_mnist() -> None:
+    one, whole = (read_study(STUDIES / f"{name}.toml") for name in ("worlds-standard", "worlds"))
+    cells = {cell.name: cell for cell in whole.cells if cell.name.startswith("fmnist-") and not cell.runs_of}
+    assert {cell.name: cell.like for cell in one.cells} == {name: cell.like for name, cell in cells.items()}
+    assert len(one.cells) == 17
+    for cell in one.cells:
+        assert {*cell.settings} - {*cells[cell.name].settings} == {'data.scaling="standard"'}
+        assert {*cells[cell.name].settings} <= {*cell.settings}
+        assert all(entry in cells[cell.name].entries for entry in cell.entries)
+        assert (cell.seeds, cell.metric) == (5, cells[cell.name].metric)
+
+
 @pytest.mark.parametrize(("name", "methods", "seeds"), [("worlds", 16, {5, 10}), ("worlds-ablation", 10, {5})])
 def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int, seeds: set[int]) -> None:
     study = read_study(STUDIES / f"{name}.toml")
