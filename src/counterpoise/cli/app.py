@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,9 +30,9 @@ from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo, loading, output, page
 from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
-from counterpoise.errors import CounterpoiseError, Diverged, Failed, unknown
+from counterpoise.errors import DEBUG, CounterpoiseError, Diverged, Failed, unknown
 from counterpoise.memory import out_of_memory
-from counterpoise.own import LOOKED_FOR, allow, respelt
+from counterpoise.own import LOOKED_FOR, allow, blamed, respelt
 from counterpoise.presets import preset_names
 
 __all__ = ["app", "main"]
@@ -262,7 +263,9 @@ def main() -> None:
     except (Diverged, Failed) as error:
         leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
-        leave(f"Error: {error}", 2)
+        if os.environ.get(DEBUG):
+            raise
+        leave("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), 2)
     except KeyboardInterrupt:
         leave("Stopped.", 130)
     except BrokenPipeError:
@@ -270,7 +273,9 @@ def main() -> None:
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
         leave(f"Error: {place}{error.strerror or error}. Check that the folder can be read and written.", 2)
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+    except Exception as error:
+        if out_of_memory(error):
+            leave("Error: This machine does not have enough memory for this. Use a smaller model, cohort or batch.", 2)
+        if os.environ.get(DEBUG) or not (said := blamed(error)):
             raise
-        leave("Error: This machine does not have enough memory for this. Use a smaller model, cohort or batch.", 2)
+        leave(f"Error: Your own code failed: {said} {DEBUG}=1 before the command shows the traceback.", 2)

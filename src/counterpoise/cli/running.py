@@ -55,11 +55,10 @@ def start(
         with watched(made.training.method.name, made.rounds, leave=False) as show, _told(as_json, target):
             ran, hear = _counting(show)
             done = run_setup(made, hear, folder, log, overwrite)
-    except CounterpoiseError:
+    finally:
         if out is None and not rank():
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it is empty if the run was refused before its first round
-        raise
     _show(done, as_json, target, bool(ran))
 
 

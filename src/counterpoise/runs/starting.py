@@ -333,6 +333,7 @@ def _restored(
     loggers: Sequence[Logger],
 ) -> Course:
     """A run from its folder's checkpoint on."""
+    from counterpoise.runs.failure import forget_failure
     from counterpoise.runs.folder import Folder
 
     run = Run(
@@ -346,6 +347,8 @@ def _restored(
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before we locked it
+        if writes:
+            forget_failure(kept.path)
         _restore(kept, made.federation, simulation, run, writes)
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)

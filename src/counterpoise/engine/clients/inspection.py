@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.overrides import TorchFunctionMode
 
+from counterpoise.blame import place_of
 from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
@@ -243,7 +244,8 @@ def _call_or_explain(call: Callable[..., Any], what: str, *arguments: Any, hint:
     except CounterpoiseError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        raise CounterpoiseError(f"{what}: {error}{hint}") from error
+        where = f" ({place})" if (place := place_of(error)) else ""
+        raise CounterpoiseError(f"{what}: {error}{where}{hint}") from error
 
 
 def _shapes(tree: Any) -> str:
