@@ -85,6 +85,8 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert re.search(r"^fedprox\S* +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[", out, re.M)
     assert re.search(r"^krum\S* +failed ", out, re.M)
     assert re.search(r"^krum\(faulty=2\) failed: method krum", out, re.M)
+    (named,) = set(re.findall(r"See (c/\S+/seed-0/failure\.txt)\.", " ".join(out.split())))
+    assert Path(named).read_text().startswith("method krum")
     assert "kept in: c" in out
     before = files(Path("c"))
     assert len([name for name in before if name.endswith("state-2.safetensors")]) == 4

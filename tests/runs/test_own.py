@@ -673,3 +673,12 @@ def test_sources_are_found_by_reading_imports(tmp_path: Path) -> None:
     assert [*own.digests(["a.b:x", "h:x"])] == sorted(files.keys() - {"imported_by_nobody.py"})
     digest = own.digests(["h:x"])["h.py"]
     assert digest == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_the_configuration_of_own_data_holds_no_setting_that_nobody_made(tmp_path: Path) -> None:
+    fed = cp.Federation.from_arrays(torch.zeros(20, 3), torch.arange(20) % 2, partition=cp.iid(2), heldout=0.5)
+    cp.simulate("fedavg", fed, model=cp.models.mlp, rounds=1, out=tmp_path)
+    config = tmp_path / "config.toml"
+    assert tomllib.loads(config.read_text())["data"].keys() == {"name", "fingerprint"}
+    config.write_text(config.read_text().replace("[data]", "[data]\nheldout = 0.2\nproxy = 0"))  # as it used to be
+    assert cp.resume(tmp_path, rounds=2, federation=fed).status == "finished"

@@ -142,7 +142,7 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: 
                 found, report = _done(folder, plan, lock, workers, told, show.metric)
         except KeyboardInterrupt:
             _stopped(folder, plan, workers, show, came[0])
-    failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
+    failed = told | {group.label: group.failure for group in found.groups if group.sentence}
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
     if show.as_json:
