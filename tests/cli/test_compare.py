@@ -153,7 +153,7 @@ def test_overwrite_replaces_the_comparison_in_a_folder(tmp_path: Path, monkeypat
 def test_tables_without_a_name_are_swept() -> None:
     plan = swept("quickstart", [], ["evaluation={every=2}", "stop={metric='loss', below=0.1}"], [], 1, 2, "")
     assert [arm.label for arm in plan.arms] == ["evaluation={every=2}", "stop={metric=loss, below=0.1}"]
-    assert [arm.slug for arm in plan.arms] == ["evaluation-every-2", "stop-metric-loss-below-0.1"]
+    assert [arm.slug for arm in plan.arms] == ["evaluation-every=2", "stop-metric=loss-below=0.1"]
     assert plan.arms[0].whole == "evaluation={every=2}"
 
 

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from counterpoise import __version__
 from counterpoise.cli.compare import Jobs, On, Source, Together, compare, sweep
-from counterpoise.cli.completing import complete_method, complete_preset
+from counterpoise.cli.completing import complete_method, complete_preset, complete_setting
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -64,6 +64,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end without a word
+            leave("Stopped.", 130)
         except click.UsageError as error:
             if isinstance(error, click.NoSuchOption) and error.option_name == "--trust":
                 raise click.UsageError(f"--trust is for `resume`. {LOOKED_FOR}", error.ctx) from None
@@ -192,7 +194,13 @@ def presets(
 def run(
     source: Source,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,

@@ -16,6 +16,7 @@ import typer
 
 from counterpoise.choices import split
 from counterpoise.cli.leaving import ended_by_signals, leave
+from counterpoise.cli.running import at_home
 from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.arms import compared, swept
@@ -100,6 +101,7 @@ def carry_on(folder: Path, workers: Workers, trust: Path | None, as_json: bool) 
             f"Continue it in Python with the same call: cp.{plan.kind}(..., out={str(folder)!r})."
         )
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
+    folder, trust = at_home(folder, trust, values[0]["data"]["name"])
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
