@@ -174,8 +174,12 @@ def test_options_in_brackets_that_cannot_be_read_are_refused(text: str, sentence
 
 
 def test_slugs_are_plain_and_no_two_alike() -> None:
-    found = slugs(["a:b", "a-b", "a b", "../../x", ""])
+    found = slugs(["a:b", "a-b", "a - b", "../../x", ""])
     assert found == ["a-b", "a-b_2", "a-b_3", "x", "arm"]
+    assert slugs(["lr=1e-20", "lr=1e+20", "lr=-1"]) == ["lr=1e-20", "lr=1e+20", "lr=-1"]
+    long = slugs(["x" * 300 + "y", "x" * 300 + "z"])
+    assert max(map(len, long)) <= 255
+    assert len({*long}) == 2
 
 
 def plan(**more: Any):

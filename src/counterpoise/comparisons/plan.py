@@ -192,7 +192,8 @@ def slugs(labels: Sequence[str]) -> list[str]:
     """
     found: list[str] = []
     for label in labels:
-        plain = re.sub(r"[^a-z0-9.=+]+", "-", label.lower())[:_LONGEST].strip("-.=+") or "arm"
+        words = re.sub(r"=?[^a-z0-9.=+-]+", "-", label.lower())
+        plain = re.sub(r"--+", "-", words)[:_LONGEST].strip("-.=+") or "arm"
         taken = sum(re.fullmatch(re.escape(plain) + r"(_\d+)?", slug) is not None for slug in found)
         found.append(f"{plain}_{taken + 1}" if taken else plain)
     return found
