@@ -196,6 +196,7 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
         (["run", "broken.toml"], 2, "broken.toml is not valid TOML"),
         (["run", "binary.toml"], 2, "binary.toml cannot be read"),
         (["resume", "nowhere"], 2, "nowhere holds no run: there is no config.toml in it."),
+        (["run", "."], 2, ". is a folder. Give a preset's name (counterpoise presets lists them) or a TOML file;"),
         (["run", "quickstart", "--out", "file"], 2, "file cannot be made"),
     ],
 )
