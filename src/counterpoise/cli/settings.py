@@ -64,8 +64,8 @@ def _fields(prefix: str) -> Iterator[tuple[str, str]]:
     )
     for line, below in zip(body, [*body[1:], ast.Pass()], strict=True):
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and not line.target.id.startswith("_"):
-            said = isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
-            words = " ".join(str(below.value.value).split()) if said else ""
+            said = below.value if isinstance(below, ast.Expr) else None
+            words = " ".join(str(said.value).split()) if isinstance(said, ast.Constant) else ""
             yield line.target.id, words.partition(". ")[0].rstrip(".")
 
 

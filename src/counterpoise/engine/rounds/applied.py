@@ -37,7 +37,7 @@ def call_apply(part: Part, seen: Round) -> Round:
     """The round as a part's `apply` changed it. Facts of earlier parts stay."""
     assert part.apply is not None
     with explained("apply", _NAMES):
-        round = call_hook(part, "apply", seen)
+        round: Round = call_hook(part, "apply", seen)
     try:
         _check_applied(part, seen, round)
     except CounterpoiseError as error:

@@ -148,7 +148,7 @@ class Server:
             return part.apply is not None and part in self.method.weigh
         if isinstance(part.by_counts, bool):
             return part.by_counts
-        return call_on_server(part, "by_counts", {name: self.state.get(name, {}) for name in part.reads})
+        return bool(call_on_server(part, "by_counts", {name: self.state.get(name, {}) for name in part.reads}))
 
     def commit(self, decision: Decision) -> None:
         """Write a decision. The state is not whole until the runtime has written its own part of the round."""
