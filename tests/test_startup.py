@@ -80,6 +80,7 @@ def test_lists_of_methods_presets_and_data_sets_do_not_load_torch(command: str) 
 
 def test_completion_loads_nothing_slow() -> None:
     asked = ["ru", "run q", "methods fedp", "compare quickstart --methods fedavg,fedp"]
+    asked += ["run quickstart --set method.m", "partition quickstart --set data."]
     code = f"""
 import os
 from counterpoise.cli import main

@@ -26,6 +26,7 @@ CORE = [
     "hooks",
     "method",
     "errors",
+    "blame",
     "hashing",
     "verdict",
     "texts",
@@ -233,6 +234,8 @@ CAUGHT = {
         "a user's logger may raise anything: logged, and the run goes on",
         "the loggers are told that the run failed, then it is raised again",
     ],
+    "blame.py": ["a user's hook may raise anything: marked with its name and raised again"],
+    "cli/app.py": ["a user's own code may raise anything: told in a sentence; what is ours is raised again"],
     "runs/course.py": [
         "what stopped a round is raised again inside the run, which knows what to save",
         "the good rounds are saved, then it is raised again",

@@ -5,14 +5,18 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
 from typing import Any, TypeVar
 
+from counterpoise.blame import own_frames
 from counterpoise.signatures import readable
 
 __all__ = [
+    "DEBUG",
     "SYNONYMS",
     "CounterpoiseError",
     "Diverged",
@@ -31,6 +35,8 @@ Made = TypeVar("Made", bound=Callable[..., Any])
 
 SYNONYMS = {"learning_rate": "lr"}
 """Names that other libraries use, and ours."""
+DEBUG = "COUNTERPOISE_DEBUG"
+"""If this variable of the environment is set, errors come with their whole tracebacks."""
 _FEW = 12
 """So many names are listed beside a suggestion at most."""
 _MANY = 40
@@ -210,3 +216,16 @@ def _mismatch(signature: inspect.Signature, given: Sequence[Any], named: Mapping
     except TypeError as error:
         return str(error)
     return None
+
+
+def _show_briefly(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Show an error that ends a script: ours as a sentence, after the lines of the user's own code that led to it."""
+    if not isinstance(error, CounterpoiseError | Interrupted) or os.environ.get(DEBUG):
+        return sys.__excepthook__(kind, error, trace)
+    frames = own_frames(error) + (own_frames(error.__cause__) if error.__cause__ is not None else [])
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
+    print("".join(lines) + "\n".join([f"{kind.__name__}: {error}", *getattr(error, "__notes__", ())]), file=sys.stderr)
+
+
+if sys.excepthook is sys.__excepthook__:  # otherwise somebody else shows errors, such as a debugger
+    sys.excepthook = _show_briefly

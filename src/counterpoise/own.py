@@ -27,6 +27,7 @@ __all__ = [
     "LOOKED_FOR",
     "TAKEN",
     "allow",
+    "blamed",
     "digests",
     "folder_of",
     "folders",
@@ -200,6 +201,13 @@ def told(error: BaseException, folder: Path | None) -> str:
     where = f" ({inside[-1][0]}, line {inside[-1][1]})" if inside else ""
     message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
     return f"{type(error).__name__}: {brief(message)[1:-1]}{where}."
+
+
+def blamed(error: BaseException) -> str:
+    """An error that was raised in code by name, as `told` says it; empty if it was raised elsewhere."""
+    files = [Path(frame.filename).resolve() for frame in traceback.extract_tb(error.__traceback__)]
+    inside = (folder for file in reversed(files) for folder in _tops.values() if file.is_relative_to(folder))
+    return told(error, folder) if (folder := next(inside, None)) else ""
 
 
 # ---------------------------------------------------------------- source files

@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -16,11 +17,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from counterpoise.cli import main
+from counterpoise.cli import main, running
 from counterpoise.cli.running import _rejected
 from counterpoise.comparisons.collection import read_run
+from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
+from counterpoise.runs import resume
 from counterpoise.verdict import Action, Verdict
 
 LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
@@ -193,6 +196,7 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
         (["run", "broken.toml"], 2, "broken.toml is not valid TOML"),
         (["run", "binary.toml"], 2, "binary.toml cannot be read"),
         (["resume", "nowhere"], 2, "nowhere holds no run: there is no config.toml in it."),
+        (["run", "."], 2, ". is a folder. Give a preset's name (counterpoise presets lists them) or a TOML file;"),
         (["run", "quickstart", "--out", "file"], 2, "file cannot be made"),
     ],
 )
@@ -349,3 +353,46 @@ def test_resuming_a_finished_run_says_that_nothing_was_run(cli) -> None:
     code, out, err = cli("resume", "a run", "--json")
     assert (code, err, json.loads(out)["rounds"]) == (0, said, 2)
     assert "nothing was run" not in cli("resume", "a run", "--rounds", "3")[1]
+
+
+def test_ctrl_c_is_told_however_early_it_comes(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(running, "start", stop)
+    assert cli("run", "quickstart")[::2] == (130, "Stopped.\n")
+    monkeypatch.setitem(sys.modules, "counterpoise.cli.app", Stopping())
+    assert cli("run", "quickstart")[::2] == (130, "Stopped.\n")
+
+
+class Stopping:
+    """A module that Ctrl-C interrupts while it is loaded."""
+
+    def __getattr__(self, name: str) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_run_is_resumed_from_another_folder_than_it_was_begun_in(cli, tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    for folder in (home, elsewhere):
+        folder.mkdir()
+    rows = [f"{i % 7},{i % 5},s{i % 3},{i % 2}" for i in range(60)]
+    (home / "t.csv").write_text("\n".join(["a,b,who,y", *rows]))
+    (home / "e.toml").write_text(
+        'rounds = 1\nmodel = "mlp"\nmethod = "fedavg"\n[data]\nname = "t.csv"\ntest = 0.2\npartition = "natural"\n'
+        'columns = {targets = "y", identity = "who"}\n'
+    )
+    os.chdir(home)
+    assert cli("run", "e.toml", "--out", "r")[0] == 0
+    assert cli("compare", "e.toml", "--methods", "fedavg", "--seeds", "1", "--out", "c")[0] == 0
+    os.chdir(elsewhere)
+    with pytest.raises(CounterpoiseError, match=f"its data, t.csv, is not here but in {re.escape(str(home))}"):
+        resume("../home/r", rounds=2)
+    code, out, err = cli("resume", "../home/r", "--rounds", "2")
+    assert (code, err) == (0, f"t.csv is not here, so this continues in {home}, where it is.\n")
+    assert f"kept in: {home / 'r'}" in out
+    os.chdir(elsewhere)
+    shutil.rmtree(home / "c" / "fedavg")
+    assert cli("resume", "../home/c")[0] == 0
+    assert read_run(home / "c" / "fedavg" / "seed-0").settings["data"]["name"] == "t.csv"
+    assert list(elsewhere.iterdir()) == []

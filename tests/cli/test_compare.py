@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from counterpoise import reports
 from counterpoise.cli import comparing, main
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.board import plan_board
@@ -27,6 +28,7 @@ from counterpoise.comparisons.perform import Workers
 from counterpoise.comparisons.plan import read_plan
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.columns import size
+from counterpoise.runs.files import Unwritten
 
 SMALL = [
     "--set",
@@ -85,6 +87,8 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert re.search(r"^fedprox\S* +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[", out, re.M)
     assert re.search(r"^krum\S* +failed ", out, re.M)
     assert re.search(r"^krum\(faulty=2\) failed: method krum", out, re.M)
+    (named,) = set(re.findall(r"See (c/\S+/seed-0/failure\.txt)\.", " ".join(out.split())))
+    assert Path(named).read_text().startswith("method krum")
     assert "kept in: c" in out
     before = files(Path("c"))
     assert len([name for name in before if name.endswith("state-2.safetensors")]) == 4
@@ -148,10 +152,37 @@ def test_overwrite_replaces_the_comparison_in_a_folder(tmp_path: Path, monkeypat
     assert read_plan(tmp_path / "c").values["rounds"] == 3
 
 
+def test_a_report_that_cannot_be_written_costs_only_the_report(cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise Unwritten("c/report.html could not be written: No space left on device.")
+
+    monkeypatch.setattr(reports, "write", full)
+    words = (
+        "compare",
+        "quickstart",
+        "--methods",
+        "fedavg",
+        "--seeds",
+        "1",
+        "--rounds",
+        "1",
+        "--out",
+        "c",
+        "--jobs",
+        "1",
+    )
+    code, out, err = cli(*words, *SMALL)
+    assert (code, "No space left on device" in err) == (2, True)
+    assert re.search(r"^fedavg +\d", out, re.M)
+    assert out.endswith("kept in: c\n")
+    code, out, _ = cli(*words, *SMALL, "--json")
+    assert (code, json.loads(out)["report"]) == (2, None)
+
+
 def test_tables_without_a_name_are_swept() -> None:
     plan = swept("quickstart", [], ["evaluation={every=2}", "stop={metric='loss', below=0.1}"], [], 1, 2, "")
     assert [arm.label for arm in plan.arms] == ["evaluation={every=2}", "stop={metric=loss, below=0.1}"]
-    assert [arm.slug for arm in plan.arms] == ["evaluation-every-2", "stop-metric-loss-below-0.1"]
+    assert [arm.slug for arm in plan.arms] == ["evaluation-every=2", "stop-metric=loss-below=0.1"]
     assert plan.arms[0].whole == "evaluation={every=2}"
 
 

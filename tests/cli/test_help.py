@@ -13,7 +13,16 @@ import pytest
 
 from counterpoise.cli import main
 from counterpoise.cli.app import app
-from counterpoise.cli.completing import complete_data_set, complete_method, complete_methods, complete_preset
+from counterpoise.cli.completing import (
+    complete_data_set,
+    complete_method,
+    complete_methods,
+    complete_preset,
+    complete_setting,
+)
+from counterpoise.cli.settings import setting_keys
+from counterpoise.runs.config import Config, StopConfig
+from counterpoise.runs.places import CHOICES, _places
 
 
 def said(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> str:
@@ -52,6 +61,17 @@ def test_what_is_offered_begins_as_typed() -> None:
     assert complete_method("fedpr") == [("fedprox", "FedAvg with a pull of each client towards the server's model.")]
     assert complete_methods("fedavg,sca") == ["fedavg,scaffold"]
     assert complete_data_set("fash") == ["fashion-mnist"]
+    assert complete_setting("local.ep") == [("local.epochs=", "Passes over a client's data in a round")]
+    assert ("local.optimizer.lr=", "") in complete_setting("local.optimizer.")
+    assert [name for name, _ in complete_setting("method=fedpr")] == ["method=fedprox"]
+
+
+def test_the_settings_offered_are_those_of_the_configuration() -> None:
+    read = {key for choice in ("", *CHOICES) for key in setting_keys(choice and f"{choice}.")}
+    stops = {f"stop.{name}" for name in StopConfig.model_fields}
+    written = {"schema", "data.fingerprint", "frozen", "own", "code", "objects", "stop"}
+    true = {key for key in _places(Config) if not key.startswith("paper.")}
+    assert read == (true - written) | stops
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

@@ -174,8 +174,12 @@ def test_options_in_brackets_that_cannot_be_read_are_refused(text: str, sentence
 
 
 def test_slugs_are_plain_and_no_two_alike() -> None:
-    found = slugs(["a:b", "a-b", "a b", "../../x", ""])
+    found = slugs(["a:b", "a-b", "a - b", "../../x", ""])
     assert found == ["a-b", "a-b_2", "a-b_3", "x", "arm"]
+    assert slugs(["lr=1e-20", "lr=1e+20", "lr=-1"]) == ["lr=1e-20", "lr=1e+20", "lr=-1"]
+    long = slugs(["x" * 300 + "y", "x" * 300 + "z"])
+    assert max(map(len, long)) <= 255
+    assert len({*long}) == 2
 
 
 def plan(**more: Any):
@@ -191,8 +195,8 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
     assert made.baseline == "fedavg"
     pieces = list(made.pieces(made.arms[1]))
     assert [(p.place, p.values["seed"], p.values["method"]) for p in pieces] == [
-        ("fedprox-mu-0.1/seed-5", 5, {"name": "fedprox", "mu": 0.1}),
-        ("fedprox-mu-0.1/seed-6", 6, {"name": "fedprox", "mu": 0.1}),
+        ("fedprox-mu=0.1/seed-5", 5, {"name": "fedprox", "mu": 0.1}),
+        ("fedprox-mu=0.1/seed-6", 6, {"name": "fedprox", "mu": 0.1}),
     ]
 
 
@@ -200,7 +204,7 @@ def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
 def test_a_plan_that_leads_out_of_its_folder_is_refused(tmp_path: Path, slug: str) -> None:
     write_plan(tmp_path, plan())
     path = tmp_path / "compare.toml"
-    path.write_text(path.read_text().replace('slug = "fedprox-mu-0.1"', f'slug = "{slug}"'))
+    path.write_text(path.read_text().replace('slug = "fedprox-mu=0.1"', f'slug = "{slug}"'))
     with pytest.raises(cp.CounterpoiseError, match="slug"):
         read_plan(tmp_path)
 
@@ -249,8 +253,8 @@ def test_a_plan_grows_by_arms_and_seeds_but_not_into_another_one() -> None:
     grown = plan().extended(plan(methods=["fedprox(mu=1)", "fedprox(mu=0.1)"], seeds=3))
     assert [(arm.label, arm.slug) for arm in grown.arms] == [
         ("fedavg", "fedavg"),
-        ("fedprox(mu=0.1)", "fedprox-mu-0.1"),
-        ("fedprox(mu=1.0)", "fedprox-mu-1.0"),
+        ("fedprox(mu=0.1)", "fedprox-mu=0.1"),
+        ("fedprox(mu=1.0)", "fedprox-mu=1.0"),
     ]
     assert grown.seeds == (0, 1, 2)
     with pytest.raises(cp.CounterpoiseError, match="rounds was 2 and is 3"):
@@ -313,17 +317,17 @@ def test_pieces_are_done_seed_by_seed_and_those_that_ended_are_left(tmp_path: Pa
     made = plan(settings=["data.partition.clients=4", "cohort=2"])
     assert [p.place for p in open_pieces(tmp_path, made)] == [
         "fedavg/seed-0",
-        "fedprox-mu-0.1/seed-0",
+        "fedprox-mu=0.1/seed-0",
         "fedavg/seed-1",
-        "fedprox-mu-0.1/seed-1",
+        "fedprox-mu=0.1/seed-1",
     ]
     first = open_pieces(tmp_path, made)[0]
     rounds: list[int] = []
     assert do(tmp_path / first.place, first.values, rounds) == ""
     assert rounds == [1, 2]
     assert len(open_pieces(tmp_path, made)) == 3
-    (tmp_path / "fedprox-mu-0.1/seed-0").mkdir(parents=True)
-    (tmp_path / "fedprox-mu-0.1/seed-0/metrics.jsonl").touch()  # killed while it was made
+    (tmp_path / "fedprox-mu=0.1/seed-0").mkdir(parents=True)
+    (tmp_path / "fedprox-mu=0.1/seed-0/metrics.jsonl").touch()  # killed while it was made
     second = open_pieces(tmp_path, made)[0]
     assert do(tmp_path / second.place, second.values) == ""
     found = stand(of_plan(tmp_path, made))

@@ -359,7 +359,7 @@ def test_one_failure_leaves_the_others_and_is_told(caplog: pytest.LogCaptureFixt
         "bad", weigh=(cp.parts.by_data(),), combine=(cp.parts.mean(),), update=(cp.Part("b", apply=broken),)
     )
     found = cp.compare(["fedavg", bad], federation(), seeds=1, **SETTINGS)
-    assert "bad failed: part b failed (broken in test_python.py" in repr(found)
+    assert "bad failed: part b: its hook apply failed (broken in test_python.py" in repr(found)
     assert "Traceback" in caplog.text
     assert found.best == "fedavg"
     with pytest.raises(cp.CounterpoiseError, match="RuntimeError: no luck"):

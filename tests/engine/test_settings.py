@@ -17,6 +17,7 @@ from counterpoise.engine.acceleration import doors
 from counterpoise.engine.backends import batched, making, stacking
 from counterpoise.engine.backends import settings as engine_settings
 from counterpoise.engine.backends.settings import _ELEMENTS
+from counterpoise.engine.clients import inspection
 from counterpoise.engine.rounds.evaluation import _training_rows
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
@@ -75,6 +76,14 @@ def frozen():
 def test_a_model_that_does_not_fit_is_refused_with_a_sentence(model, sentence):
     with pytest.raises(CounterpoiseError, match=sentence):
         started(model)
+
+
+@pytest.mark.parametrize(("outputs", "warned"), [(3, 0), (5, 1)])
+def test_a_model_with_more_outputs_than_classes_is_warned_of_once(outputs, warned, caplog):
+    inspection._warn_of_more.cache_clear()
+    for _ in range(2):
+        started(net(nn.Linear(6, outputs)))
+    assert sum("has 5 outputs for 3 classes" in record.message for record in caplog.records) == warned
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import inspect
 import py_compile
 import queue
 import shutil
+import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -281,10 +282,37 @@ def test_an_error_in_own_code_is_a_sentence_on_the_command_line(
     project: Path, tmp_path: Path, cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
-    told = "part n failed (<lambda> in rules.py, line 72): ZeroDivisionError: division by zero."
+    told = "part n: its hook apply failed (<lambda> in rules.py, line 72): ZeroDivisionError: division by zero."
     code, said = cli("run", "a.toml", "--set", "method=mine.rules:boom", "--out", str(tmp_path / "run"))
     assert (code, "Traceback" in said) == (2, False)
     assert told in " ".join(said.split())
+    kept = tmp_path / "run" / "failure.txt"
+    assert said.rstrip().endswith(f"The whole traceback is in {kept}.")
+    assert kept.read_text().startswith(f"{told}\nTraceback")
+
+
+def test_own_code_that_fails_before_the_first_round_is_a_sentence_and_leaves_no_folder(
+    project: Path, cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    (project / "late.py").write_text("def sure(outputs, targets):\n    raise OverflowError('too much')\n")
+    code, said = cli("run", "a.toml", "--set", "metrics=['late:sure']")
+    assert code == 2
+    assert "Your own code failed: OverflowError: too much" in said
+    assert f"{project / 'late.py'}, line 2" in said
+    assert not (project / "runs").exists() or not list((project / "runs").iterdir())
+
+
+def test_a_failure_is_forgotten_when_the_run_goes_on(tmp_path: Path) -> None:
+    def stop(record: cp.measures.RoundRecord) -> None:
+        raise RuntimeError("no disk for my notes")
+
+    fed, place = cp.load("digits", partition=cp.iid(clients=4), seed=0), tmp_path / "run"
+    with pytest.raises(RuntimeError, match="no disk"):
+        cp.simulate("fedavg", fed, model=cp.models.mlp, rounds=2, cohort=2, out=place, on_round=stop)
+    assert "no disk for my notes" in (place / "failure.txt").read_text()
+    cp.resume(place, federation=fed)
+    assert not (place / "failure.txt").exists()
 
 
 def test_a_file_that_leads_out_of_the_folder_is_refused(project: Path, tmp_path: Path) -> None:
@@ -517,7 +545,7 @@ def test_hints_say_that_a_comparison_of_own_code_must_be_trusted(
     plan = compared(str(project / "a.toml"), ["fedavg", "mine.rules:ours"], seeds=2)
     command = f"counterpoise resume {tmp_path} --trust FOLDER"
     with pytest.raises(SystemExit):
-        comparing._stopped(tmp_path, plan, Workers(), comparing.Shown())
+        comparing._stopped(tmp_path, plan, Workers(), comparing.Shown(), signal.SIGINT)
     assert capsys.readouterr().err.strip().endswith(f"Stopped with 0 of 4 runs done. Continue with: {command}")
     write_plan(tmp_path, plan)
     arm = plan.arms[1]
@@ -645,3 +673,12 @@ def test_sources_are_found_by_reading_imports(tmp_path: Path) -> None:
     assert [*own.digests(["a.b:x", "h:x"])] == sorted(files.keys() - {"imported_by_nobody.py"})
     digest = own.digests(["h:x"])["h.py"]
     assert digest == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+
+
+def test_the_configuration_of_own_data_holds_no_setting_that_nobody_made(tmp_path: Path) -> None:
+    fed = cp.Federation.from_arrays(torch.zeros(20, 3), torch.arange(20) % 2, partition=cp.iid(2), heldout=0.5)
+    cp.simulate("fedavg", fed, model=cp.models.mlp, rounds=1, out=tmp_path)
+    config = tmp_path / "config.toml"
+    assert tomllib.loads(config.read_text())["data"].keys() == {"name", "fingerprint"}
+    config.write_text(config.read_text().replace("[data]", "[data]\nheldout = 0.2\nproxy = 0"))  # as it used to be
+    assert cp.resume(tmp_path, rounds=2, federation=fed).status == "finished"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from typer.core import TyperGroup
 
 from counterpoise import __version__
 from counterpoise.cli.compare import Jobs, On, Source, Together, compare, sweep
-from counterpoise.cli.completing import complete_method, complete_preset
+from counterpoise.cli.completing import complete_method, complete_preset, complete_setting
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -29,9 +30,9 @@ from counterpoise.cli.runs import runs
 from counterpoise.cli.screen import CleanFormatter, Console, echo, loading, output, page
 from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
-from counterpoise.errors import CounterpoiseError, Diverged, Failed, unknown
+from counterpoise.errors import DEBUG, CounterpoiseError, Diverged, Failed, unknown
 from counterpoise.memory import out_of_memory
-from counterpoise.own import LOOKED_FOR, allow, respelt
+from counterpoise.own import LOOKED_FOR, allow, blamed, respelt
 from counterpoise.presets import preset_names
 
 __all__ = ["app", "main"]
@@ -63,6 +64,8 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:  # typer would end without a word
+            leave("Stopped.", 130)
         except click.UsageError as error:
             if isinstance(error, click.NoSuchOption) and error.option_name == "--trust":
                 raise click.UsageError(f"--trust is for `resume`. {LOOKED_FOR}", error.ctx) from None
@@ -191,7 +194,13 @@ def presets(
 def run(
     source: Source,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting; may be repeated.",
+            autocompletion=complete_setting,
+        ),
     ] = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,
@@ -262,7 +271,9 @@ def main() -> None:
     except (Diverged, Failed) as error:
         leave(f"Error: {error}", 1)
     except CounterpoiseError as error:
-        leave(f"Error: {error}", 2)
+        if os.environ.get(DEBUG):
+            raise
+        leave("\n".join([f"Error: {error}", *getattr(error, "__notes__", ())]), 2)
     except KeyboardInterrupt:
         leave("Stopped.", 130)
     except BrokenPipeError:
@@ -270,7 +281,9 @@ def main() -> None:
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
         leave(f"Error: {place}{error.strerror or error}. Check that the folder can be read and written.", 2)
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
+    except Exception as error:
+        if out_of_memory(error):
+            leave("Error: This machine does not have enough memory for this. Use a smaller model, cohort or batch.", 2)
+        if os.environ.get(DEBUG) or not (said := blamed(error)):
             raise
-        leave("Error: This machine does not have enough memory for this. Use a smaller model, cohort or batch.", 2)
+        leave(f"Error: Your own code failed: {said} {DEBUG}=1 before the command shows the traceback.", 2)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from counterpoise.cli.completing import complete_methods, complete_preset
+from counterpoise.cli.completing import complete_methods, complete_preset, complete_setting
 from counterpoise.cli.metric import Metric
 from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
@@ -19,7 +19,13 @@ Source = Annotated[
     typer.Argument(metavar="PRESET|FILE.toml", help="A preset's name or a TOML file.", autocompletion=complete_preset),
 ]
 Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting for all; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a setting for all; may be repeated.",
+        autocompletion=complete_setting,
+    ),
 ]
 Seeds = Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds; the first is the experiment's own.")]
 Rounds = Annotated[int | None, typer.Option("--rounds", min=1, help="Number of rounds.")]

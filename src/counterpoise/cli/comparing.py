@@ -16,6 +16,7 @@ import typer
 
 from counterpoise.choices import split
 from counterpoise.cli.leaving import ended_by_signals, leave
+from counterpoise.cli.running import at_home
 from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.arms import compared, swept
@@ -33,7 +34,7 @@ from counterpoise.comparisons.standing import Stand, stand_of
 from counterpoise.comparisons.tables import as_plain
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.naming import check_planned
-from counterpoise.runs.files import check_plain
+from counterpoise.runs.files import Unwritten, check_plain
 from counterpoise.runs.trust import check_trusted
 
 __all__ = ["carry_on", "start_comparison", "start_sweep"]
@@ -100,6 +101,7 @@ def carry_on(folder: Path, workers: Workers, trust: Path | None, as_json: bool) 
             f"Continue it in Python with the same call: cp.{plan.kind}(..., out={str(folder)!r})."
         )
     values = [next(plan.pieces(arm)).values for arm in plan.arms]
+    folder, trust = at_home(folder, trust, values[0]["data"]["name"])
     check_trusted(values, plan.values.get("code", {}), str(folder), trust)
     check_plain(folder)
     with held(folder) as lock:
@@ -139,24 +141,30 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: 
     with ended_by_signals() as came:
         try:
             with conducting(folder):
-                found, report = _done(folder, plan, lock, workers, told, show.metric)
+                found, written = _done(folder, plan, lock, workers, told, show.metric)
         except KeyboardInterrupt:
             _stopped(folder, plan, workers, show, came[0])
-    failed = told | {group.label: group.sentence for group in found.groups if group.sentence}
+    failed = told | {group.label: group.failure for group in found.groups if group.sentence}
+    report = written if isinstance(written, Path) else None
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
     if show.as_json:
         echo(json.dumps(_document(folder, plan, found, show.target, report)))
     else:
         _print(folder, plan, found, show.target, failed, report)
+    if isinstance(written, Unwritten):
+        raise written  # after the table, which need not be lost with the report
     if failed:
         raise typer.Exit(1)
 
 
 def _done(
     folder: Path, plan: Plan, lock: int | None, workers: Workers, told: dict[str, str], metric: str
-) -> tuple[Stand, Path]:
-    """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk."""
+) -> tuple[Stand, Path | Unwritten]:
+    """Run the open pieces. `told` collects why arms failed, even if that could not be written to disk.
+
+    Returns the result and the report, or why there is none.
+    """
     pieces = open_pieces(folder, plan)
     with crew(folder, pieces, lock, workers) as found:
         if found.sentence:
@@ -172,7 +180,11 @@ def _done(
             found.work(listen)
     from counterpoise.reports import write  # imports plotly, which is slow
 
-    return _stand(folder, plan, metric), write(folder, metric=metric)
+    stand = _stand(folder, plan, metric)
+    try:
+        return stand, write(folder, metric=metric)
+    except Unwritten as error:
+        return stand, error
 
 
 def _stand(folder: Path, plan: Plan, metric: str) -> Stand:
@@ -203,11 +215,13 @@ def _document(folder: Path, plan: Plan, found: Stand, target: float | None, repo
     }
 
 
-def _print(folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path) -> None:
+def _print(
+    folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path | None
+) -> None:
     console = output()
     console.print(stand_table(found, plan.arm_word))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)
     lines += verdict(found) if len(found.rows) > 1 else []
     print_told(lines, console)
-    echo(f"kept in: {folder}\nreport: {report}")
+    echo(f"kept in: {folder}" + (f"\nreport: {report}" if report else ""))

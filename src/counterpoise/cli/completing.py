@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from counterpoise.presets import preset_names
 
-__all__ = ["complete_data_set", "complete_method", "complete_methods", "complete_preset"]
+__all__ = ["complete_data_set", "complete_method", "complete_methods", "complete_preset", "complete_setting"]
 
 
 def complete_preset(incomplete: str) -> list[str]:
@@ -24,6 +24,16 @@ def complete_methods(incomplete: str) -> list[str]:
     """The methods that continue a list such as ``fedavg,fedp``."""
     before, comma, last = incomplete.rpartition(",")
     return [before + comma + name for name, _ in complete_method(last)]
+
+
+def complete_setting(incomplete: str) -> list[tuple[str, str]]:
+    """The keys of a TOML file that begin so, each with ``=``; after ``method=``, the methods."""
+    from counterpoise.cli.settings import setting_keys
+
+    key, equals, value = incomplete.partition("=")
+    if equals:
+        return [(f"{key}={name}", about) for name, about in complete_method(value)] if key == "method" else []
+    return [(f"{name}=", about) for name, about in setting_keys(incomplete).items()]
 
 
 def complete_data_set(incomplete: str) -> list[str]:

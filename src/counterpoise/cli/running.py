@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,13 +24,14 @@ from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
 from counterpoise.runs.course import OnRound
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.origin import begun_in
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume as resume_run
 from counterpoise.runs.starting import run_setup, watched
 from counterpoise.runs.trust import check_named, own_names
 from counterpoise.texts import counted, percent
 
-__all__ = ["carry_on", "start"]
+__all__ = ["at_home", "carry_on", "start"]
 
 
 def start(
@@ -55,21 +57,31 @@ def start(
         with watched(made.training.method.name, made.rounds, leave=False) as show, _told(as_json, target):
             ran, hear = _counting(show)
             done = run_setup(made, hear, folder, log, overwrite)
-    except CounterpoiseError:
+    finally:
         if out is None and not rank():
             with contextlib.suppress(OSError):
                 folder.rmdir()  # it is empty if the run was refused before its first round
-        raise
     _show(done, as_json, target, bool(ran))
 
 
 def carry_on(folder: Path, rounds: int | None, log: list[str] | None, trust: Path | None, as_json: bool) -> None:
     """Continue the run in a folder."""
     config = Folder.open(folder).config
+    folder, trust = at_home(folder, trust, config.data.name)
     with watched(config.method["name"], rounds or config.rounds, leave=False) as show, _told(as_json):
         ran, hear = _counting(show)
         done = resume_run(folder, rounds=rounds, on_round=hear, log=log, progress=False, trust=trust)
     _show(done, as_json, None, bool(ran))
+
+
+def at_home(folder: Path, trust: Path | None, data: str) -> tuple[Path, Path | None]:
+    """Change to the folder that a run was begun in, if its data is there and not here. Returns both paths as seen there."""
+    if (home := begun_in(folder, data)) is None:
+        return folder, trust
+    folder, trust = folder.resolve(), trust and trust.resolve()
+    echo(f"{data} is not here, so this continues in {home}, where it is.", err=True)
+    os.chdir(home)
+    return folder, trust
 
 
 def _counting(show: OnRound | None) -> tuple[list[int], OnRound]:

@@ -159,7 +159,7 @@ def performed(asked: Asked, keeping: Keeping, together: int | None, progress: bo
     except KeyboardInterrupt:
         raise _stopped(asked, folder, workers) from None
     if not any(group.done for group in found.groups):
-        raise CounterpoiseError(next((group.sentence for group in found.groups if group.sentence), "No run finished."))
+        raise CounterpoiseError(next((group.failure for group in found.groups if group.sentence), "No run finished."))
     return found
 
 

@@ -40,6 +40,13 @@ class Group:
         """Why the first failed run failed; empty if none did."""
         return next((run.sentence for run in self.runs if run.failed), "")
 
+    @property
+    def failure(self) -> str:
+        """The same with the file that says more, if there is one."""
+        path = next((run.path for run in self.runs if run.failed), None)
+        more = f" See {path / FAILURE}." if path is not None and (path / FAILURE).exists() else ""
+        return self.sentence and self.sentence + more
+
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     """Every run's folder in these folders, at any depth and including themselves, in order of their names."""

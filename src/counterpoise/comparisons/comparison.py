@@ -165,7 +165,7 @@ class Comparison:
 
     @property
     def _failures(self) -> list[str]:
-        return [f"{group.label} failed: {group.sentence}" for group in self.groups if group.sentence]
+        return [f"{group.label} failed: {group.failure}" for group in self.groups if group.sentence]
 
 
 def _shown(group: Group) -> Sequence[SavedRun]:

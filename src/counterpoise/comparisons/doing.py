@@ -21,11 +21,10 @@ from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.federation.overview import holdings
-from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.course import Course, OnRound
+from counterpoise.runs.failure import forget_failure
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.kept import Holdings, checked
-from counterpoise.runs.removal import is_ours
 from counterpoise.runs.repeating import Differs
 from counterpoise.runs.run import Run
 from counterpoise.runs.saved import SavedRun, status_of
@@ -100,8 +99,7 @@ def _pieces(plan: Plan, folder: Path | None) -> Iterator[Piece]:
 def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
     if folder is not None:
         check_plain(folder)
-        if folder.is_dir() and is_ours(folder):
-            (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt
+        forget_failure(folder)
     return (yield from setup_course(made, on_round, folder))
 
 

@@ -26,7 +26,7 @@ def _printable(text: str) -> str:
 
 class _Arm(Form):
     label: Annotated[str, Field(min_length=1), AfterValidator(_printable)]
-    slug: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$", max_length=255)]
+    slug: Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9._=+-]*[a-z0-9])?$", max_length=255)]
     """A plain folder name, so that it cannot lead out of the comparison's folder."""
     settings: Annotated[dict[str, Any], Field(min_length=1)]
 

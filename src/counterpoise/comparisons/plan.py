@@ -180,15 +180,20 @@ def worded(value: Any) -> str:
     return f"{value['name']}({options})" if options else str(value["name"])
 
 
+_LONGEST = 120
+"""The most characters of a label that a folder is named after. File systems take 255, and a number may follow."""
+
+
 def slugs(labels: Sequence[str]) -> list[str]:
     """A folder name for each label; no two are the same.
 
-    >>> slugs(["feddua:fedavg", "fedprox(mu=0.1)", "fedprox(mu=0,1)"])
-    ['feddua-fedavg', 'fedprox-mu-0.1', 'fedprox-mu-0-1']
+    >>> slugs(["feddua:fedavg", "fedprox(mu=0.1)", "lr=1e-20", "lr=1e+20", "lr=-1", "LR=-1"])
+    ['feddua-fedavg', 'fedprox-mu=0.1', 'lr=1e-20', 'lr=1e+20', 'lr=-1', 'lr=-1_2']
     """
     found: list[str] = []
     for label in labels:
-        plain = re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-.") or "arm"
+        words = re.sub(r"=?[^a-z0-9.=+-]+", "-", label.lower())
+        plain = re.sub(r"--+", "-", words)[:_LONGEST].strip("-.=+") or "arm"
         taken = sum(re.fullmatch(re.escape(plain) + r"(_\d+)?", slug) is not None for slug in found)
         found.append(f"{plain}_{taken + 1}" if taken else plain)
     return found

@@ -16,7 +16,6 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,18 +23,17 @@ from typing import Any, TextIO
 
 from counterpoise.engine.backends.settings import Engine
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.errors import CounterpoiseError, Interrupted
+from counterpoise.errors import Interrupted
 from counterpoise.measures import CLIENT, PERSONAL, curve_by
 from counterpoise.own import allow
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import parse
-from counterpoise.runs.contents import CONFIG, FAILURE
+from counterpoise.runs.contents import CONFIG
 from counterpoise.runs.course import Course, OnRound
-from counterpoise.runs.failure import keep_failure
+from counterpoise.runs.failure import forget_failure, keep_error
 from counterpoise.runs.files import Unsafe, check_plain
 from counterpoise.runs.folder import busy
 from counterpoise.runs.locks import Busy, in_use
-from counterpoise.runs.removal import is_ours
 from counterpoise.runs.run import Run
 from counterpoise.runs.starting import resume_course, setup_course
 from counterpoise.runs.together import drive_together
@@ -50,8 +48,7 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
     if in_use(folder):
         raise Busy(busy(folder))
     config = parse(values, str(folder))
-    if folder.is_dir() and is_ours(folder):
-        (folder / FAILURE).unlink(missing_ok=True)  # from the last attempt; in other folders this file is not ours
+    forget_failure(folder)
     if (folder / CONFIG).exists():
         return (yield from resume_course(folder, on_round=on_round, asked=Engine(**dict(config.engine))))
     check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan's code is that of all its runs
@@ -65,13 +62,7 @@ def failure(folder: Path | None, error: Exception) -> str:
     """
     if isinstance(error, Unsafe | Busy):
         return str(error)
-    ours = isinstance(error, CounterpoiseError)
-    sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
-    own = not ours or error.__cause__ is not None  # an error in the user's own code is worth its traceback
-    more = "".join(traceback.format_exception(error)) if own else ""
-    if folder is not None:
-        keep_failure(folder, f"{sentence}\n{more}")
-    return sentence
+    return keep_error(folder, error)
 
 
 def work(

@@ -17,6 +17,7 @@ from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.measures.stopping import When
+from counterpoise.own import own_part
 from counterpoise.runs.experiments import (
     Choice,
     PaperConfig,
@@ -169,6 +170,9 @@ class Config(_Table):
         """As plain values for TOML, without those that are None."""
         empty = {name for name in ("own", "adversary", "code", "objects") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
+        if self.data.name == OWN or own_part(self.data.name):
+            # What `load` takes by default says nothing about data of one's own.
+            dumped["data"] = self.data.model_dump(exclude_none=True, exclude_defaults=True)
         # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))
 

@@ -24,6 +24,7 @@ from counterpoise.logs.base import Logger, Start, logged
 from counterpoise.measures.stopping import When
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.run import Run
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     from counterpoise.runs.folder import Folder
@@ -136,10 +137,15 @@ def _kept(
         if not simulation.server.whole:
             kept = f" The run in {where} can be resumed from its last checkpoint." if where else ""
             error.add_note(f"Round {simulation.round + 1} was only partly written and is dropped.{kept}")
-            raise
-        if folder is not None and len(run.rounds) == simulation.round == folder.written:
-            folder.save(simulation.loop, "failed")
-        error.add_note(f"The run has {simulation.round} good rounds" + (f" in {where}." if where else "."))
+        else:
+            if folder is not None and len(run.rounds) == simulation.round == folder.written:
+                folder.save(simulation.loop, "failed")
+            kept = f" in {where}." if where else "."
+            error.add_note(f"The run has {counted(simulation.round, 'good round')}{kept}")
+        if folder is not None:
+            from counterpoise.runs.failure import keep_error
+
+            keep_error(folder.path, error)
         raise
     run.status = status
     run.model = simulation.trained()

@@ -6,6 +6,7 @@ The values are not checked here; `counterpoise.runs.config.parse` does that.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -135,6 +136,11 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         for place in _PATHS:
             values = _beside(values, place, path.parent)
         return values, path.stem
+    if path.is_dir():
+        raise CounterpoiseError(
+            f"{source} is a folder. Give a preset's name (counterpoise presets lists them) or a TOML file; a run in a "
+            f"folder goes on with: counterpoise resume {shlex.quote(source)}"
+        )
     raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
 
 

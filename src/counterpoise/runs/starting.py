@@ -310,6 +310,7 @@ def resume_course(
     """
     from counterpoise.runs.build import describe, setup, whole
     from counterpoise.runs.folder import Folder
+    from counterpoise.runs.origin import check_here
     from counterpoise.runs.repeating import check_same
     from counterpoise.runs.trust import check_trusted
 
@@ -317,6 +318,7 @@ def resume_course(
     loggers = resolve(log)
     kept = Folder.open(folder)
     check_trusted(kept.config.plain(), kept.config.code, str(folder), None if trust is None else _path(trust, "trust"))
+    check_here(folder, kept.config.data.name)
     made = setup(whole(kept.config), **own)
     simulation = Simulation.of(made)
     check_same(kept.config, describe(made, simulation.trainer))
@@ -333,6 +335,7 @@ def _restored(
     loggers: Sequence[Logger],
 ) -> Course:
     """A run from its folder's checkpoint on."""
+    from counterpoise.runs.failure import forget_failure
     from counterpoise.runs.folder import Folder
 
     run = Run(
@@ -346,6 +349,8 @@ def _restored(
     writes = rank() == 0
     with kept.locked() if writes else contextlib.nullcontext():
         kept = Folder.open(kept.path)  # another process may have changed it before we locked it
+        if writes:
+            forget_failure(kept.path)
         _restore(kept, made.federation, simulation, run, writes)
         if rounds is not None:
             _extend(kept, simulation, rounds, writes)

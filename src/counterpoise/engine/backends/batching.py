@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.engine.backends.interface import Job
+from counterpoise.engine.backends.refusals import explained
 from counterpoise.engine.clients.batches import augment_keys, plan
 from counterpoise.engine.clients.program import Batch
 from counterpoise.engine.devices import put, ready
@@ -132,7 +133,8 @@ def gather(samples: Samples, local: Local, dtype: torch.dtype, index: BatchIndex
     if local.augment is None or index.augment is None:
         return Batch(*samples.take(index.rows, dtype), index.share, index.key)
     inputs, targets = samples.take_whole(index.rows, dtype)
-    made = local.augment(inputs.flatten(0, index.rows.ndim - 1), index.augment.flatten())
+    with explained("local: augment"):
+        made = local.augment(inputs.flatten(0, index.rows.ndim - 1), index.augment.flatten())
     shape = (*index.rows.shape, *samples.shape)
     if not isinstance(made, Tensor) or made.numel() != math.prod(shape):
         found = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else f"type {type(made).__name__}"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-import torch
-
+from counterpoise.blame import hook_of, place_of
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.memory import out_of_memory
 
-__all__ = ["CLIENT_NAMES", "explained", "is_ours", "reason_of", "refusal"]
-
-_HERE, _TORCH = (str(Path(file).resolve().parents[up]) for file, up in ((__file__, 2), (torch.__file__, 0)))
+__all__ = ["CLIENT_NAMES", "explained", "reason_of", "refusal"]
 
 CLIENT_NAMES = (
     "client.numbers has the names that the part's numbers give, client.state those of its client_state, client.memo "
@@ -39,34 +34,28 @@ def reason_of(error: Exception) -> str:
     cause = error.__cause__ or error
     said = str(cause).strip().split("\n")[0].split(". ")[0].rstrip(".").removeprefix("vmap: ") or type(cause).__name__
     why = next((words for sign, words in _CAUSES.items() if sign in str(cause)), said)
-    where = _place_of(cause)
+    where = place_of(cause)
     return f"{where}: {why}" if where else why
 
 
 @contextmanager
-def explained(what: str, names: str) -> Iterator[None]:
-    """Tell an error in the user's own code in a sentence; `names` says where the names come from that may be missing."""
+def explained(what: str, names: str = "") -> Iterator[None]:
+    """Tell an error in the user's own code in a sentence: in which hook it was, or else in `what`.
+
+    `names` says where the names come from that may be missing.
+    """
     try:
         yield
     except CounterpoiseError:
         raise
     except Exception as error:
-        if out_of_memory(error) or not (where := _place_of(error)):
+        if out_of_memory(error) or not (where := place_of(error)):
             raise
         said = brief(" ".join(str(error).split()))[1:-1].rstrip(".")
-        hint = f" {names}" if isinstance(error, KeyError) else ""
-        raise CounterpoiseError(f"{what} failed ({where}): {type(error).__name__}: {said}.{hint}") from error
-
-
-def _place_of(error: BaseException) -> str:
-    """The function, file and line of the user's own code that failed; empty if it was not in the user's code."""
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_ours(f.filename)]
-    return f"{frames[-1].name} in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
-
-
-def is_ours(file: str) -> bool:
-    """Whether code is this package's, torch's or made while running, rather than in a file of the user's."""
-    return file.startswith((_HERE, _TORCH, "<"))
+        hint = f" {names}" if isinstance(error, KeyError) and names else ""
+        raise CounterpoiseError(
+            f"{hook_of(error) or what} failed ({where}): {type(error).__name__}: {said}.{hint}"
+        ) from error
 
 
 def refusal(reason: str) -> CounterpoiseError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.overrides import TorchFunctionMode
 
+from counterpoise.blame import place_of
 from counterpoise.engine.clients.calling import outputs_of
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
@@ -26,6 +29,8 @@ from counterpoise.models.copies import sharing_copy
 from counterpoise.trees import leaves, on, select
 
 __all__ = ["Traits", "inspect_model"]
+
+log = logging.getLogger(__name__)
 
 _WHOLE = (
     ". These inputs are whole numbers, which models with an embedding take; other models need floating-point "
@@ -87,11 +92,8 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                 "The loss cross-entropy needs class numbers or rows of chances as targets; for other numbers, give "
                 "loss='squared-error'."
             )
-        if usual and (outputs.ndim < 2 or outputs.shape[1] < (federation.classes or 0)):
-            raise CounterpoiseError(
-                f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has "
-                f"{federation.classes} classes: it needs one number for each."
-            )
+        if usual:
+            _check_classes(outputs, federation)
         if usual and federation.base.sequences:
             check_tokens(outputs, federation)
         for key, metric in metrics.items():
@@ -112,6 +114,29 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
                     "output a sample, take outputs[:, 0]."
                 )
     return Traits(keyed, unkeyed, _nearest(trial, inputs), _growing(by_one.sizes, by_all.sizes, len(rows)))
+
+
+def _check_classes(outputs: Tensor, federation: Federation) -> None:
+    """Refuse a model with fewer outputs than classes, and warn of one with more."""
+    classes = federation.classes or 0
+    if outputs.ndim < 2 or outputs.shape[1] < classes:
+        raise CounterpoiseError(
+            f"The model's output for a sample has shape {tuple(outputs.shape[1:])}, and the data has "
+            f"{federation.classes} classes: it needs one number for each."
+        )
+    if outputs.ndim == 2 and outputs.shape[1] > classes > 0:
+        _warn_of_more(outputs.shape[1], classes)
+
+
+@functools.cache  # once, however many runs have such a model
+def _warn_of_more(outputs: int, classes: int) -> None:
+    log.warning(
+        "The model has %d outputs for %d classes. If the data lacks some classes, name all of them with class_names; "
+        "otherwise give the model %d outputs.",
+        outputs,
+        classes,
+        classes,
+    )
 
 
 def _unsteady(again: Tensor, outputs: Tensor) -> CounterpoiseError:
@@ -243,7 +268,8 @@ def _call_or_explain(call: Callable[..., Any], what: str, *arguments: Any, hint:
     except CounterpoiseError:
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError) as error:
-        raise CounterpoiseError(f"{what}: {error}{hint}") from error
+        where = f" ({place})" if (place := place_of(error)) else ""
+        raise CounterpoiseError(f"{what}: {error}{where}{hint}") from error
 
 
 def _shapes(tree: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from counterpoise.blame import call_hook
 from counterpoise.engine.clients.keeping import KEPT
 from counterpoise.engine.clients.network import Network
 from counterpoise.engine.clients.returned import check_layout, check_named, check_number, check_step, check_vector
@@ -288,7 +289,9 @@ class Program:
         shared, memo = self._with_private(shared, participant), Named()
         for part in self.parts:
             if part.begin is not None:
-                memo[part.name] = check_named(part, "begin", part.begin(self._client(part, shared, participant, memo)))
+                memo[part.name] = check_named(
+                    part, "begin", call_hook(part, "begin", self._client(part, shared, participant, memo))
+                )
         w = shared.start.clone()
         nothing = w.new_zeros(())
         state = self.local.optimizer.init(w)
@@ -308,7 +311,7 @@ class Program:
         for part in self.parts:
             if part.survey is not None:
                 client = self._client(part, shared, participant, progress.memo)
-                memo[part.name] = check_layout(part, client, part.survey(client, step))
+                memo[part.name] = check_layout(part, client, call_hook(part, "survey", client, step))
         return progress._replace(memo=memo)
 
     def step(
@@ -329,25 +332,25 @@ class Program:
             total = task.loss
             for part, client in clients:
                 if part.loss is not None:
-                    total = total + check_number(part, part.loss(client, before, w))
+                    total = total + check_number(part, call_hook(part, "loss", client, before, w))
             return total, task
 
         g, task, hessian = self.differentiate(objective, w, self.second_order)
         step = BatchStep(self, network, batch, w, progress.taken, g, hessian)
         for part, client in clients:
             if part.gradient is not None:
-                g = check_vector(part, "gradient", part.gradient(client, step, g), w)
+                g = check_vector(part, "gradient", call_hook(part, "gradient", client, step, g), w)
         g = self.local.entering(w, self._private_of(step.gradient, g))
         w, state = check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), w, progress.optimizer)
         for part, client in clients:
             if part.move is not None:
-                w = self._private_of(w, check_vector(part, "move", part.move(client, step, w), w))
+                w = self._private_of(w, check_vector(part, "move", call_hook(part, "move", client, step, w), w))
         count = progress.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None, task.statistics)
         memo = dict(progress.memo)
         for part, client in clients:
             if part.after_step is not None:
-                memo[part.name] = check_layout(part, client, part.after_step(client, after))
+                memo[part.name] = check_layout(part, client, call_hook(part, "after_step", client, after))
         return Progress(w, state, memo, count, progress.loss + task.loss)
 
     def end_epoch(self, shared: Shared, participant: Participant, progress: Progress) -> Progress:
@@ -355,7 +358,7 @@ class Program:
         for part in self.parts:
             if part.after_epoch is not None:
                 client = self._client(part, shared, participant, memo)
-                memo[part.name] = check_layout(part, client, part.after_epoch(client, progress.w))
+                memo[part.name] = check_layout(part, client, call_hook(part, "after_epoch", client, progress.w))
         return progress._replace(memo=memo)
 
     def finish(self, shared: Shared, participant: Participant, progress: Progress, traces: Traces) -> TrainingResult:
@@ -370,7 +373,7 @@ class Program:
                 if every := part.trace_every:
                     trace, rows = self._without_private(traces[every]), (participant.steps + every - 1) // every
                     client = replace(client, trace=trace, traced=rows)
-                reply = part.finish(client, Reply(update, {}, client.state, trained))
+                reply = call_hook(part, "finish", client, Reply(update, {}, client.state, trained))
                 if not isinstance(reply, Reply):
                     found = type(reply).__name__
                     raise CounterpoiseError(f"part {part.name}: its hook finish must return a cp.Reply, not {found}.")

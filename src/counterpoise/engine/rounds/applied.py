@@ -12,13 +12,14 @@ from typing import Any
 
 from torch import Tensor
 
-from counterpoise.engine.backends.refusals import explained, is_ours
+from counterpoise.blame import call_hook, is_ours
+from counterpoise.engine.backends.refusals import explained
 from counterpoise.engine.clients.returned import layout_of, shape_of, shapes_of
 from counterpoise.engine.rounds.records import RESERVED_NOTES
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.method import Cohort, Part, Round, Verdict
 
-__all__ = ["call_apply"]
+__all__ = ["call_apply", "call_on_server"]
 
 _NAMES = (
     "round.records has the names that the part's client_record declares, round.state those of its server_state, and "
@@ -26,11 +27,17 @@ _NAMES = (
 )
 
 
+def call_on_server(part: Part, hook: str, *given: Any) -> Any:
+    """What a hook other than `apply` returns."""
+    with explained(hook):
+        return call_hook(part, hook, *given)
+
+
 def call_apply(part: Part, seen: Round) -> Round:
     """The round as a part's `apply` changed it. Facts of earlier parts stay."""
     assert part.apply is not None
-    with explained(f"part {part.name}", _NAMES):
-        round = part.apply(seen)
+    with explained("apply", _NAMES):
+        round: Round = call_hook(part, "apply", seen)
     try:
         _check_applied(part, seen, round)
     except CounterpoiseError as error:

@@ -18,6 +18,7 @@ from counterpoise.engine.clients.program import Named, Shared, TrainingResult
 from counterpoise.engine.clients.statistics import initial_statistics, write_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import Limits
+from counterpoise.engine.rounds.applied import call_on_server
 from counterpoise.engine.rounds.evaluation import Measured
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
 from counterpoise.engine.rounds.server import Decision, Server
@@ -107,7 +108,7 @@ class Loop:
         """When the GPU's memory was looked at last, and its peak then."""
         for part in trainer.program.method.parts:
             if part.check is not None:
-                part.check(ServerWorld(trainer, 0))
+                call_on_server(part, "check", ServerWorld(trainer, 0))
 
     @classmethod
     def of(cls, setup: Setup) -> Loop:

@@ -16,7 +16,7 @@ from torch import Tensor
 from counterpoise.engine.clients.program import Named
 from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.rounds.admission import Limits, admit
-from counterpoise.engine.rounds.applied import call_apply
+from counterpoise.engine.rounds.applied import call_apply, call_on_server
 from counterpoise.engine.rounds.divergence import Streak
 from counterpoise.engine.rounds.lengths import Lengths
 from counterpoise.engine.rounds.reasons import broken
@@ -68,12 +68,12 @@ class Server:
         self.method, self.limits = method, limits
         self.model = start
         self.state: Named = {
-            p.name: check_named(p, "server_state", p.server_state(start))
+            p.name: check_named(p, "server_state", call_on_server(p, "server_state", start))
             for p in method.parts
             if p.server_state is not None
         }
         self.records = {
-            p.name: Store(check_named(p, "client_record", p.client_record(start)), memory)
+            p.name: Store(check_named(p, "client_record", call_on_server(p, "client_record", start)), memory)
             for p in method.parts
             if p.client_record is not None
         }
@@ -98,7 +98,7 @@ class Server:
     def broadcast(self) -> Named:
         """What goes to every client besides the model."""
         return {
-            part.name: check_named(part, "broadcast", part.broadcast(self.state.get(part.name, {})))
+            part.name: check_named(part, "broadcast", call_on_server(part, "broadcast", self.state.get(part.name, {})))
             for part in self.method.parts
             if part.broadcast is not None
         }
@@ -106,12 +106,13 @@ class Server:
     def letters(self, clients: Sequence[int]) -> Named:
         """What each of some clients is sent alone: a row for each of them, in their order."""
         return {
-            part.name: _check_letters(
-                part, part.letters(self.state.get(part.name, {}), self.records[part.name].gather(clients)), len(clients)
-            )
+            part.name: _check_letters(part, self._letters_of(part, clients), len(clients))
             for part in self.method.parts
             if part.letters is not None and clients
         }
+
+    def _letters_of(self, part: Part, clients: Sequence[int]) -> Any:
+        return call_on_server(part, "letters", self.state.get(part.name, {}), self.records[part.name].gather(clients))
 
     def receive(self, cohort: Cohort, world: World, absent: Mapping[int, str] | None = None) -> Outcome:
         """Decide on a round's replies and commit the decision."""
@@ -147,7 +148,7 @@ class Server:
             return part.apply is not None and part in self.method.weigh
         if isinstance(part.by_counts, bool):
             return part.by_counts
-        return part.by_counts({name: self.state.get(name, {}) for name in part.reads})
+        return bool(call_on_server(part, "by_counts", {name: self.state.get(name, {}) for name in part.reads}))
 
     def commit(self, decision: Decision) -> None:
         """Write a decision. The state is not whole until the runtime has written its own part of the round."""
@@ -165,7 +166,7 @@ class Server:
         model = now.model
         for part in self.method.parts:
             if part.scored is not None:
-                made = part.scored(model, now.state.get(part.name, {}))
+                made = call_on_server(part, "scored", model, now.state.get(part.name, {}))
                 model = check_vector(part, "scored", made, model)
         return model
 

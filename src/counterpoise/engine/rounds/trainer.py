@@ -28,6 +28,7 @@ from counterpoise.engine.clients.returned import check_named, check_vector
 from counterpoise.engine.clients.statistics import keeping_statistics, with_statistics
 from counterpoise.engine.devices import put
 from counterpoise.engine.rounds.admission import finite
+from counterpoise.engine.rounds.applied import call_on_server
 from counterpoise.engine.rounds.evaluation import WIDEST, Evaluation, Evaluator
 from counterpoise.engine.rounds.records import RESERVED
 from counterpoise.engine.rounds.setup import Training
@@ -89,7 +90,7 @@ class Trainer:
         )
         self.start = self.layout.flatten([p.detach() for p in self.module.parameters() if p.requires_grad]).clone()
         self.client_state = {
-            p.name: Store(check_named(p, "client_state", p.client_state(self.start)), self.memory)
+            p.name: Store(check_named(p, "client_state", call_on_server(p, "client_state", self.start)), self.memory)
             for p in method.parts
             if p.client_state is not None
         }
@@ -174,7 +175,7 @@ class Trainer:
 
         def own(model: Tensor, kept: Mapping[str, Tensor]) -> Tensor:
             assert part.personal is not None
-            return check_vector(part, "personal", part.personal(model, kept), model)
+            return check_vector(part, "personal", call_on_server(part, "personal", model, kept), model)
 
         models = vmap(own, in_dims=(None, 0))(model, self.client_state[part.name].gather(clients))
         if self.norm == "local":

@@ -1,0 +1,30 @@
+"""Where a run was begun. A path to data is relative to that folder, not to the one in which the run is resumed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.catalogue import DATASETS
+
+__all__ = ["begun_in", "check_here"]
+
+
+def begun_in(folder: Path, data: str) -> Path | None:
+    """The folder that a run was begun in if its data is not found from here: the nearest one above the run's that holds it.
+
+    The data's fingerprint is checked later, so other data of that name is not taken for it.
+    """
+    if data in DATASETS or ":" in data or os.path.isabs(data) or os.path.exists(os.path.expanduser(data)):
+        return None
+    return next((above for above in folder.resolve().parents if os.path.exists(above / data)), None)
+
+
+def check_here(folder: Path, data: str) -> None:
+    """Refuse to resume a run whose data lies in the folder that it was begun in."""
+    if (home := begun_in(folder, data)) is not None:
+        raise CounterpoiseError(
+            f"The run in {folder} was begun in another folder: its data, {data}, is not here but in {home}. "
+            "Change to that folder first, for example with os.chdir."
+        )
