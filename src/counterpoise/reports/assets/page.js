@@ -18,9 +18,20 @@
     [...document.querySelectorAll(`[data-chart="${key}"] .switch`)]
       .map((one) => one.querySelector("[aria-pressed=true]").value).join("|");
 
+  // A method's colour as text: nearer to the ink, because some colours are too pale for letters.
+  function legible(colour, look) {
+    const ink = look === "dark" ? 235 : 20;
+    const part = (at) => Math.round(0.6 * parseInt(colour.slice(at, at + 2), 16) + 0.4 * ink);
+    return `rgb(${[1, 3, 5].map(part)})`;
+  }
+
   function figure(key, name, look) {
     const { data, layout } = charts[key][name];
-    return { data: structuredClone(data), layout: { ...structuredClone(layout), template: templates[look] } };
+    const copy = structuredClone(layout);
+    for (const notes of [copy.annotations, copy.meta?.narrow?.annotations]) {
+      for (const note of notes ?? []) if (note.font?.color) note.font.color = legible(note.font.color, look);
+    }
+    return { data: structuredClone(data), layout: { ...copy, template: templates[look] } };
   }
 
   function draw(key) {
@@ -34,18 +45,15 @@
     return drawn;
   }
 
-  // Where there is no room beside the lines: a legend instead of names at their ends, and the last third below.
-  function stack(layout) {
-    if (!layout.annotations?.some((one) => one.name === "end")) return;
-    layout.annotations = layout.annotations.filter((one) => one.name !== "end");
-    layout.showlegend = true;
-    delete layout.margin.r;
-    if (!layout.meta?.tail) return;
-    layout.height += 180;
-    Object.assign(layout.xaxis, { domain: [0, 1] });
-    Object.assign(layout.yaxis, { domain: [0.54, 1] });
-    Object.assign(layout.xaxis2, { domain: [0, 1] });
-    Object.assign(layout.yaxis2, { domain: [0, 0.36] });
+  // Where there is no room beside: panels below one another, and a legend instead of names at the ends of lines.
+  const stack = (layout) => merge(layout, layout.meta?.narrow ?? {});
+  function merge(into, from) {
+    for (const [key, value] of Object.entries(from)) {
+      if (value === null) delete into[key];
+      else if (typeof value === "object" && !Array.isArray(value)) into[key] = merge(into[key] ?? {}, value);
+      else into[key] = value;
+    }
+    return into;
   }
 
   // A line that is pointed at shows its band.
