@@ -36,7 +36,7 @@
 
   function draw(key) {
     const { data, layout } = figure(key, choice(key), theme());
-    if (narrow.matches && !printing) stack(layout);
+    if (narrow.matches && !printing) stack(data, layout);
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
     if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
     const place = document.getElementById(`chart-${key}`);
@@ -46,7 +46,12 @@
   }
 
   // Where there is no room beside: panels below one another, and a legend instead of names at the ends of lines.
-  const stack = (layout) => merge(layout, layout.meta?.narrow ?? {});
+  function stack(data, layout) {
+    merge(layout, layout.meta?.narrow ?? {});
+    for (const trace of data) if (trace.name) trace.name = short(trace.name);
+    for (const note of layout.annotations ?? []) note.text = short(note.text);
+  }
+  const short = (text, most = 36) => (text.length <= most ? text : `${text.slice(0, most / 2 - 1)}…${text.slice(-most / 2)}`);
   function merge(into, from) {
     for (const [key, value] of Object.entries(from)) {
       if (value === null) delete into[key];
@@ -83,7 +88,7 @@
   async function image(key, name, format, wide = "page", scale = 3) {
     const { data, layout } = figure(key, name, "light");
     layout.paper_bgcolor = "#fff";
-    if (wide === "column") stack(layout);
+    if (wide === "column") stack(data, layout);
     const size = { width: widths[wide], height: layout.height };
     return Plotly.toImage({ data, layout, config }, { format, scale: format === "svg" ? 1 : scale, ...size });
   }

@@ -101,7 +101,6 @@ def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
     ]
     tall = min(max(len(clients) * 7, 120), 300)
     lay_out(figure, panels, tall, 110, 2 if len(here) > 1 else 1, above=22, bare=True)
-    figure.update_layout({f"yaxis{n}": {"title": {"text": ""}} for n in range(2, len(here) + 1, 2)})
     bar = {"title": {"text": "weight in the round"}}
     return figure.update_layout(
         coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 8}, showlegend=False, hovermode="closest"

@@ -68,10 +68,12 @@ def _grid(
             "showticklabels": lowest,
             "title": {"text": panel["x"].get("title", {}).get("text", "") if lowest else ""},
         }
+        named = not column or not panel["y"].get("matches")
         layout[f"yaxis{number}"] = {
             "domain": [max(0.0, top - tall / plot), top],
             "anchor": f"x{number}",
-            "showticklabels": not column or not panel["y"].get("matches"),
+            "showticklabels": named,
+            "title": {"text": panel["y"].get("title", {}).get("text", "") if named else ""},
         }
         if panel.get("note"):
             notes.append(dict(panel["note"], x=left, xref="paper", xanchor="left", y=top, yref="paper"))
