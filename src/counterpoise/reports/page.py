@@ -169,5 +169,7 @@ def _row(heads: Sequence[str], kinds: Sequence[str], cells: Sequence[str], colou
 
 
 def _cell(head: str, kind: str, cell: str) -> str:
-    text = re.sub("[:(,]", r"\g<0><wbr>", escaped(cell)) if kind.startswith("long") else escaped(cell)
+    text = escaped(cell)
+    if kind.startswith("long"):
+        text = re.sub("[:(,]", r"\g<0><wbr>", text)
     return f'<td{_class(kind)} data-head="{escaped(head)}">{text}</td>'
