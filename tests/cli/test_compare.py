@@ -83,9 +83,9 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     code, out, err = cli(*words, "--methods", "fedavg,krum(faulty=2), fedprox(mu=0.1)")
     assert code == 1, err
     assert max(map(len, out.splitlines()[:4])) <= 80
-    assert re.search(r"^fedavg +\d+\.\d\d ± \d+\.\d\d ", out, re.M)
-    assert re.search(r"^fedprox\S* +\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[", out, re.M)
-    assert re.search(r"^krum\S* +failed ", out, re.M)
+    assert re.search(r"^fedavg\s+\d+\.\d\d ± \d+\.\d\d ", out, re.M)
+    assert re.search(r"^fedprox\S*\s+\d+\.\d\d ± \d+\.\d\d +[+-]\d+\.\d\d \[", out, re.M)
+    assert re.search(r"^krum\S*\s+failed ", out, re.M)
     assert re.search(r"^krum\(faulty=2\) failed: method krum", out, re.M)
     (named,) = set(re.findall(r"See (c/\S+/seed-0/failure\.txt)\.", " ".join(out.split())))
     assert Path(named).read_text().startswith("method krum")

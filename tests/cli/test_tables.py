@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
+from kept import keep
 
 from counterpoise.cli.screen import Console, output, print_told
 from counterpoise.cli.shelf import in_words
+from counterpoise.cli.tables import stand_table
+from counterpoise.comparisons.collection import collect
+from counterpoise.comparisons.standing import stand
+from counterpoise.comparisons.tables import columns
 
+LONG = {"name": "consensus-trust:bounded:fedadam"}
 TOLD = ["warning: ahead of fedprox by 0.14, which cannot be told from noise: [-1.63, +1.91], p = 0.5 [bold]", "short"]
 
 
@@ -30,6 +37,34 @@ def test_a_command_is_not_wrapped_and_neither_is_a_pipe(monkeypatch) -> None:
     assert printed(whole, 40) == whole
     monkeypatch.delenv("COLUMNS", raising=False)
     assert printed(TOLD, output().width) == TOLD
+
+
+def test_a_table_too_wide_for_the_terminal_breaks_no_name_and_no_number(tmp_path: Path) -> None:
+    for seed in range(3):
+        keep(tmp_path / f"fedavg-{seed}", seed=seed)
+        keep(tmp_path / f"long-{seed}", seed=seed, level=0.8, method=LONG)
+    found = stand(collect([tmp_path]))
+    heads, rows = columns(found)
+
+    def shown(width: int) -> list[str]:
+        console = Console(file=io.StringIO(), width=width)
+        console.print(stand_table(found, width=width))
+        return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+    whole = shown(200)
+    assert len(whole) == 3
+    assert all(cell in line for line, row in zip(whole[1:], rows, strict=True) for cell in row)
+    wide = max(map(len, whole))
+    assert shown(wide) == whole
+    for width, cut in ((wide - 1, 0), (60, 1)):
+        lines = shown(width)
+        assert max(map(len, lines)) <= width
+        assert [lines[2], lines[4]] == [row[0] for row in rows]
+        assert all(cell in lines[3 + 2 * place] for place, row in enumerate(rows) for cell in row[1:4])
+        assert len(lines) == 6 + cut
+    assert lines[-1].startswith("left out for want of width: ")
+    assert lines[-1].endswith("traffic, seconds")
+    assert heads[-2:] == ["traffic", "seconds"]
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def test_a_method_that_cannot_be_told_from_another_is_not_called_best(made):
     shown = replace(found)
     shown.__dict__["standing"] = replace(found.standing, rows=told)
     first, then, *_ = answer(shown)
-    assert first.startswith(f"{label} has the best accuracy 91.00 %, 9.67 points ahead of {second} ")
+    assert first.startswith(f"{label} has the best accuracy, 91.00 %, 9.67 points ahead of {second} ")
     assert then == f"With these seeds it cannot be told from {wild}, whose seeds vary more."
 
 
@@ -150,9 +150,10 @@ def test_the_answer_says_how_much_weight_liars_had_and_what_was_caught(made):
         theirs = sum(w.get(c, 0) for r, w in every for c in (1, 6) if c in r.cohort)
         assert liars_share(arm) == pytest.approx(theirs / sum(sum(w.values()) for _, w in every))
     assert liars_share(best) < liars_share(other)
-    said = f"Liars had {liars_share(best):.1%} of its weight, against {liars_share(other):.1%} with fedavg."
+    shares = [f"{100 * liars_share(arm):.1f} %" for arm in (best, other)]
+    said = f"Liars had {shares[0]} of its weight, against {shares[1]} with fedavg."
     assert said in answer(found)
-    assert any(line.startswith("It flagged 100% of lies and ") for line in answer(found))
+    assert any(line.startswith("It flagged 100 % of lies and ") for line in answer(found))
 
 
 def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
@@ -162,7 +163,8 @@ def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
         ends[name] = 100 * np.mean([min(run[-1].clients["accuracy"].values()) for run in runs])  # of 8, a tenth is one
     told = answer(study([tmp_path]))
     said = (
-        f"Its worst served tenth of clients has {ends['scaffold']:.2f} %, against {ends['fedavg']:.2f} % with fedavg."
+        f"Its worst served tenth of clients has accuracy {ends['scaffold']:.2f} %, against {ends['fedavg']:.2f} % "
+        "with fedavg."
     )
     assert said in told
 
@@ -176,6 +178,48 @@ def test_a_single_run_is_compared_with_nothing(tmp_path):
     page = reports.write(tmp_path / "run").read_text()
     assert "Paired difference" not in page
     assert "told apart" not in re.sub(r"<style>.*?</style>", "", page, flags=re.S)
+
+
+def test_all_that_are_level_are_named_and_those_that_cannot_be_told_from_them(made):
+    found, _ = made
+    three = [arm.label for arm in found.arms]
+    told = rows(
+        **dict(zip(three, ([0.75, 1.0, 0.5], [0.75, 0.5, 1.0], [0.5, 0.75, 1.0]), strict=True)),
+        **{"mu=1, lr=2": [0.74, 0.73, 0.75], "far": [-9, -9, -9]},
+    )
+    shown = replace(found)
+    shown.__dict__.update(standing=replace(found.standing, rows=told), arms=found.arms)
+    level, then, *_ = answer(shown)
+    assert level == f"{three[0]}, {three[1]} and {three[2]} are level: accuracy 75.00 %."
+    assert then == "Nor can they be told from (mu=1, lr=2) with these seeds."
+
+
+def test_many_that_cannot_be_told_apart_are_named_best_first_and_then_counted(made):
+    found, _ = made
+    near = {f"m{place}": [0.8 - place / 100, 0.9, 0.7] for place in (5, 2, 4, 1, 3, 6)}
+    shown = replace(found)
+    told = rows(best=[0.81, 0.9, 0.7], **near)
+    shown.__dict__.update(standing=replace(found.standing, rows=told), arms=found.arms)
+    assert "Nor can it be told from m2, m3, m4 or 2 more with these seeds." in answer(shown)
+
+
+def test_methods_that_differ_only_in_personal_models_are_compared_by_those_first(made):
+    found, _ = made
+    first, second, third = (group.label for group in found.groups)
+    level = {label: [0.5, 0.75, 1.0] for label in (first, second, third)}
+    own = {first: [0.5, 0.51, 0.52], second: [0.7, 0.71, 0.73], third: [0.6, 0.61, 0.62]}
+    shown = replace(found)
+    shown.__dict__["standing"] = replace(found.standing, rows=rows(**level), own=rows(**own))
+    shown.__dict__["personal"] = True
+    told = answer(shown)
+    assert told[0].startswith(f"By personal models: {second} is best: accuracy 71.33 %, ")
+    assert f"By the server's model: {first}, {second} and {third} are level: accuracy 75.00 %." in told
+    assert [arm.label for arm in shown.arms] == [second, third, first]
+    assert list(shown.views) == ["personal models", "the server's model"]
+    level[first][0] = 0.4
+    apart = replace(found)
+    apart.__dict__["standing"] = replace(found.standing, rows=rows(**level), own=rows(**own))
+    assert not apart.personal_first
 
 
 def test_nothing_finished_is_said(tmp_path):
@@ -196,6 +240,8 @@ def test_the_facts_name_alpha_and_liars(tmp_path):
     run = found.groups[0].runs[0]
     for adversary, said in (
         ([{"name": "sign-flip", "clients": 2}], "2 liars (sign-flip)"),
+        ([{"name": "claims", "clients": 2, "factor": 10.0, "often": 1.0, "first": 1}], "2 liars (claims, factor 10)"),
+        ([{"name": "claims", "clients": [3], "often": 0.5}], "1 liar (claims, often 0.5)"),
         ([{"name": "claims", "clients": 1}, {"name": "nan", "fraction": 0.1}], "1 liar (claims), 10% liars (nan)"),
     ):
         lying = replace(run, settings={**run.settings, "adversary": adversary})
@@ -249,6 +295,20 @@ def test_a_sweep_names_its_method_and_shows_the_response(tmp_path):
     assert line["y"] == pytest.approx([np.mean(ends[f"arm {place}"]) for place in (1, 2, 0)])
     assert dots["y"] == [end for place in (1, 2, 0) for end in ends[f"arm {place}"]]
     assert figure.layout.xaxis.type == "log"
+
+
+def test_a_sweep_from_zero_spaces_its_values_evenly_and_keeps_the_colours_of_its_settings(tmp_path):
+    found = swept(tmp_path, [{"method.mu": mu} for mu in (1.0, 0.0, 0.01)])
+    first = response(found)
+    (figure,) = first.figures.values()
+    dots, line = figure.to_plotly_json()["data"]
+    assert list(line["x"]) == [0, 1, 2]
+    assert list(figure.layout.xaxis.ticktext) == ["0", "0.01", "1"]
+    ends = {row.label: np.mean(list(row.values.values())) for row in found.standing.rows}
+    assert line["y"] == pytest.approx([ends[f"arm {place}"] for place in (1, 2, 0)])
+    assert line["marker"]["color"] == [look(place).colour for place in (1, 2, 0)]
+    assert "evenly spaced" in first.caption
+    assert dots["customdata"] == [text for text in ("0", "0.01", "1") for _ in range(3)]
 
 
 def test_a_sweep_of_two_settings_has_a_line_for_each_value_of_the_other(tmp_path):

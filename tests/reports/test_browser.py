@@ -86,7 +86,7 @@ def test_every_switch_switches(page):
             return seen;
         })()"""
     )
-    assert len(seen) == 14
+    assert len(seen) == 11
     assert [name for name, changed in seen if not changed] == []
 
 
@@ -99,6 +99,52 @@ def test_the_first_chart_and_the_answer_are_on_the_first_screen(page):
     resize(page, 390)
     assert page.evaluate("document.querySelector('#chart-final').getBoundingClientRect().top") < 800
     resize(page, 1200)
+
+
+def test_panels_stand_side_by_side_on_a_screen_and_below_one_another_on_a_phone(page):
+    boxes = """[...document.querySelectorAll('#chart-cost .barlayer')]
+        .map(one => one.getBoundingClientRect()).map(box => [Math.round(box.left), Math.round(box.top)])"""
+    resize(page, 1280)
+    wide = page.evaluate(boxes)
+    assert len(wide) == 4
+    assert len({left for left, _ in wide}) == 4
+    resize(page, 390)
+    narrow = page.evaluate(boxes)
+    assert len({left for left, _ in narrow}) == 1
+    assert len({top for _, top in narrow}) == 4
+    resize(page, 1200)
+
+
+def test_tables_fit_the_page_on_a_screen(page):
+    """But for the one with a name as long as no page is wide, which has break points."""
+    resize(page, 1280)
+    over = page.evaluate(
+        "[...document.querySelectorAll('.wide')].filter(one => one.scrollWidth > one.clientWidth + 1).map(one => one.parentElement.id)"
+    )
+    assert over == []
+    resize(page, 1200)
+
+
+def test_names_at_the_ends_of_lines_can_be_read_in_both_themes(page):
+    """Letters need more contrast than lines: at least 4.5 to 1."""
+    contrast = """(() => {
+        const light = (text) => {
+            const [r, g, b] = text.match(/[\\d.]+/g).map(Number).map(v => v / 255)
+                .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const paper = light(getComputedStyle(document.documentElement).backgroundColor);
+        return [...document.querySelectorAll('#chart-curves .annotation-text')].map(text => {
+            const pair = [light(getComputedStyle(text).fill), paper].sort((a, b) => b - a);
+            return (pair[0] + 0.05) / (pair[1] + 0.05);
+        });
+    })()"""
+    for theme in ("dark", "light"):
+        page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+        page.evaluate("counterpoise.settled()")
+        found = page.evaluate(contrast)
+        assert len(found) == 5
+        assert min(found) >= 4.5, theme
 
 
 def test_a_line_that_is_pointed_at_shows_its_band(page):
@@ -222,7 +268,13 @@ def test_figures_become_files(tmp_path):
     keep(tmp_path / "run", rounds=3, verdicts=True, liars=(1,))
     written = reports.export(tmp_path / "run", tmp_path / "figures")
     names = {path.name for path in written}
-    assert {"curves-test-accuracy-rounds.svg", "weights.png", "claims.svg", "detection-over-thresholds.png"} <= names
+    assert {
+        "curves-test-accuracy-rounds.svg",
+        "weights.png",
+        "claims.svg",
+        "cost.svg",
+        "detection-over-thresholds.png",
+    } <= names
     assert {path.name for path in (tmp_path / "figures").iterdir()} == names
     drawing = (tmp_path / "figures" / "curves-test-accuracy-rounds.svg").read_text()
     assert ElementTree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"

@@ -46,6 +46,11 @@ def traces(figure) -> list[dict[str, Any]]:
     return figure.to_plotly_json()["data"]
 
 
+def panel(figure, place: int) -> list[dict[str, Any]]:
+    """The traces of one panel."""
+    return [trace for trace in traces(figure) if trace.get("xaxis", "x") == ("x", "x2", "x3", "x4")[place]]
+
+
 def named(figure, name: str) -> dict[str, Any]:
     (found,) = [trace for trace in traces(figure) if trace.get("name") == name]
     return found
@@ -107,9 +112,11 @@ def test_clients_gap_and_worst_tenth(made):
     last = [[*run[-1].clients["accuracy"].values()] for run in records[RANKED[0]]]
     assert boxes[0]["x"][0] == pytest.approx(np.concatenate(last), abs=1e-4)
     assert boxes[0]["median"] == pytest.approx([np.median(np.concatenate(last))])
-    gap = charts(parts)["gap"].figures
-    assert traces(gap["gap",])[0]["x"] == pytest.approx([max(v) - min(v) for v in last])  # of 8 clients, a tenth is one
-    assert traces(gap["worst tenth",])[0]["x"] == pytest.approx([min(v) for v in last])
+    gap = charts(parts)["gap"].figures[()]
+    assert panel(gap, 0)[0]["x"] == pytest.approx([max(v) - min(v) for v in last])  # of 8 clients, a tenth is one
+    assert panel(gap, 1)[0]["x"] == pytest.approx([min(v) for v in last])
+    assert "gap" in gap.layout.xaxis.title.text
+    assert "worst" in gap.layout.xaxis2.title.text
 
 
 def test_clients_own_models_are_a_view_of_their_own(tmp_path):
@@ -141,7 +148,7 @@ def test_a_comparison_shows_personal_models_beside_the_servers(tmp_path):
     assert seeds == [pytest.approx(by_name[arm.label]) for arm in study([tmp_path]).arms]
     curve = named(drawn["curves"].figures["personal accuracy", "rounds"], "ditto")
     assert curve["y"][-1] == pytest.approx(np.mean(means[1]), rel=1e-4)
-    worst = traces(drawn["gap"].figures["worst tenth", "personal models"])
+    worst = panel(drawn["gap"].figures["personal models",], 1)
     ends = [min(run[-1].clients["personal_accuracy"].values()) for run in ditto]  # of 8 clients, a tenth is one
     assert any(trace["x"] == pytest.approx(ends) for trace in worst if len(trace["x"]) == 3)
     assert "Best by the server&#x27;s model: " in render(study([tmp_path]))
@@ -157,7 +164,7 @@ def test_without_a_test_set_the_report_is_about_the_clients_held_out_data(tmp_pa
         name: [np.mean([*records[-1].clients["accuracy"].values()]) for records in seeds]
         for name, seeds in runs.items()
     }
-    assert f"clients' accuracy {100 * max(map(np.mean, means.values())):.2f} %" in answer(found)[0]
+    assert f"clients' accuracy, {100 * max(map(np.mean, means.values())):.2f} %" in answer(found)[0]
     assert "clients' accuracy (%)" in parts["Methods side by side"].columns
     drawn = charts(parts)
     assert drawn["final"].title == "Clients' accuracy after the last round"
@@ -253,6 +260,9 @@ def test_the_weight_map_leaves_empty_who_was_not_asked_and_crosses_who_was_left_
 def test_couplings_and_the_effective_number_over_rounds(made):
     _, records, parts = made
     figures = charts(parts)["couplings"].figures
+    for place, measure in enumerate((measures.couplings, measures.effective_clients)):
+        seeds = panel(figures["means of all rounds",], place)[2 * RANKED.index("fedavg")]
+        assert seeds["x"] == pytest.approx([np.mean([v for _, v in measure(run)]) for run in records["fedavg"]])
     means = [
         np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
     ]
@@ -311,7 +321,8 @@ def test_detection_over_rounds_and_thresholds_and_the_table_of_verdicts(made):
     ]
     lies = [{(c, r.round) for r in run for c in r.liars} for run in runs]
     figures = charts(parts)["detection"].figures
-    accused = named(figures["over rounds",], "feddua:fedavg: honest clients accused")
+    _, (accused,) = (panel(figures["over rounds",], place) for place in (0, 1))
+    assert figures["over rounds",].layout.annotations[1].text == "honest clients accused"
     by_round = [
         {at.round: at.accused for at in measures.caught_by_round(r, lied)} for r, lied in zip(rows, lies, strict=True)
     ]
@@ -336,12 +347,13 @@ def test_detection_over_rounds_and_thresholds_and_the_table_of_verdicts(made):
 
 def test_costs_are_those_of_whole_runs(made):
     _, _, parts = made
-    figures = charts(parts)["cost"].figures
-    assert [view for (view,) in figures] == ["time", "traffic", "memory", "state"]
-    assert traces(figures["time",])[0]["x"] == pytest.approx([12 * 0.51])
-    assert traces(figures["traffic",])[0]["x"] == pytest.approx([18.0])
-    assert figures["traffic",].layout.xaxis.title.text == "sent both ways (kB)"
-    assert traces(figures["memory",])[0]["x"] == pytest.approx([100.0])
+    figure = charts(parts)["cost"].figures[()]
+    axes = [figure.layout[f"xaxis{place}"].title.text for place in ("", 2, 3, 4)]
+    assert axes == ["time of all rounds (s)", "sent both ways (kB)", "most memory held (MB)", "state kept (kB)"]
+    for place, cost in enumerate((12 * 0.51, 18.0, 100.0, 2.0)):
+        bar, number = panel(figure, place)[:2]
+        assert bar["x"] == pytest.approx([cost])
+        assert float(number["text"][0]) == pytest.approx(cost, rel=0.005)
 
 
 def test_a_method_has_one_colour_everywhere_and_no_two_share_a_look(made):
@@ -451,7 +463,9 @@ def test_an_older_schema_still_reports(tmp_path):
         'rounds = 12\nseed = 0\ndata = "digits"\nmodel = "linear"\nmethod = "fedavg"\n'
     )
     found = {p.key: p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart)}
-    assert set(found["cost"].figures) == {("time",), ("traffic",)}
+    cost = found["cost"].figures[()].layout
+    assert [cost.xaxis.title.text, cost.xaxis2.title.text] == ["time of all rounds (s)", "sent both ways (kB)"]
+    assert "xaxis3" not in cost.to_plotly_json()
     assert named(found["curves"].figures["test accuracy", "rounds"], "fedavg")
     assert "fedavg on digits" in reports.write(tmp_path).read_text()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -72,8 +73,17 @@ def escaped(text: str) -> str:
 
 
 def wrapped(text: str, width: int = 20) -> str:
-    """Text for a chart, in at most three lines short enough for a phone."""
-    return "<br>".join(map(words, textwrap.wrap(elided(text, 3 * width - 8), width)))
+    """Text for a chart, in at most three lines short enough for a phone, broken between words and parts if it can be."""
+    short = elided(text, 3 * width - 8)
+    lines = [""]
+    for piece in re.findall(r"[^\s:(,]*[:(,]*\s*", short):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    lines = [line.strip() for line in lines if line.strip()]
+    if len(lines) > 3 or any(len(line) > width for line in lines):
+        lines = textwrap.wrap(short, width)
+    return "<br>".join(map(words, lines))
 
 
 def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:

@@ -219,7 +219,7 @@ def _print(
     folder: Path, plan: Plan, found: Stand, target: float | None, failed: dict[str, str], report: Path | None
 ) -> None:
     console = output()
-    console.print(stand_table(found, plan.arm_word))
+    console.print(stand_table(found, plan.arm_word, console.width))
     lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
     lines += reached(found, target)
     lines += verdict(found) if len(found.rows) > 1 else []

@@ -56,7 +56,7 @@ def compare_all(
         )
     elif form == "text":
         console = output()
-        console.print(stand_table(found))
+        console.print(stand_table(found, width=console.width))
         print_told(reached(found, target) + (verdict(found) if len(found.rows) > 1 else []), console)
     else:
         echo(FORMATS[form](found))

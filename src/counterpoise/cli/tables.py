@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rich.cells import cell_len
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from counterpoise.comparisons.standing import Stand
@@ -33,22 +33,37 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
         yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
 
 
-def stand_table(found: Stand, first: str = "method") -> RenderableType:
+def stand_table(found: Stand, first: str = "method", width: int = 10_000) -> RenderableType:
     """The table that compares groups, and below it the one for personal models if there are any."""
-    whole = _table(*columns(found), first)
+    whole = _table(*columns(found), first, width)
     if found.own:
-        return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first))
+        return Group(whole, Text(f"\n{OWN_MODELS}"), _table(*own_columns(found), first, width))
     told = on_clients(found.metric)
     return Group(whole, Text(told)) if told else whole
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str) -> Table:
-    spread = list(heads).index("p")  # columns before it may be wrapped
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold", collapse_padding=True)
-    for place, head in enumerate([first, *heads[1:]]):
-        table.add_column(
-            _SHORT.get(head, head), justify="right" if place else "left", overflow="fold", no_wrap=place >= spread
-        )
-    for row in rows:
-        table.add_row(*(Text(cell, style="red" if cell == "failed" else "") for cell in row))
-    return table
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], first: str, width: int) -> RenderableType:
+    """A line for each row; if that is too wide, names get a line of their own, and then the last columns are left out."""
+    shown = [[first, *(_SHORT.get(head, head) for head in heads[1:])], *rows]
+    sizes = [max(cell_len(row[place]) for row in shown) for place in range(len(heads))]
+    if sum(sizes) + len(sizes) - 1 <= width:
+        return Group(*(_line(row, sizes, not place) for place, row in enumerate(shown)))
+    kept = len(sizes)
+    while kept > 2 and sum(sizes[1:kept]) + kept > width:
+        kept -= 1
+    lines = []
+    for place, row in enumerate(shown):
+        lines.append(Text(row[0], style="" if place else "bold", overflow="fold"))
+        lines.append(Text("  ") + _line(row[1:kept], sizes[1:kept], not place, named=False))
+    left = [Text(f"left out for want of width: {', '.join(heads[kept:])}", style="dim")] if kept < len(sizes) else []
+    return Group(*lines, *left)
+
+
+def _line(cells: Sequence[str], sizes: Sequence[int], bold: bool, named: bool = True) -> Text:
+    """Cells aligned right, but for a name in front."""
+    line = Text(style="bold" if bold else "")
+    for place, (cell, size) in enumerate(zip(cells, sizes, strict=True)):
+        pad = " " * (size - cell_len(cell))
+        text = cell + pad if named and not place else pad + cell
+        line.append(" " * bool(place)).append(text, style="red" if cell == "failed" else "")
+    return line

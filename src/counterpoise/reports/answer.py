@@ -16,9 +16,10 @@ from counterpoise.measures import (
     best_two,
     is_share,
     metric_words,
+    on_shared_seeds,
     seeds_needed,
 )
-from counterpoise.reports.study import Arm, Study, liars, verdicts
+from counterpoise.reports.study import Arm, Study, best_first, liars, verdicts
 
 __all__ = ["answer", "liars_share", "marks"]
 
@@ -39,12 +40,17 @@ def answer(found: Study) -> list[str]:
     told = list(_leads(two, standing.rows, standing.metric, standing.lower))
     own = best_two(standing.own, standing.lower)
     if own is not None:
-        told += [f"By personal models: {line}" for line in _leads(own, standing.own, standing.metric, standing.lower)][
-            :1
-        ]
+        by_own = [*_leads(own, standing.own, standing.metric, standing.lower)]
+        by_own[0] = f"By personal models: {by_own[0]}"
+        told = [*by_own, f"By the server's model: {told[0]}"] if found.personal_first else [*told, by_own[0]]
     best, second, _ = two
     other = standing.baseline if standing.baseline != best.label else second.label if second else ""
     return [*told, *_why(found, best.label, other)]
+
+
+def _called(label: str) -> str:
+    """A label within a sentence, in brackets if commas would run into the sentence's."""
+    return f"({elided(label)})" if ", " in label and "(" not in label else elided(label)
 
 
 def _alone(found: Study, row: Standing) -> str:
@@ -55,7 +61,7 @@ def _alone(found: Study, row: Standing) -> str:
         reached += f" ± {show(row.deviation)} over {len(row.values)} seeds"
     rounds = max(len(run.records) for arm in found.arms for run in arm.runs)
     after = f"after {rounds} round{'s' if rounds != 1 else ''}"
-    return f"{elided(row.label)} ended with {metric_words(found.standing.metric)} {reached} {after}."
+    return f"{_called(row.label)} ended with {metric_words(found.standing.metric)} {reached} {after}."
 
 
 def _leads(
@@ -64,47 +70,59 @@ def _leads(
     """Who is best, by how much, and how sure that is."""
     best, second, beside = two
     unit, show = unit_of(metric)
-    name, reached = elided(best.label), f"{metric_words(metric)} {show(best.mean)}{unit}"
+    name, value = _called(best.label), f"{show(best.mean)}{unit}"
+    reached, has = f"{metric_words(metric)} {value}", f"has the best {metric_words(metric)}, {value}"
     if second is None or beside is None:
         yield f"{name} alone has a result: {reached}."
         return
     points = " points" if is_share(metric) else ""
-    lead, other = -beside.difference if lower else beside.difference, elided(second.label)
+    lead, other = -beside.difference if lower else beside.difference, _called(second.label)
+    tied = [label for label in _tied(rows, lower) if label != second.label]
     if not lead:
-        yield f"{name} and {other} are level: {reached}."
+        level = [label for label in _level(best, rows) if label in tied]
+        yield f"{_named([best.label, second.label, *level], 'and')} are level: {reached}."
+        if rest := [label for label in tied if label not in level]:
+            yield f"Nor can they be told from {_named(rest, 'or')} with these seeds."
     elif lead < 0:
         yield f"{name} has the best mean, {reached}, but over the seeds that both have it is behind {other}."
     elif math.isnan(beside.p):
         seeds = "one seed" if beside.seeds == 1 else f"{beside.seeds} seeds that all differ alike"
-        yield f"{name} has the best {reached}, {show(lead)}{points} ahead of {other} with {seeds}."
+        yield f"{name} {has}, {show(lead)}{points} ahead of {other} with {seeds}."
         yield f"That cannot be told from noise: compare at least {WILCOXON_FROM} seeds."
     else:
         low, high = (-beside.high, -beside.low) if lower else (beside.low, beside.high)
         tested = f"p = {beside.p:.2g}, {beside.seeds} seeds"
         if tells(beside, metric):
             tested = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}, {tested}"
-        tied = [
-            elided(row.label)
-            for row, mark in zip(rows, marks(rows, lower), strict=True)
-            if mark == _TIED and row.label != second.label
-        ]
         if low > 0:
-            how = "has the best" if tied else "is best:"
-            yield f"{name} {how} {reached}, {show(lead)}{points} ahead of {other} ({tested})."
+            how = has if tied else f"is best: {reached}"
+            yield f"{name} {how}, {show(lead)}{points} ahead of {other} ({tested})."
         else:
-            yield (
-                f"{name} has the best {reached}, but its lead of {show(lead)}{points} over {other} cannot be told "
-                f"from noise ({tested})."
-            )
-        if tied:
-            named = [*tied[:3], *([f"{len(tied) - 3} more"] if len(tied) > 3 else [])]
-            others = " or ".join(filter(None, (", ".join(named[:-1]), named[-1])))
-            yield (
-                f"Nor can it be told from {others} with these seeds."
-                if low <= 0
-                else f"With these seeds it cannot be told from {others}, whose seeds vary more."
-            )
+            yield f"{name} {has}, but its lead of {show(lead)}{points} over {other} cannot be told from noise ({tested})."
+        if tied and low > 0:
+            yield f"With these seeds it cannot be told from {_named(tied, 'or')}, whose seeds vary more."
+        elif tied:
+            yield f"Nor can it be told from {_named(tied, 'or')} with these seeds."
         yield from _more(beside, low > 0)
+
+
+def _named(labels: Sequence[str], word: str, most: int = 4) -> str:
+    """A few names in a sentence; of many, the first and a count."""
+    shown = [_called(label) for label in labels]
+    shown = shown if len(shown) <= most else [*shown[: most - 1], f"{len(shown) - most + 1} more"]
+    return f" {word} ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+
+
+def _tied(rows: Sequence[Standing], lower: bool) -> list[str]:
+    """The labels whose difference from the best may be noise, the best first."""
+    told = marks(rows, lower)
+    return [rows[place].label for place in best_first(rows, lower) if told[place] == _TIED]
+
+
+def _level(best: Standing, rows: Sequence[Standing]) -> list[str]:
+    """The labels that have the best's mean over the seeds that all have."""
+    means = {row.label: row.mean for row in on_shared_seeds(rows)}
+    return [label for label, mean in means.items() if mean == means[best.label]]
 
 
 def _spelt(value: float, show: Callable[[float], str]) -> str:
@@ -139,7 +157,7 @@ def _why(found: Study, best: str, other: str) -> list[str]:
 
 
 def _beside(text: str, pair: Sequence[Arm], values: Sequence[str]) -> str:
-    rest = f", against {values[1]} with {elided(pair[1].label)}" if len(values) > 1 else ""
+    rest = f", against {values[1]} with {_called(pair[1].label)}" if len(values) > 1 else ""
     return f"{text.format(values[0])}{rest}."
 
 
@@ -153,11 +171,15 @@ def liars_share(arm: Arm) -> float:
     return theirs / every if every else math.nan
 
 
+def _share(value: float, digits: int = 0) -> str:
+    return f"{100 * value:.{digits}f} %"
+
+
 def _liars(pair: Sequence[Arm]) -> str:
     shares = [liars_share(arm) for arm in pair]
     if any(map(math.isnan, shares)):
         return ""
-    return _beside("Liars had {} of its weight", pair, [f"{share:.1%}" for share in shares])
+    return _beside("Liars had {} of its weight", pair, [_share(share, 1) for share in shares])
 
 
 def _caught(arm: Arm) -> str:
@@ -168,18 +190,19 @@ def _caught(arm: Arm) -> str:
     )
     if math.isnan(recall) or not any(verdicts(run.records) for run in arm.runs):
         return ""
-    honest = "" if math.isnan(alarms) else f" and {alarms:.0%} of honest claims"
-    return f"It flagged {recall:.0%} of lies{honest}."
+    honest = "" if math.isnan(alarms) else f" and {_share(alarms)} of honest claims"
+    return f"It flagged {_share(recall)} of lies{honest}."
 
 
 def _worst(found: Study, pair: Sequence[Arm]) -> str:
     unit, show = unit_of(found.standing.metric)
     rows = {row.label: row.measures["worst"] for row in found.standing.rows}
     values = [rows[arm.label] for arm in pair]
+    words = metric_words(found.standing.metric)
     shown = [f"{show(value)}{unit}" for value in values]
     if not all(map(math.isfinite, values)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside("Its worst served tenth of clients has {}", pair, shown)
+    return _beside(f"Its worst served tenth of clients has {words} {{}}", pair, shown)
 
 
 def _spread(pair: Sequence[Arm]) -> str:

@@ -73,11 +73,20 @@ def _plain(value: Any) -> bool:
 
 def _lying(run: SavedRun) -> str:
     found = run.settings.get("adversary") or []
-    said = []
-    for one in found if isinstance(found, list) else [found]:
-        name = one.get("name") if isinstance(one, Mapping) else one
-        many = one.get("clients") if isinstance(one, Mapping) else None
-        share = one.get("fraction") if isinstance(one, Mapping) else None
-        who = _counted(len(many) if isinstance(many, list) else many, "liar") if many else "liars"
-        said.append(f"{f'{share:.0%} liars' if share else who} ({name})")
-    return elided(", ".join(said), 80)
+    every = [
+        one if isinstance(one, Mapping) else {"name": one} for one in (found if isinstance(found, list) else [found])
+    ]
+    return elided(", ".join(map(_liar, every)), 80)
+
+
+def _liar(one: Mapping[str, Any]) -> str:
+    """How many lie and how; when, only if not always."""
+    many, share = one.get("clients"), one.get("fraction")
+    who = _counted(len(many) if isinstance(many, list) else many, "liar") if many else "liars"
+    always = {"often": 1, "first": 1}
+    how = [
+        f"{key} {value:g}" if isinstance(value, float) else f"{key} {value}"
+        for key, value in one.items()
+        if key not in ("name", "clients", "fraction") and _plain(value) and always.get(key) != value
+    ]
+    return f"{f'{share:.0%} liars' if share else who} ({', '.join([str(one.get('name')), *how[:2]])})"

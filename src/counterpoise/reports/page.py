@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from importlib import resources
 from itertools import product
@@ -21,7 +22,13 @@ __all__ = ["figures", "page"]
 
 
 _LONG = 28
-"""A cell with more letters may be broken into lines."""
+"""A column with a cell of more letters may be broken into lines."""
+
+
+_DENSE = 9
+"""A table with more columns has smaller letters."""
+_PAIRS = 8
+"""A table of two columns with more rows is set in columns, side by side."""
 
 
 _SAVES = (("svg", "page", "SVG"), ("png", "page", "PNG"), ("svg", "column", "SVG, one column"))
@@ -126,26 +133,43 @@ def _chart(chart: Chart) -> str:
 
 
 def _table(table: Table) -> str:
-    heads = "".join(f'<th scope="col">{escaped(head)}</th>' for head in table.columns)
+    kinds = [_kind([row[place] for row in table.rows]) for place in range(len(table.columns))]
+    heads = "".join(
+        f'<th scope="col"{_class(kind and "text")}>{escaped(head)}</th>'
+        for head, kind in zip(table.columns, kinds, strict=True)
+    )
     colours, marks = table.colours or [None] * len(table.rows), table.marks or [""] * len(table.rows)
-    rows = "\n".join(_row(table.columns, *row) for row in zip(table.rows, colours, marks, strict=True))
+    rows = "\n".join(_row(table.columns, kinds, *row) for row in zip(table.rows, colours, marks, strict=True))
     caption = f"<figcaption>{escaped(table.caption)}</figcaption>" if table.caption else ""
+    form = "pairs" if len(table.columns) == 2 and len(table.rows) > _PAIRS else "dense" * (len(table.columns) > _DENSE)
     return (
         f'<figure id="table-{table.key}">\n<h3>{escaped(table.title)}</h3>\n'
-        f'<div class="wide" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>\n'
-        f"{caption}</figure>"
+        f'<div class="wide" tabindex="0"><table{_class(form)}><thead><tr>{heads}</tr></thead>\n'
+        f"<tbody>{rows}</tbody></table></div>\n{caption}</figure>"
     )
 
 
-def _row(heads: Sequence[str], cells: Sequence[str], colour: str | None, mark: str) -> str:
-    name, *others = (_cell(head, cell) for head, cell in zip(heads, cells, strict=True))
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def _kind(cells: Sequence[str]) -> str:
+    """Sentences are ``long`` and may be broken into lines; words are ``text``; numbers, which align right, nothing."""
+    if any(len(cell) > _LONG for cell in cells):
+        return "long text"
+    return "" if any(character.isdigit() for cell in cells for character in cell) else "text"
+
+
+def _row(heads: Sequence[str], kinds: Sequence[str], cells: Sequence[str], colour: str | None, mark: str) -> str:
+    name, *others = (_cell(*one) for one in zip(heads, kinds, cells, strict=True))
     if mark:
         name = name.replace("</td>", f'<span class="mark">{escaped(mark)}</span></td>')
     style = f' style="--mark:{colour}"' if colour else ""
-    best = ' class="best"' if mark == "best" else ""
-    return f"<tr{style}{best}>{name}{''.join(others)}</tr>"
+    return f"<tr{style}{_class('best' * (mark == 'best'))}>{name}{''.join(others)}</tr>"
 
 
-def _cell(head: str, cell: str) -> str:
-    long = ' class="long"' if len(cell) > _LONG else ""
-    return f'<td{long} data-head="{escaped(head)}">{escaped(cell)}</td>'
+def _cell(head: str, kind: str, cell: str) -> str:
+    text = escaped(cell)
+    if kind.startswith("long"):
+        text = re.sub("[:(,]", r"\g<0><wbr>", text)
+    return f'<td{_class(kind)} data-head="{escaped(head)}">{text}</td>'

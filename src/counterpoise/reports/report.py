@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -110,9 +111,14 @@ def _shown(section: Section) -> Section:
 
 
 def _lead(found: Study) -> str:
-    first, *rest = answer(found)
-    more = f" {escaped(' '.join(rest))}" if rest else ""
-    return f'<p class="lead"><strong>{escaped(first)}</strong>{more}</p>\n<p class="facts">{escaped(facts(found))}</p>'
+    first, *rest = (escaped(_unbroken(line)) for line in answer(found))
+    more = f" {' '.join(rest)}" if rest else ""
+    return f'<p class="lead"><strong>{first}</strong>{more}</p>\n<p class="facts">{escaped(facts(found))}</p>'
+
+
+def _unbroken(text: str) -> str:
+    """Text in which no line ends between a number and what belongs to it."""
+    return re.sub(r"(?<=\d) (?=%)|(?<=\bp) (?== )|(?<=\bp =) ", "\N{NO-BREAK SPACE}", text)
 
 
 def _again(found: Study) -> Iterator[Listing]:

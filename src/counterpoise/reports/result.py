@@ -15,34 +15,56 @@ from counterpoise.reports.study import Study, best_first
 __all__ = ["tables", "tested", "unfinished"]
 
 
-def tables(found: Study) -> Iterator[Table]:
+def tables(found: Study) -> list[Table]:
     """Every method in numbers: by the server's model, and by personal models if there are any."""
+    every = [_headline(found), *([_own(found)] if found.standing.own else [])]
+    return every[::-1] if found.personal_first else every
+
+
+def _headline(found: Study) -> Table:
     standing = found.standing
     heads, rows = columns(standing)
-    done = [f"{len(group.done)} of {len(found.plan.seeds if found.plan else group.runs)}" for group in found.groups]
-    told = 2 if "seeds" in heads else 1  # `done` says it in more words
-    cells = [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)]
     word = found.plan.arm_word if found.plan else "method"
-    heads = [word, "seeds done", *heads[told:]]
-    if found.alone:  # there is nothing to differ from
-        kept = [place for place, head in enumerate(heads) if head not in ("p", "Wilcoxon p") and head[:3] != "vs "]
-        heads, cells = [heads[place] for place in kept], [[row[place] for place in kept] for row in cells]
-    yield _sorted(
+    heads, cells = _without_blanks(*_with_seeds(found, [word, *heads[1:]], rows))
+    return _sorted(
         found,
         Table("headline", "In numbers" if found.alone else f"{word.capitalize()}s side by side", heads, cells),
         standing.rows,
-        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round: mean and sample deviation "
-        f"over seeds. {_differences(found, heads)}"
+        f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round{_spread(found)}. "
+        f"{_differences(found, heads)}"
         + " ".join([*filter(None, [on_clients(standing.metric)]), *(c.about for c in COLUMNS if c.server)]),
     )
-    if standing.own:
-        yield _sorted(
-            found,
-            Table("own", "By personal models", *own_columns(standing)),
-            standing.own,
-            f"{OWN_MODELS} From the last round that measured clients; paired differences as above. "
-            + " ".join(column.about for column in COLUMNS if column.personal and not column.server),
-        )
+
+
+def _own(found: Study) -> Table:
+    return _sorted(
+        found,
+        Table("own", "By personal models", *_without_blanks(*own_columns(found.standing))),
+        found.standing.own,
+        f"{OWN_MODELS} From the last round that measured clients; paired differences as in the other table. "
+        + " ".join(column.about for column in COLUMNS if column.personal and not column.server),
+    )
+
+
+def _with_seeds(found: Study, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table with a column of seeds done, if some are not."""
+    planned = {group.label: len(found.plan.seeds if found.plan else group.runs) for group in found.groups}
+    told = 2 if "seeds" in heads else 1
+    if told == 1 and all(len(group.done) == planned[group.label] for group in found.groups):
+        return [*heads], [[*row] for row in rows]
+    done = [f"{len(group.done)} of {planned[group.label]}" for group in found.groups]
+    cells = [[row[0], seeds, *row[told:]] for row, seeds in zip(rows, done, strict=True)]
+    return [heads[0], "seeds done", *heads[told:]], cells
+
+
+def _without_blanks(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The table without columns that nobody has: a difference if there is one method, a p if there is one seed."""
+    kept = [place for place in range(len(heads)) if any(row[place] for row in rows)]
+    return [heads[place] for place in kept], [[row[place] for place in kept] for row in rows]
+
+
+def _spread(found: Study) -> str:
+    return ": mean and sample deviation over seeds" if len(found.seeds) > 1 else ""
 
 
 def _sorted(found: Study, table: Table, rows: Sequence[Standing], caption: str) -> Table:
@@ -65,6 +87,10 @@ def _differences(found: Study, heads: Sequence[str]) -> str:
     standing = found.standing
     unit = "percentage points, " if is_share(standing.metric) else ""
     wilcoxon = ", and the p of Wilcoxon's signed-rank test" if "Wilcoxon p" in heads else ""
+    if "p" not in heads:
+        return (
+            f"Difference from {standing.baseline or 'the best'} with the same seed{unit and ', in percentage points'}. "
+        )
     return (
         f"Paired difference from {standing.baseline or 'the best'} over the same seeds "
         f"({unit}95 % interval and p of a paired t-test{wilcoxon}). "

@@ -80,7 +80,7 @@ class Study:
     @cached_property
     def order(self) -> list[int]:
         """The places of the groups, the best first."""
-        return best_first(self.standing.rows, self.standing.lower)
+        return best_first(self.standing.own if self.personal_first else self.standing.rows, self.standing.lower)
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
@@ -126,7 +126,14 @@ class Study:
         """
         server = {SERVERS: self.metric if self.metric in self.metrics else CLIENT + self.metric}
         own = {PERSONALS: PERSONAL + self.metric} if self.personal else {}
-        return own | server if self.standing.metric.startswith(PERSONAL) else server | own
+        first = self.standing.metric.startswith(PERSONAL) or self.personal_first
+        return own | server if first else server | own
+
+    @cached_property
+    def personal_first(self) -> bool:
+        """Whether the methods differ only by their personal models: the server's are level."""
+        means = [row.mean for row in self.standing.rows]
+        return bool(self.standing.own) and len(means) > 1 and all(mean == means[0] for mean in means)
 
     @property
     def lower(self) -> bool:

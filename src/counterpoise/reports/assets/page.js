@@ -18,14 +18,25 @@
     [...document.querySelectorAll(`[data-chart="${key}"] .switch`)]
       .map((one) => one.querySelector("[aria-pressed=true]").value).join("|");
 
+  // A method's colour as text: nearer to the ink, because some colours are too pale for letters.
+  function legible(colour, look) {
+    const ink = look === "dark" ? 235 : 20;
+    const part = (at) => Math.round(0.6 * parseInt(colour.slice(at, at + 2), 16) + 0.4 * ink);
+    return `rgb(${[1, 3, 5].map(part)})`;
+  }
+
   function figure(key, name, look) {
     const { data, layout } = charts[key][name];
-    return { data: structuredClone(data), layout: { ...structuredClone(layout), template: templates[look] } };
+    const copy = structuredClone(layout);
+    for (const notes of [copy.annotations, copy.meta?.narrow?.annotations]) {
+      for (const note of notes ?? []) if (note.font?.color) note.font.color = legible(note.font.color, look);
+    }
+    return { data: structuredClone(data), layout: { ...copy, template: templates[look] } };
   }
 
   function draw(key) {
     const { data, layout } = figure(key, choice(key), theme());
-    if (narrow.matches && !printing) stack(layout);
+    if (narrow.matches && !printing) stack(data, layout);
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
     if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
     const place = document.getElementById(`chart-${key}`);
@@ -34,18 +45,20 @@
     return drawn;
   }
 
-  // Where there is no room beside the lines: a legend instead of names at their ends, and the last third below.
-  function stack(layout) {
-    if (!layout.annotations?.some((one) => one.name === "end")) return;
-    layout.annotations = layout.annotations.filter((one) => one.name !== "end");
-    layout.showlegend = true;
-    delete layout.margin.r;
-    if (!layout.meta?.tail) return;
-    layout.height += 180;
-    Object.assign(layout.xaxis, { domain: [0, 1] });
-    Object.assign(layout.yaxis, { domain: [0.54, 1] });
-    Object.assign(layout.xaxis2, { domain: [0, 1] });
-    Object.assign(layout.yaxis2, { domain: [0, 0.36] });
+  // Where there is no room beside: panels below one another, and a legend instead of names at the ends of lines.
+  function stack(data, layout) {
+    merge(layout, layout.meta?.narrow ?? {});
+    for (const trace of data) if (trace.name) trace.name = short(trace.name);
+    for (const note of layout.annotations ?? []) note.text = short(note.text);
+  }
+  const short = (text, most = 36) => (text.length <= most ? text : `${text.slice(0, most / 2 - 1)}…${text.slice(-most / 2)}`);
+  function merge(into, from) {
+    for (const [key, value] of Object.entries(from)) {
+      if (value === null) delete into[key];
+      else if (typeof value === "object" && !Array.isArray(value)) into[key] = merge(into[key] ?? {}, value);
+      else into[key] = value;
+    }
+    return into;
   }
 
   // A line that is pointed at shows its band.
@@ -75,7 +88,7 @@
   async function image(key, name, format, wide = "page", scale = 3) {
     const { data, layout } = figure(key, name, "light");
     layout.paper_bgcolor = "#fff";
-    if (wide === "column") stack(layout);
+    if (wide === "column") stack(data, layout);
     const size = { width: widths[wide], height: layout.height };
     return Plotly.toImage({ data, layout, config }, { format, scale: format === "svg" ? 1 : scale, ...size });
   }

@@ -13,7 +13,8 @@ from counterpoise.charts.holdings import holdings_figure
 from counterpoise.charts.style import called, rows, shade, sized
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Missing
-from counterpoise.reports.figures.learning import OWN_DATA, every_seed
+from counterpoise.reports.figures.learning import OWN_DATA, SPREAD, every_seed
+from counterpoise.reports.figures.panels import row_panels
 from counterpoise.reports.study import PERSONALS, Study
 from counterpoise.runs.plots import percent
 from counterpoise.runs.saved import SavedRun
@@ -32,9 +33,11 @@ def served(study: Study) -> Chart | Missing:
         return _unmeasured(title)
     several = len(found) > 1
     seeds, each = (", all seeds together", " with one seed") if len(study.seeds) > 1 else ("", "")
+    most = max(sum(len(_named(run, study.metric, False)) for run in arm.runs) for arm in study.arms)
+    many = f"; methods with more than {_DOTS} are drawn without dots" if most > _DOTS else ""
     caption = (
         f"Measured on every client's held-out part in the last round that did so{seeds}. Box: quartiles; "
-        f"whiskers: worst and best. Every dot is a client{each}; more than {_DOTS} are drawn without dots."
+        f"whiskers: worst and best. Every dot is a client{each}{many}."
         + (f" Personal models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
@@ -83,35 +86,29 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
     figure.update_xaxes(tickformat=percent(study.metric))
     return sized(
         rows(figure, shown),
-        100 + 70 * len(shown),
+        90 + 52 * len(shown),
         f"{measures.metric_words(study.metric)} on a client's held-out part",
-        "",
     )
 
 
 def gap(study: Study) -> Chart | Missing:
-    """How far apart the best and the worst served tenth of clients are."""
+    """How far apart the best and the worst served tenth of clients are, and how well the worst is served."""
     title = "The fairness gap"
-    views = {
-        "gap": "best tenth minus worst tenth",
-        "worst tenth": f"mean {measures.metric_words(study.metric)} of the worst tenth of clients",
-    }
-    models = _views(study)
-    drawn = {(view, by): _tenths(study, view, axis, models[by]) for view, axis in views.items() for by in models}
-    if any(figure is None for figure in drawn.values()):
+    drawn = {view: figure for view, own in _views(study).items() if (figure := _tenths(study, own)) is not None}
+    if not drawn:
         return _unmeasured(title)
-    figures: dict[tuple[str, ...], go.Figure] = {
-        choice if study.personal else choice[:1]: figure for choice, figure in drawn.items()
-    }
-    switches = {"Show": list(views)} | ({"by": list(models)} if study.personal else {})
+    words = measures.metric_words(study.metric)
+    spread = SPREAD if len(study.seeds) > 1 else ""
     caption = (
-        f"Mean {measures.metric_words(study.metric)} of the best served tenth of clients minus that of the worst served "
-        "(at least one client each). Every dot is a seed."
+        f"The gap is the mean {words} of the best served tenth of clients minus that of the worst served tenth (at least "
+        f"one client each), which has the other panel. Every dot is a seed{spread}."
     )
-    return Chart("gap", title, figures, switches, caption)
+    if len(drawn) == 1:
+        return Chart("gap", title, {(): next(iter(drawn.values()))}, caption=caption)
+    return Chart("gap", title, {(view,): figure for view, figure in drawn.items()}, {"By": list(drawn)}, caption)
 
 
-def _tenths(study: Study, view: str, axis: str, own: bool) -> go.Figure | None:
+def _tenths(study: Study, own: bool) -> go.Figure | None:
     figure, shown = go.Figure(), list[str]()
     hover = "%{x:.2%}" if percent(study.metric) else "%{x:.4g}"
     for arm in study.arms:
@@ -121,13 +118,12 @@ def _tenths(study: Study, view: str, axis: str, own: bool) -> go.Figure | None:
             if (last := _last(run, study.metric, own))
         }
         if found:
-            ends = {seed: spread.gap if view == "gap" else spread.worst_decile for seed, spread in found.items()}
-            every_seed(figure, len(shown), arm, ends, hover)
+            every_seed(figure, len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover, 0)
+            every_seed(figure, len(shown), arm, {seed: spread.worst_decile for seed, spread in found.items()}, hover, 1)
             shown.append(arm.label)
-    if not shown:
-        return None
-    figure.update_xaxes(tickformat=percent(study.metric), rangemode="tozero")
-    return sized(rows(figure, shown), 90 + 46 * len(shown), axis, "")
+    scale = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
+    titles = ("gap: best tenth minus worst tenth", f"mean {measures.metric_words(study.metric)} of the worst tenth")
+    return row_panels(figure, shown, [scale | {"title": {"text": text}} for text in titles]) if shown else None
 
 
 def _last(run: SavedRun, metric: str, own: bool = False) -> dict[int, float]:

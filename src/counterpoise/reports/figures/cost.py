@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import NEUTRAL, rows, shade, sized, unit
+from counterpoise.charts.style import NEUTRAL, shade, unit
 from counterpoise.reports.chart import Chart, Missing
-from counterpoise.reports.study import Study
+from counterpoise.reports.figures.panels import axes, row_panels
+from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.saved import SavedRun
 
 __all__ = ["costs"]
@@ -31,49 +34,62 @@ def _state(run: SavedRun) -> float:
 
 
 _VIEWS = {
-    "time": (_seconds, "wall-clock time of all rounds", "s"),
+    "time": (_seconds, "time of all rounds", "s"),
     "traffic": (_traffic, "sent both ways", "B"),
-    "memory": (_memory, "most memory held at once", "B"),
-    "state": (_state, "kept between rounds besides the model, on server and clients", "B"),
+    "memory": (_memory, "most memory held", "B"),
+    "state": (_state, "state kept", "B"),
 }
 
 
 def costs(study: Study) -> Chart | Missing:
-    """Time, traffic, memory and state of every method."""
+    """Time, traffic, memory and state of every method, side by side."""
     title = "What it cost"
-    figures: dict[tuple[str, ...], go.Figure] = {}
-    for view, (of, text, base) in _VIEWS.items():
+    figure, scales = go.Figure(), list[dict[str, Any]]()
+    for of, text, base in _VIEWS.values():
         values = [[of(run) for run in arm.runs] for arm in study.arms]
         largest = max((v for each in values for v in each), default=0)
         if not largest:
             continue
         label, scale = unit(largest) if base == "B" else ("s", 1.0)
-        figure = go.Figure()
         for row, (arm, each) in enumerate(zip(study.arms, values, strict=True)):
-            mean, deviation = measures.across_seeds([v / scale for v in each])
-            figure.add_bar(
-                x=[mean],
-                y=[row],
-                orientation="h",
-                width=0.65,
-                marker={"color": shade(arm.look.colour, 0.75)},
-                error_x={"array": [deviation], "color": NEUTRAL, "thickness": 1.5, "width": 0}
-                if len(each) > 1
-                else None,
-                hovertemplate=f"{arm.name}: %{{x:.4g}} {label}<extra></extra>",
-                showlegend=False,
-            )
-        figures[view,] = sized(
-            rows(figure, [arm.label for arm in study.arms]), 90 + 44 * len(study.arms), f"{text} ({label})", ""
-        )
-    if not figures:
+            _bar(figure, row, arm, [v / scale for v in each], label, len(scales))
+        scales.append({"title": {"text": f"{text} ({label})"}, "nticks": 4, "range": [0, 1.3 * largest / scale]})
+    if not scales:
         return Missing(title, "These runs kept no costs.")
-    lines = " Lines: one sample deviation over seeds." if len(study.seeds) > 1 else ""
+    means = "means over seeds; lines: one sample deviation" if len(study.seeds) > 1 else "one seed"
     return Chart(
         "cost",
         title,
-        figures,
-        {"Show": [view for (view,) in figures]},
-        f"Whole runs, means over seeds.{lines} Time was measured on one machine, with whatever else ran on it; "
-        "memory is the process's, or the GPU's if there was one.",
+        {(): row_panels(figure, [arm.label for arm in study.arms], scales)},
+        caption=f"Whole runs, {means}. Time is wall-clock time on one machine, with whatever else ran on it; memory is "
+        "the process's, or the GPU's if there was one; state is what server and clients keep between rounds besides "
+        "the model.",
+    )
+
+
+def _bar(figure: go.Figure, row: int, arm: Arm, values: list[float], unit: str, panel: int) -> None:
+    """A method's bar, with its number at the end."""
+    mean, deviation = measures.across_seeds(values)
+    figure.add_bar(
+        x=[mean],
+        y=[row],
+        orientation="h",
+        width=0.6,
+        marker={"color": shade(arm.look.colour, 0.75)},
+        error_x={"array": [deviation], "color": NEUTRAL, "thickness": 1.5, "width": 0} if len(values) > 1 else None,
+        hovertemplate=f"{arm.name}: %{{x:.4g}} {unit}<extra></extra>",
+        showlegend=False,
+        **axes(panel),
+    )
+    figure.add_scatter(
+        x=[mean + (deviation if len(values) > 1 else 0.0)],
+        y=[row],
+        mode="text",
+        text=[f" {mean:.3g}"],
+        textposition="middle right",
+        textfont={"size": 11.5},
+        hoverinfo="skip",
+        showlegend=False,
+        cliponaxis=False,
+        **axes(panel),
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
 from counterpoise import measures
 from counterpoise.charts.style import ALARM, NEUTRAL, called, sized
 from counterpoise.measures.records import Curve
 from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.figures.learning import SPREAD, every_seed
+from counterpoise.reports.figures.panels import axes, lay_out, row_panels
+from counterpoise.reports.figures.readable import readable
 from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.plots import band
 from counterpoise.runs.saved import SavedRun
@@ -82,28 +85,29 @@ def _apart(values: list[int], most: int) -> list[int]:
 
 def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
     here = [(arm, run) for arm in arms for run in arm.runs if run.seed == seed]
-    tall = min(max(len(clients) * 7, 120), 300)
-    height = len(here) * (tall + 44) + 100
-    figure = make_subplots(
-        rows=len(here),
-        cols=1,
-        shared_xaxes=True,
-        vertical_spacing=40 / height if len(here) > 1 else 0,
-        subplot_titles=[arm.name for arm, _ in here],
-    )
-    for note, (arm, _) in zip(figure.layout.annotations, here, strict=True):
-        note.update(x=0, xanchor="left", font={"size": 13.5, "color": arm.look.colour})
-    for row, (arm, run) in enumerate(here, 1):
-        _map(figure, row, arm, run, clients)
-    figure.update_yaxes(title_text="client", type="category", showgrid=False, nticks=8)
+    figure = go.Figure()
+    for place, (arm, run) in enumerate(here):
+        _map(figure, place, arm, run, clients)
     ends = [r.round for _, run in here for r in run.records]
-    figure.update_xaxes(showgrid=False, range=[min(ends) - 1.5, max(ends) + 0.5])
-    figure.update_xaxes(title_text="rounds", row=len(here), col=1)
+    x = {"title": {"text": "rounds"}, "showgrid": False, "range": [min(ends) - 1.5, max(ends) + 0.5]}
+    y = {"title": {"text": "client"}, "type": "category", "showgrid": False, "nticks": 8}
+    panels = [
+        {
+            "x": x,
+            "y": y | ({"matches": "y"} if place else {}),
+            "note": {"text": arm.name, "font": {"size": 13, "color": arm.look.colour}},
+        }
+        for place, (arm, _) in enumerate(here)
+    ]
+    tall = min(max(len(clients) * 7, 120), 300)
+    lay_out(figure, panels, tall, 110, 2 if len(here) > 1 else 1, above=22, bare=True)
     bar = {"title": {"text": "weight in the round"}}
-    return sized(figure, height, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 30}, showlegend=False)
+    return figure.update_layout(
+        coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 8}, showlegend=False, hovermode="closest"
+    )
 
 
-def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int]) -> None:
+def _map(figure: go.Figure, panel: int, arm: Arm, run: SavedRun, clients: list[int]) -> None:
     records = [run.records[i] for i in _apart(list(range(len(run.records))), _ROUNDS)]
     name = dict(zip(clients, called(run.client_names, clients), strict=True))
     given = [r.outcome.weights or {} for r in records]
@@ -115,8 +119,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int
         xgap=1 if len(records) <= 60 else 0,
         ygap=1 if len(clients) <= 60 else 0,
         hovertemplate=f"{arm.name}<br>client %{{y}}, round %{{x}}: weight %{{z}}<extra></extra>",
-        row=row,
-        col=1,
+        **axes(panel),
     )
     known = set(clients)
     out = [(r.round, c, why) for r in records for c, why in r.outcome.excluded.items() if c in known]
@@ -128,8 +131,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int
         mode="markers",
         marker={"symbol": "x-thin", "size": 5, "line": {"width": 1.2, "color": ALARM}},
         hovertemplate=f"{arm.name}<br>client %{{y}}, round %{{x}}: %{{text}}<extra></extra>",
-        row=row,
-        col=1,
+        **axes(panel),
     )
     figure.add_scatter(
         x=[records[0].round - 1 if records else 0] * len(moved),
@@ -137,8 +139,7 @@ def _map(figure: go.Figure, row: int, arm: Arm, run: SavedRun, clients: list[int
         mode="markers",
         marker={"symbol": "triangle-right", "size": 8, "color": ALARM},
         hovertemplate="an adversary controls client %{y}<extra></extra>",
-        row=row,
-        col=1,
+        **axes(panel),
     )
 
 
@@ -147,36 +148,64 @@ def _short(value: float | None) -> float | None:
 
 
 def couplings(study: Study) -> Chart | Missing:
-    """Does the weight go where the model does well? Rank correlations over rounds, and how many clients count."""
-    title = "Whom the weights favour"
-    views: dict[str, go.Figure] = {}
-    figure = go.Figure()
-    for arm in study.arms:
-        _line(figure, arm, [measures.couplings(run.records, "weight", study.metric) for run in arm.runs])
-    if figure.data:
-        figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
-        figure.update_yaxes(range=[-1.05, 1.05])
-        views[_FAVOUR] = sized(
-            figure, 320, "rounds", f"rank correlation with {measures.metric_words(study.metric)}", showlegend=True
-        )
-    figure = go.Figure()
-    for arm in study.arms:
-        _line(figure, arm, [measures.effective_clients(run.records) for run in arm.runs])
-    if figure.data:
-        figure.update_yaxes(rangemode="tozero")
-        views[_COUNT] = sized(figure, 320, "rounds", "effective number of clients", showlegend=True)
-    if not views:
+    """Does the weight go where the model does well? Rank correlations, and how many clients count."""
+    title, words = "Whom the weights favour", measures.metric_words(study.metric)
+    found = {
+        _FAVOUR: [[measures.couplings(run.records, "weight", study.metric) for run in arm.runs] for arm in study.arms],
+        _COUNT: [[measures.effective_clients(run.records) for run in arm.runs] for arm in study.arms],
+    }
+    lines = {view: figure for view, curves in found.items() if (figure := _lines(study, view, curves, words))}
+    if not lines:
         return Missing(title, "No round has both weights and clients evaluated one by one.")
+    views = {"means of all rounds": _means(study, found, words)} | lines
+    spread = SPREAD if len(study.seeds) > 1 else ""
     return Chart(
         "couplings",
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        f"Rank correlation: Spearman's, over the clients heard in a round, between weight and {measures.metric_words(study.metric)} on a "
-        "client's held-out part. Above 0, clients that the model serves well count more; below 0, those that it serves "
-        "badly. Equal weights have no order, so they have no line. Effective clients: (Σw)² / Σw², how many equal "
-        "weights would average out as much. Lines are means over seeds.",
+        f"Rank correlation: Spearman's, over the clients heard in a round, between weight and {words} on a client's "
+        "held-out part. Above 0, clients that the model serves well count more; below 0, those that it serves badly. "
+        "Equal weights have no order, so they have no correlation. Effective clients: (Σw)² / Σw², how many equal "
+        f"weights would average out as much. In the means, every dot is a seed{spread}; over rounds, lines are means "
+        "over seeds.",
     )
+
+
+def _means(study: Study, found: Mapping[str, list[list[Curve]]], words: str) -> go.Figure:
+    """A panel for each measure: its mean over rounds, a dot for each seed."""
+    figure = go.Figure()
+    for panel, curves in enumerate(found.values()):
+        for row, (arm, its) in enumerate(zip(study.arms, curves, strict=True)):
+            means = {run.seed: _mean(curve) for run, curve in zip(arm.runs, its, strict=True)}
+            means = {seed: mean for seed, mean in means.items() if math.isfinite(mean)}
+            if means:
+                every_seed(figure, row, arm, means, "%{x:.3f}", panel)
+    scales = [
+        {"title": {"text": f"{_FAVOUR} with {words}"}, "zeroline": True, "zerolinecolor": NEUTRAL, "nticks": 7},
+        {"title": {"text": f"{_COUNT} a round"}, "rangemode": "tozero", "nticks": 7},
+    ]
+    return row_panels(figure, [arm.label for arm in study.arms], scales)
+
+
+def _mean(curve: Curve) -> float:
+    return measures.across_seeds([value for _, value in curve if math.isfinite(value)])[0]
+
+
+def _lines(study: Study, view: str, curves: list[list[Curve]], words: str) -> go.Figure | None:
+    """A measure over rounds, with bands that show when a line is pointed at."""
+    figure = go.Figure()
+    for arm, its in zip(study.arms, curves, strict=True):
+        _line(figure, arm, its)
+    if not figure.data:
+        return None
+    if view == _FAVOUR:
+        figure.add_hline(y=0, line={"color": NEUTRAL, "width": 1, "dash": "dot"})
+        figure.update_yaxes(range=[-1.05, 1.05])
+    else:
+        figure.update_yaxes(rangemode="tozero")
+    axis = f"{_FAVOUR} with {words}" if view == _FAVOUR else "effective number of clients"
+    return readable(sized(figure, 340, "rounds", axis, showlegend=True), study.arms, ())
 
 
 def _line(figure: go.Figure, arm: Arm, found: list[Curve]) -> None:

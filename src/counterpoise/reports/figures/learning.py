@@ -11,13 +11,15 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.charts.style import rows, shade, sized
 from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.figures.panels import axes
 from counterpoise.reports.figures.readable import readable
 from counterpoise.reports.study import Arm, Study
 from counterpoise.runs.plots import AXES, Line, common_rounds, curve_figure, metric_name, percent
 
-__all__ = ["OWN_DATA", "UNMEASURED", "curves", "every_seed", "final"]
+__all__ = ["OWN_DATA", "SPREAD", "UNMEASURED", "curves", "every_seed", "final"]
 
 OWN_DATA = "clients' held-out data: a personal model if the method makes one, otherwise the server's"
+SPREAD = "; the bar is their mean, the line one sample deviation either side"
 UNMEASURED = "this federation has no test set, and no client held samples back"
 
 _BANDS = 3
@@ -54,7 +56,7 @@ def curves(study: Study) -> Chart | Missing:
     )
 
 
-def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float], hover: str) -> None:
+def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float], hover: str, panel: int = 0) -> None:
     """A method's row of dots, one for each seed, with their mean and deviation below them."""
     mean, deviation = measures.across_seeds(list(values.values()))
     figure.add_scatter(
@@ -65,6 +67,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
         customdata=[f"seed {seed}" for seed in values],
         hovertemplate=f"{arm.name}, %{{customdata}}: {hover}<extra></extra>",
         showlegend=False,
+        **axes(panel),
     )
     if len(values) > 1:
         figure.add_scatter(
@@ -75,6 +78,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
             error_x={"array": [deviation], "color": arm.look.colour, "thickness": 1.2, "width": 0},
             hovertemplate=f"{arm.name}, mean: {hover}<extra></extra>",
             showlegend=False,
+            **axes(panel),
         )
 
 
@@ -86,7 +90,7 @@ def final(study: Study) -> Chart | Missing:
     found = {view: figure for view, metric in views.items() if (figure := _ends(study, metric)) is not None}
     if not found:
         return Missing(title, f"No run measured a finite value: {UNMEASURED}, or the runs diverged.")
-    spread = "; the bar is their mean, the line one sample deviation either side" if len(study.seeds) > 1 else ""
+    spread = SPREAD if len(study.seeds) > 1 else ""
     own = f" Personal models are measured on {OWN_DATA}." if len(found) > 1 else ""
     figures: dict[tuple[str, ...], go.Figure]
     figures = {(view,): figure for view, figure in found.items()} if own else {(): next(iter(found.values()))}
@@ -105,6 +109,6 @@ def _ends(study: Study, metric: str) -> go.Figure | None:
         return None
     if percent(metric):
         figure.update_xaxes(
-            tickformat=".1%", minallowed=-0.02, maxallowed=1.02
+            tickformat=".2~%", minallowed=-0.02, maxallowed=1.02
         )  # otherwise a lone dot's axis goes to 150 %
-    return sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(metric), "")
+    return sized(rows(figure, shown), 90 + 46 * len(shown), metric_name(metric))

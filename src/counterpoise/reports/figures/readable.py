@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -18,6 +19,8 @@ _POINTS = 9
 """A curve with fewer points is not enlarged."""
 _LINE = 16
 """Pixels between two names."""
+_MORE = 180
+"""Pixels that a narrow page adds for the last third below."""
 _EDGES = 80
 """Pixels of a figure's height that its plot does not have."""
 
@@ -39,13 +42,14 @@ def readable(figure: go.Figure, arms: Sequence[Arm], banded: Collection[str] | N
     start = min(min(trace.x) for trace in lines)
     start = max(ends) - _TAIL * (max(ends) - start)
     short = {arm.name: words(elided(arm.label, _LETTERS)) for arm in arms}
-    if max(len(trace.x) for trace in lines) >= _POINTS:
-        _enlarge(figure, lines, start)
-    return _name(figure, lines, short)
+    long = max(len(trace.x) for trace in lines) >= _POINTS
+    stacked = _enlarge(figure, lines, start) if long else {}
+    narrow = {"annotations": [], "showlegend": True, "margin": {"r": None}} | stacked  # no room for names at the ends
+    return _name(figure, lines, short, long).update_layout(meta={"narrow": narrow})
 
 
-def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> None:
-    """A second panel with the last third of every line."""
+def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> dict[str, Any]:
+    """A second panel with the last third of every line; returns what a narrow page changes to place it below."""
     shown: list[float] = []
     for trace in lines:
         kept = [place for place, x in enumerate(trace.x) if x >= start]
@@ -63,7 +67,6 @@ def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> No
             yaxis="y2",
         )
     figure.update_layout(
-        meta={"tail": True},
         xaxis={"domain": [0, 0.55]},
         xaxis2={
             "domain": [0.63, 1],
@@ -72,6 +75,13 @@ def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> No
         },
         yaxis2={"anchor": "x2", "range": _range(shown), "tickformat": _finer(figure.layout.yaxis.tickformat, shown)},
     )
+    return {
+        "height": figure.layout.height + _MORE,
+        "xaxis": {"domain": [0, 1]},
+        "yaxis": {"domain": [0.54, 1]},
+        "xaxis2": {"domain": [0, 1]},
+        "yaxis2": {"domain": [0, 0.36]},
+    }
 
 
 def _finer(form: str | None, values: Sequence[float]) -> str | None:
@@ -85,9 +95,8 @@ def _range(values: Sequence[float]) -> list[float]:
     return [low - edge, high + edge]
 
 
-def _name(figure: go.Figure, lines: Sequence[go.Scatter], short: Mapping[str, str]) -> go.Figure:
+def _name(figure: go.Figure, lines: Sequence[go.Scatter], short: Mapping[str, str], tail: bool) -> go.Figure:
     """Write every line's name at its end instead of a legend."""
-    tail = bool(figure.layout.meta)
     axis = figure.layout.yaxis2 if tail else figure.layout.yaxis
     if axis.range is None:
         bands = [y for trace in figure.data if trace.fill and trace.opacity != 0 for y in trace.y]
@@ -108,7 +117,7 @@ def _name(figure: go.Figure, lines: Sequence[go.Scatter], short: Mapping[str, st
             showarrow=False,
         )
     longest = max(len(short.get(trace.name, trace.name)) for trace in lines)
-    return figure.update_layout(showlegend=False, margin={"r": 16 + 7 * min(longest, _LETTERS)})
+    return figure.update_layout(showlegend=False, margin={"r": 16 + 8 * min(longest, _LETTERS)})
 
 
 def spaced(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:

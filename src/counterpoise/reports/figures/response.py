@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import elided, look, shade, sized, words
+from counterpoise.charts.style import NEUTRAL, elided, look, shade, sized, words
 from counterpoise.measures import is_share
 from counterpoise.reports.chart import Chart
+from counterpoise.reports.figures.readable import spaced
 from counterpoise.reports.study import Study
 from counterpoise.runs.plots import metric_name, percent
 
 __all__ = ["response"]
 
+_DASHES = ("solid", "dash", "dot", "dashdot")
 _WIDE = 20
 """A setting whose largest value is this many times its smallest has a logarithmic axis."""
+
+
+class _Point(NamedTuple):
+    at: float
+    ends: list[float]
+    """One for each seed."""
+    colour: str
 
 
 def response(study: Study) -> Chart | None:
@@ -25,34 +35,65 @@ def response(study: Study) -> Chart | None:
     key = _numeric(study.swept)
     if key is None:
         return None
-    lines: dict[str, list[tuple[float, list[float]]]] = {}
-    for row in study.standing.rows:
+    lines: dict[str, list[_Point]] = {}
+    for place, row in enumerate(study.standing.rows):
         values = study.swept.get(row.label, {})
         ends = [value for value in row.values.values() if math.isfinite(value)]
         if ends:
             others = ", ".join(f"{name}={value}" for name, value in values.items() if name != key)
-            lines.setdefault(others, []).append((float(values[key]), ends))
+            lines.setdefault(others, []).append(_Point(float(values[key]), ends, look(place).colour))
     if not lines:
         return None
     figure = go.Figure()
+    at = sorted({point.at for points in lines.values() for point in points})
+    even = _wide(at) and at[0] <= 0  # a logarithm has no place for zero
     for place, (name, points) in enumerate(lines.items()):
-        _line(figure, place, words(elided(name)), sorted(points), is_share(study.standing.metric))
-    at = [x for points in lines.values() for x, _ in points]
-    wide = min(at) > 0 and max(at) / min(at) >= _WIDE
+        where = [at.index(point.at) if even else point.at for point in sorted(points)]
+        _line(figure, _DASHES[place % len(_DASHES)], words(elided(name)), where, sorted(points), study)
     figure.update_xaxes(
-        type="log" if wide else "linear", tickvals=sorted({*at}), ticktext=[f"{x:g}" for x in sorted({*at})]
+        type="log" if _wide(at) and not even else "linear",
+        tickvals=list(range(len(at))) if even else at,
+        ticktext=[f"{x:g}" for x in at],
+        tickangle=0,
     )
     figure.update_yaxes(tickformat=percent(study.metric))
     what = metric_name(study.standing.metric)
-    many = any(len(ends) > 1 for points in lines.values() for _, ends in points)
-    spread = " Every dot is a seed; the line joins their means." if many else ""
-    title = f"{what.capitalize()} by {words(elided(key))}"
+    many = any(len(point.ends) > 1 for points in lines.values() for point in points)
+    said = [
+        "A setting has the colour that it has everywhere.",
+        "Small dots are seeds; the line joins their means." if many else "",
+        f"The values of {key} are evenly spaced." if even else "",
+    ]
+    sized(figure, 340, words(key), what, showlegend=False)
     return Chart(
         "response",
-        f"{what.capitalize()} by {key}",
-        {(): sized(figure, 340, words(key), what, showlegend=len(lines) > 1)},
-        caption=f"{title} after the last round.{spread}",
+        f"{what.capitalize()} after the last round, by {key}",
+        {(): _names(figure) if len(lines) > 1 else figure},
+        caption=" ".join(filter(None, said)),
     )
+
+
+def _wide(values: Sequence[float]) -> bool:
+    """Whether the positive values span so much that the small ones would lie on top of one another."""
+    above = [value for value in values if value > 0]
+    return len(above) > 1 and min(values) >= 0 and max(above) / min(above) >= _WIDE
+
+
+def _names(figure: go.Figure) -> go.Figure:
+    """Every line's name at its end; a narrow page has a legend instead."""
+    lines = [trace for trace in figure.data if trace.name]
+    ys = [y for trace in figure.data for y in trace.y]
+    low, high = min(ys), max(ys)
+    edge = 0.06 * (high - low) or 0.01
+    gap = (high - low + 2 * edge) * 16 / 260
+    figure.update_yaxes(range=[low - edge, high + edge])
+    for trace, y in zip(lines, spaced([trace.y[-1] for trace in lines], gap, low, high), strict=True):
+        figure.add_annotation(
+            text=trace.name, x=1, xref="paper", xanchor="left", xshift=6, y=y, showarrow=False, font={"size": 12}
+        )
+    narrow = {"annotations": [], "showlegend": True, "margin": {"r": None}}
+    room = 16 + 8 * min(max(len(trace.name) for trace in lines), 30)
+    return figure.update_layout(margin={"r": room}, meta={"narrow": narrow})
 
 
 def _numeric(swept: dict[str, dict[str, Any]]) -> str | None:
@@ -71,24 +112,28 @@ def _hashable(value: Any) -> bool:
     return not isinstance(value, list | dict)
 
 
-def _line(figure: go.Figure, place: int, name: str, points: list[tuple[float, list[float]]], share: bool) -> None:
-    style, hover = look(place), "%{y:.2%}" if share else "%{y:.4g}"
+def _line(
+    figure: go.Figure, dash: str, name: str, where: Sequence[float], points: Sequence[_Point], study: Study
+) -> None:
+    hover = "%{y:.2%}" if is_share(study.standing.metric) else "%{y:.4g}"
     figure.add_scatter(
-        x=[x for x, ends in points for _ in ends],
-        y=[end for _, ends in points for end in ends],
+        x=[x for x, point in zip(where, points, strict=True) for _ in point.ends],
+        y=[end for point in points for end in point.ends],
         mode="markers",
-        marker={"color": shade(style.colour, 0.45), "symbol": style.symbol, "size": 8},
-        hovertemplate=f"%{{x}}: {hover}<extra></extra>",
+        marker={"color": [shade(point.colour, 0.45) for point in points for _ in point.ends], "size": 7},
+        customdata=[f"{point.at:g}" for point in points for _ in point.ends],
+        hovertemplate=f"%{{customdata}}: {hover}<extra></extra>",
         legendgroup=name,
         showlegend=False,
     )
     figure.add_scatter(
-        x=[x for x, _ in points],
-        y=[measures.across_seeds(ends)[0] for _, ends in points],
+        x=list(where),
+        y=[measures.across_seeds(point.ends)[0] for point in points],
         mode="lines+markers",
         name=name,
         legendgroup=name,
-        line={"color": style.colour, "dash": style.dash, "width": 2},
-        marker={"color": style.colour, "symbol": style.symbol, "size": 10},
-        hovertemplate=f"{name}<br>%{{x}}, mean: {hover}<extra></extra>",
+        line={"color": NEUTRAL, "dash": dash, "width": 1.5},
+        marker={"color": [point.colour for point in points], "size": 11},
+        customdata=[f"{point.at:g}" for point in points],
+        hovertemplate=f"{name}<br>%{{customdata}}, mean: {hover}<extra></extra>",
     )

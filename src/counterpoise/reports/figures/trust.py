@@ -10,14 +10,15 @@ from typing import Any
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, Look, called, sized
+from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, called, sized
 from counterpoise.reports.chart import Chart, Missing, Table
+from counterpoise.reports.figures.panels import axes, lay_out
 from counterpoise.reports.study import Arm, Study, liars, verdicts
-from counterpoise.runs.plots import band
 
 __all__ = ["claims", "detection", "judged", "judging", "suspects"]
 
 _MOST_SUSPECTS = 50
+_CAUGHT, _ACCUSED = "liars caught", "honest clients accused"
 _ACTIONS = ("accepted", "corrected", "warned", "excluded")
 
 
@@ -165,9 +166,10 @@ def _claims(arm: Arm) -> go.Figure | None:
             text=[f"client {row['called']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
             hovertemplate="%{text}<br>claims %{x:,.0f}, evidence suggests %{y:,.0f}<extra></extra>",
         )
-    axis = {"type": "log", "tickvals": _ladder(*line), "range": [math.log10(end) for end in line]}
-    figure.update_xaxes(axis)
-    figure.update_yaxes(axis)
+    reach = [v for row, _ in last.values() for v in (row["low"], row["high"]) if v is not None and v > 0]
+    tall = [max(min(line[0], *reach, math.inf), line[0] / 10), min(max(line[1], *reach, 0.0), line[1] * 10)]
+    for update, (low, high) in ((figure.update_xaxes, line), (figure.update_yaxes, tall)):
+        update(type="log", tickvals=_ladder(low, high), range=[math.log10(low), math.log10(high)])
     return sized(figure, 440, "claimed count (samples)", "estimated count (samples)", showlegend=True)
 
 
@@ -197,12 +199,20 @@ def detection(study: Study) -> Chart | Missing:
     if not arms:
         return Missing(title, "No adversary was simulated, so nobody can say who lied.")
     by_round, by_threshold = go.Figure(), go.Figure()
-    for arm in arms:
-        _by_round(by_round, arm)
-        _by_threshold(by_threshold, arm)
-    by_round.update_yaxes(tickformat=".0%", range=[-0.03, 1.03])
-    sized(by_round, 360, "rounds", "share of clients", showlegend=True)
-    views = {"over rounds": by_round}
+    for place, arm in enumerate(arms):
+        line = {"color": arm.look.colour, "width": 2.5, "dash": f"10px,{10 * place}px" if place else "solid"}
+        _by_round(by_round, arm, line)  # where lines coincide, those below show through the gaps of those above
+        _by_threshold(by_threshold, arm, line)
+    highest = max((y for t in by_round.data if t.yaxis == "y2" for y in t.y), default=0.0)
+    panels = [
+        {
+            "x": {"title": {"text": "rounds"}},
+            "y": {"tickformat": ".0%", "range": [-0.03 * top, 1.05 * top]},
+            "note": {"text": what, "font": {"size": 13}},
+        }
+        for what, top in ((_CAUGHT, 1.0), (_ACCUSED, min(1.0, max(0.1, highest))))
+    ]
+    views = {"over rounds": lay_out(by_round, panels, 220, 80, 2, above=22).update_layout(showlegend=True)}
     if by_threshold.data:
         by_threshold.add_scatter(
             x=[0, 1],
@@ -220,26 +230,34 @@ def detection(study: Study) -> Chart | Missing:
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        "Over rounds: the share of clients heard so far that were flagged at least once; means over seeds. "
+        "Over rounds: the share of liars and of honest clients heard so far that were flagged at least once; means over "
+        "seeds. Where methods coincide, their colours alternate. "
         "Over thresholds: the result of flagging every claim whose |z| reaches a threshold, all seeds together.",
     )
 
 
-def _by_round(figure: go.Figure, arm: Arm) -> None:
+def _by_round(figure: go.Figure, arm: Arm, line: dict[str, Any]) -> None:
     found = [
         {at.round: at for at in measures.caught_by_round(verdicts(run.records), liars(run.records))} for run in arm.runs
     ]
     rounds = sorted(set.intersection(*map(set, found)))
-    for what, dash in (("caught", "solid"), ("accused", "dot")):
+    for panel, what in enumerate(("caught", "accused")):
         kept = [r for r in rounds if all(math.isfinite(getattr(at[r], what)) for at in found)]
-        across = [measures.across_seeds([getattr(at[r], what) for at in found]) for r in kept]
-        across = [(round(mean, 4), round(deviation, 4)) for mean, deviation in across]
-        name = f"{arm.name}: {'liars caught' if what == 'caught' else 'honest clients accused'}"
-        if kept:
-            band(figure, name, Look(arm.look.colour, dash, arm.look.symbol), kept, across, "%{y:.0%}", kept)
+        means = [round(measures.across_seeds([getattr(at[r], what) for at in found])[0], 4) for r in kept]
+        figure.add_scatter(
+            x=kept,
+            y=means,
+            name=arm.name,
+            legendgroup=arm.name,
+            showlegend=not panel,
+            mode="lines" if len(kept) > 1 else "markers",
+            line=line,
+            hovertemplate=f"{arm.name}<br>round %{{x}}: {(_CAUGHT, _ACCUSED)[panel]} %{{y:.0%}}<extra></extra>",
+            **axes(panel),
+        )
 
 
-def _by_threshold(figure: go.Figure, arm: Arm) -> None:
+def _by_threshold(figure: go.Figure, arm: Arm, line: dict[str, Any]) -> None:
     scored = [
         (abs(row["z"]), (row["client"], row["round"]) in lied)
         for run in arm.runs
@@ -254,7 +272,7 @@ def _by_threshold(figure: go.Figure, arm: Arm) -> None:
             y=[round(recall, 4) for _, _, recall in points],
             name=arm.name,
             mode="lines",
-            line={"color": arm.look.colour, "dash": arm.look.dash, "width": 2},
+            line=line,
             customdata=[f"{at:.3g}" for at, _, _ in points],
             hovertemplate=f"{arm.name}<br>|z| ≥ %{{customdata}}: %{{y:.0%}} of lies, %{{x:.0%}} of honest claims<extra></extra>",
         )
