@@ -32,6 +32,7 @@ from counterpoise.comparisons import arms, perform
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.worker import work
 from counterpoise.engine.rounds.setup import Setup
+from counterpoise.reports.chromium import find
 from counterpoise.runs.config import Config
 from counterpoise.studies import performing
 
@@ -57,6 +58,8 @@ NOT_RUN = {
     "benchmarks/": "downloads other libraries and measures for an hour",
 }
 """Parts of commands and blocks that are not run, and why, with the test that covers them if there is one."""
+if find() is None:
+    NOT_RUN["--export"] = "needs Chromium or Chrome; tests/reports/test_browser.py, where there is one"
 
 ELSEWHERE = r"(?<!\w)(?=/(?:srv|shared)/)"
 """Where the path of a server or a cluster begins on a page; here it leads into the page's own folder."""
@@ -124,8 +127,8 @@ def is_run(text: str) -> bool:
 
 def give(line: str) -> None:
     """Give a command in this process. What it prints goes into the file that the line says, or is shown if it fails."""
-    typed, _, target = line.partition(" > ")
-    program, *words = shlex.split(typed, comments=True)
+    asked, _, target = line.partition(" > ")
+    program, *words = shlex.split(asked, comments=True)
     if program == "cd":
         os.chdir(words[0])
         return
@@ -228,7 +231,6 @@ def flower_app(names: dict[str, Any]) -> None:
     exec(Path("first/app.py").read_text(), names)
 
 
-COMPARED = "counterpoise compare quickstart --methods fedavg,scaffold --seeds 2"
 GIVEN: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "docs/choose.md": typed("counterpoise presets quickstart --toml > mine.toml"),
     "docs/compare.md": typed("counterpoise run quickstart"),
@@ -237,13 +239,13 @@ GIVEN: Mapping[str, Callable[[dict[str, Any]], None]] = {
     "docs/measures.md": regression,
     "docs/own.md": own_code,
     "docs/report.md": typed(
-        COMPARED, *(f"counterpoise run quickstart --out runs/{name}" for name in ("quickstart-fedavg-0", "a", "b"))
+        "counterpoise compare quickstart --methods fedavg,scaffold",
+        *(f"counterpoise run quickstart --out runs/{name}" for name in ("quickstart-fedavg-0", "a", "b")),
     ),
 }
 
 
 # ---------------------------------------------------------------- short runs
-
 
 MOST = {
     "rounds": 2,
