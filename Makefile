@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 ARGS ?=
 
 BIN := .venv/bin
-PAGES := tests/test_examples.py tests/test_notebooks.py tests/test_parts_page.py tests/test_readme.py tests/test_site.py
+PAGES := tests/test_examples.py tests/test_notebooks.py tests/test_pages.py tests/test_parts_page.py tests/test_readme.py tests/test_site.py
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
