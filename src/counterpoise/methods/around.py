@@ -40,7 +40,7 @@ def memory(
     memory_power: of.Power = 0.5,
     memory_weights: of.MemoryWeights = "data",
     memory_cap: Annotated[
-        float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
+        float, Option("the largest count in that mean, in medians of the cohort, at least 1; 0: any", low=0)
     ] = 3.0,
     memory_clip: of.Clip = 2.0,
     memory_gate: of.Gate = True,

@@ -29,7 +29,9 @@ def counterpoise(
     bounded: Annotated[
         float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)
     ] = 2.0,
-    capped: Annotated[float, Option("the largest count, in medians of the cohort; 0 turns the cap off", low=0)] = 3.0,
+    capped: Annotated[
+        float, Option("the largest count, in medians of the cohort, at least 1; 0 turns the cap off", low=0)
+    ] = 3.0,
     pace: Annotated[
         float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)
     ] = 12.0,
