@@ -195,7 +195,7 @@ def test_if_everyone_is_heard_the_step_is_the_update():
 
 
 def test_if_one_of_eight_is_excluded_an_eighth_of_the_step_goes_at_the_pace_reached_so_far():
-    """While all are heard the pace grows but has no effect."""
+    """While all are heard the pace grows but has no effect, and it is on record only if it has one."""
     judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 6 else {}))
     rng, made = np.random.default_rng(5), server(pace(avg()).adding(trust=judge), SIZE)
     w, m, v, step, alpha = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), 1.0
@@ -206,11 +206,12 @@ def test_if_one_of_eight_is_excluded_an_eighth_of_the_step_goes_at_the_pace_reac
         alpha = min(12.0, alpha * np.exp(np.median(turns) / np.sqrt(step @ step) if round > 1 else 0.0))
         m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
         r = np.sqrt(v.mean())
-        n = 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r)
-        step = u + (alpha * n - u) / 8 if round == 6 else u
+        z = 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r)
+        step = u + (alpha * z - u) / 8 if round == 6 else u
         w = w + step
         outcome = made.receive(cohort(range(8), d), FixedWorld(SIZE, round, 8))
-        assert outcome.facts["pace"] == pytest.approx(alpha, rel=1e-12)
+        assert float(made.state["pace"]["pace"]) == pytest.approx(alpha, rel=1e-12)
+        assert outcome.facts == ({"pace": float(made.state["pace"]["pace"])} if round == 6 else {})
         assert made.model.numpy() == pytest.approx(w, rel=1e-11)
     assert alpha > 10
 

@@ -129,39 +129,47 @@ def test_clients_that_are_alike_stay_finite_if_some_take_part(seed):
     assert float(simulation.server.records["memory"].gather(range(4))["y"].std()) > 1e-3
 
 
-def path_in_one_dimension(h, m, steps, rate, start, rounds, population):
-    """counterpoise with cohorts too small to clip, to test or to judge. In one dimension, n is the mean update."""
-    h, m, k = np.array(h), np.array(m), steps * rate
-    w, y, told, spread, share, alpha, mean, step = start, np.zeros(len(h)), 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
-    found = []
-    for round in range(1, rounds + 1):
-        p = y - y.mean()
-        d = (m + share * p / h - w) * (1 - (1 - rate * h) ** steps)
-        g = share * p - d / k
-        told, spread = 0.9 * told + 0.1 * ((g - y.mean()) * p).mean(), 0.9 * spread + 0.1 * (p * p).mean()
+def path_in_one_dimension(h, m, counts, steps, rate, start, cohorts, clip=2):
+    """counterpoise with cohorts too small to test or to judge. In one dimension, z is the mean update."""
+    k, w, share, told, spread, alpha, mean, step = steps * rate, start, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
+    y, n, found = {}, {}, []
+    for round, ids in enumerate(cohorts, 1):
+        bar = sum(n[j] * y[j] for j in y) / sum(n.values()) if y else 0.0
+        p = [y[i] - bar if i in y else 0.0 for i in ids]
+        d = [(m[i] + share * v / h[i] - w) * (1 - (1 - rate * h[i]) ** steps) for i, v in zip(ids, p, strict=True)]
+        g = clipped([np.float64(share * v - x / k) for x, v in zip(d, p, strict=True)], clip)
+        believed = [min(counts[i], 3 * middle([counts[j] for j in ids])) for i in ids]
+        parts = [own / sum(believed) for own in believed]
+        told = 0.9 * told + 0.1 * sum(part * (x - bar) * v for part, x, v in zip(parts, g, p, strict=True))
+        spread = 0.9 * spread + 0.1 * sum(part * v * v for part, v in zip(parts, p, strict=True))
         c = min(1.0, max(0.0, told / spread)) if spread > 0 else 0.0
-        e = d + max(c - share, 0) * k * p
-        y, share = g, c * sqrt(len(h) / population)
-        alpha = min(12.0, max(0.5, alpha * exp(np.sign(e * step).mean())))
-        mean = 0.8 * mean + 0.2 * e.mean()
-        step = e.mean() + (1 - len(h) / population) * (alpha * mean / (1 - 0.8**round) - e.mean())
+        e = clipped([np.float64(x + max(c - share, 0) * k * v) for x, v in zip(d, p, strict=True)], clip)
+        y, n = y | dict(zip(ids, g, strict=True)), n | dict(zip(ids, believed, strict=True))
+        share = c * sqrt(len(ids) / len(h))
+        alpha = min(12.0, max(0.5, alpha * exp(middle(np.sign([v * step for v in e])))))
+        u = sum(part * v for part, v in zip(parts, e, strict=True))
+        mean = 0.8 * mean + 0.2 * u
+        step = u + (1 - len(ids) / len(h)) * (alpha * mean / (1 - 0.8**round) - u)
         w += step
         found.append(w)
     return found
 
 
-@pytest.mark.parametrize("heard", [1, 2])
-def test_cohorts_of_one_and_two_are_the_formulas(heard):
-    held = [1.0, 4.0, 1.0, 1.0, 1.0], [4.0, -1.0, 0.0, 0.0, 0.0]
-    simulation = descend(counterpoise(), *held, 3, start=3.0, lr=0.02, cohort=lambda s, r, n: torch.arange(heard))
-    expected = path_in_one_dimension(held[0][:heard], held[1][:heard], 3, 0.02, 3.0, 12, 5)
-    assert points(simulation, 12) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("cohort", [1, 2, 3])
-def test_small_cohorts_and_late_clients_are_finite(cohort):
-    h, m = random_quadratics(6)
-    assert np.isfinite(points(descend(counterpoise(), list(h), list(m), 5, start=3.0, cohort=cohort), 40)).all()
+@pytest.mark.parametrize("heard", [1, 2, 3, 4])
+def test_small_cohorts_of_changing_clients_are_the_formulas(heard):
+    """Clients come back after different times and some come late. From three on, lengths and counts are bounded."""
+    h, m, counts = [1.0, 4.0, 2.0, 0.5, 3.0, 1.5], [4.0, -1.0, 0.0, 9.0, 1.0, -6.0], [3, 9, 4, 60, 6, 5]
+    simulation = descend(counterpoise(), h, m, 3, counts=counts, start=3.0, cohort=heard)
+    cohorts, ours = [], []
+    for _ in range(40):
+        cohorts.append(list(simulation.advance().outcome.claims))
+        ours.append(float(simulation.server.model[0]))
+    path = path_in_one_dimension(h, m, counts, 3, 0.02, 3.0, cohorts)
+    assert ours == pytest.approx(path, rel=1e-9, abs=1e-9)
+    assert {client for cohort in cohorts for client in cohort} == set(range(6))
+    assert len(set(map(tuple, cohorts))) >= 6
+    unclipped = path_in_one_dimension(h, m, counts, 3, 0.02, 3.0, cohorts, clip=inf)
+    assert (max(np.abs(np.subtract(path, unclipped))) > 1e-3) == (heard >= 3)
 
 
 def test_cohorts_in_which_nobody_moves_are_finite():
@@ -663,3 +671,80 @@ def test_a_doubt_that_nobody_can_reach_is_refused():
 def test_a_part_that_the_method_has_already_is_refused():
     with pytest.raises(CounterpoiseError, match=r"memory:counterpoise has two parts named 'memory'.* Leave one out"):
         METHODS.make("memory:counterpoise")
+
+
+GATE_NUMBERS = ["gate_doubt", "gate_proof", "gate_most", "gate_spread", "gate_clients"]
+IDLE = [
+    *(("gate", False, name) for name in GATE_NUMBERS),
+    *(("share", 0, name) for name in (*GATE_NUMBERS, "power")),
+    ("share", 0.3, "power"),
+    *(("coefficient", 0, name) for name in (*GATE_NUMBERS, "share", "power", "clip", "half", "smoothing")),
+    ("coefficient", 0.3, "smoothing"),
+]
+OURS = [
+    *(("pace", 0, name) for name in ("momentum", "pace_least", "pace_gain", "pace_square", "pace_floor")),
+    *(("trust", False, name) for name in ("exclude", "trust_below", "trust_until", "trust_rounds", "trust_clients")),
+]
+UNUSUAL = {"half": True, "exclude": True, "gate_clients": 7, "trust_rounds": 7, "trust_clients": 7, "gate_most": 20}
+UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("method", "switch", "off", "name"),
+    [
+        *(("counterpoise", *row) for row in IDLE + OURS),
+        *(("memory", f"memory_{switch}", off, f"memory_{name}") for switch, off, name in IDLE),
+        ("memory", "memory_coefficient", 0, "memory_cap"),
+    ],
+)
+def test_a_number_of_a_part_that_is_switched_off_is_refused(method, switch, off, name):
+    number = UNUSUAL.get(name.removeprefix("memory_"), 0.7)
+    number = 7.0 if name == "memory_cap" else number
+    said = f"with {switch} {str(off).lower()}, {name} {str(number).lower().removesuffix('.0')} has no effect"
+    with pytest.raises(CounterpoiseError, match=f"^method {method}: {said}. Leave one of the two out.$"):
+        METHODS.make(method, **{switch: off, name: number})
+    METHODS.make(method, **{name: number})
+    METHODS.make(method, **{switch: off, name: METHODS[method].parameters[name].default})
+
+
+def test_what_is_off_may_be_switched_off_once_more():
+    counterpoise(coefficient=0, share=0, momentum=0, **OFF)
+    METHODS.make("memory", memory_coefficient=0, memory_gate=False, memory_clip=0, memory_cap=0, memory_share=0)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("counterpoise", {"trust_until": -3.5}, "flagged at a score under -3 and would be cleared from -3.5 on"),
+        ("consensus-trust", {"flag_until": -3.5}, "flagged at a score under -3 and would be cleared from -3.5 on"),
+        ("counterpoise", {"pace": 0.4}, "the longest step is 0.4 mean updates, below the shortest, 0.5"),
+        ("counterpoise", {"capped": 0.5, "coefficient": 0}, "of 0.5 medians would make most clients count alike"),
+        ("counterpoise", {"capped": 0.5}, "of 0.5 medians would make most clients count alike"),
+        ("memory:median", {"memory_cap": 0.5}, "of 0.5 medians would make most clients count alike"),
+    ],
+)
+def test_numbers_that_contradict_each_other_are_refused(method, options, said):
+    with pytest.raises(CounterpoiseError, match=said):
+        METHODS.make(method, **options)
+
+
+def test_numbers_at_their_limits_are_taken():
+    counterpoise(trust_until=-3, pace=0.5, capped=1)
+    METHODS.make("memory:median", memory_cap=1)
+    METHODS.make("steady:counterpoise", pace=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("memory:fedvarp", "has a memory of its own, so it would be corrected twice .its part varied-mean."),
+        ("memory:clusterfedvarp", "has a memory of its own"),
+        ("memory:bounded:mifa", "memory:bounded:mifa: the method inside has a memory of its own"),
+        ("memory:scaffold", "memory:scaffold: .* .its part control-variates.. Leave one of the two out"),
+        ("steady:counterpoise", "steady:counterpoise: the method inside has a pace that lengthens its steps already"),
+        ("pace:steady:fedavg", "the method inside has a momentum that lengthens its steps already"),
+    ],
+)
+def test_a_part_around_a_method_that_does_the_same_is_refused(name, said):
+    with pytest.raises(CounterpoiseError, match=said):
+        METHODS.make(name)

@@ -9,13 +9,27 @@ from __future__ import annotations
 from typing import Annotated
 
 from counterpoise import parts
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method
 from counterpoise.methods import meanings as of
 from counterpoise.methods.registry import METHODS
+from counterpoise.methods.switches import refuse_idle
 from counterpoise.parts.trial import Bounds
 from counterpoise.registry import Option
 
 __all__ = ["bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
+
+_OWN_MEMORY = ("varied-mean", "clustered-mean", "remembered-mean", "control-variates")
+"""The parts by which fedvarp, clusterfedvarp, mifa and scaffold remember clients."""
+
+
+def _refuse_around(outer: str, method: Method, twice: tuple[str, ...], why: str) -> None:
+    """Refuse to put a part around a method that has a part of the same purpose."""
+    for part in method.parts:
+        if part.name in twice:
+            raise CounterpoiseError(
+                f"{outer}:{method.name}: the method inside {why} (its part {part.name}). Leave one of the two out."
+            )
 
 
 @METHODS.register("memory", group="parts", paper=of.PAPER, wraps="method")
@@ -26,7 +40,7 @@ def memory(
     memory_power: of.Power = 0.5,
     memory_weights: of.MemoryWeights = "data",
     memory_cap: Annotated[
-        float, Option("the largest count in that mean, in medians of the cohort; 0: any", low=0)
+        float, Option("the largest count in that mean, in medians of the cohort, at least 1; 0: any", low=0)
     ] = 3.0,
     memory_clip: of.Clip = 2.0,
     memory_gate: of.Gate = True,
@@ -40,9 +54,13 @@ def memory(
 ) -> Method:
     """Takes out of each update what the client's last one predicts, in front of any method; alone, of fedavg.
 
-    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i.
+    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``; clients step along ``g - a (y_i - y_bar)``. The server keeps all y_i, the
+    mean gradients of the clients' last rounds. It does not go around fedvarp, clusterfedvarp, mifa and scaffold, which
+    have a memory of their own and would correct for the same thing again.
     """
+    refuse_idle("memory", locals(), "memory_")
     assert isinstance(method, Method)  # the registry turned a name into a method
+    _refuse_around("memory", method, _OWN_MEMORY, "has a memory of its own, so it would be corrected twice")
     bounds = Bounds(memory_gate_doubt, memory_gate_proof, memory_gate_most, memory_gate_spread, memory_gate_clients)
     part = parts.memory(
         memory_coefficient,
@@ -97,9 +115,12 @@ def pace(
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
 
-    ``u + q (alpha n - u)``, ``alpha <- alpha exp(median_i cos(d_i, last step))``, ``n = 1.3 r m / (sqrt(v) + 0.3 r)``.
+    ``u + q (alpha z - u)``, ``alpha <- alpha exp(median_i cos(d_i, last step))``, ``z = 1.3 R M / (sqrt(V) + 0.3 R)``.
+    u is the combined update and q the share of the population that is not in it. M and V are means over rounds of u and
+    of its square, and R is the root of V's mean over the coordinates.
     """
     assert isinstance(method, Method)
+    _refuse_around("pace", method, ("steady",), "has a momentum that lengthens its steps already")
     part = parts.pace(fastest, pace_momentum, slowest, pacing_gain, pacing_square, pacing_floor)
     return method.adding(f"pace:{method.name}", combine=part)
 
@@ -116,6 +137,7 @@ def steady(
     ``u + beta v``, ``v <- beta v + u``, ``beta = 0.9 max(0, s)``, s a running mean of the cosine of u with those before.
     """
     assert isinstance(method, Method)
+    _refuse_around("steady", method, ("pace",), "has a pace that lengthens its steps already")
     return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest, steady_mean, steady_agreement))
 
 

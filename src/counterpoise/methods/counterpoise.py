@@ -11,6 +11,7 @@ from counterpoise import parts
 from counterpoise.method import Method
 from counterpoise.methods import meanings as of
 from counterpoise.methods.registry import METHODS
+from counterpoise.methods.switches import refuse_idle
 from counterpoise.parts.trial import Bounds
 from counterpoise.registry import Option
 
@@ -28,7 +29,9 @@ def counterpoise(
     bounded: Annotated[
         float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)
     ] = 2.0,
-    capped: Annotated[float, Option("the largest count, in medians of the cohort; 0 turns the cap off", low=0)] = 3.0,
+    capped: Annotated[
+        float, Option("the largest count, in medians of the cohort, at least 1; 0 turns the cap off", low=0)
+    ] = 3.0,
     pace: Annotated[
         float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)
     ] = 12.0,
@@ -54,9 +57,16 @@ def counterpoise(
 ) -> Method:
     """Corrects clients' drift and the noise of sampling by a memory of each client, with an estimated coefficient.
 
-    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``, clipped, then averaged by capped counts into u.
-    ``w <- w + lr (u + q (alpha n - u))``. Clients step along ``g - a (y_i - y_bar)``. The coefficient 0 turns the memory off.
+    Clients step along ``g - a (y_i - y_bar)``. The server corrects their updates:
+    ``e_i = d_i + (c - a) k_i (y_i - y_bar)``. It clips these, averages them by capped counts into u, and steps:
+    ``w <- w + lr (u + q (alpha z - u))``.
+
+    d_i is a client's update, y_i its memory (the mean gradient of its last round before any correction), y_bar the mean
+    of the memories, and k_i how far its optimiser carries it per unit of gradient. c is how much the memory says, and a
+    the part of c that clients apply. q is the share of the population that is not in u, z the direction of the long
+    step (u smoothed over rounds, coordinate by coordinate) and alpha, the pace, its length.
     """
+    refuse_idle("counterpoise", locals())
     bounds = Bounds(gate_doubt, gate_proof, gate_most, gate_spread, gate_clients)
     remembered = parts.memory(coefficient, share, power, weights, capped, clip, smoothing, gate, half, bounds)
     lengths = (pace_least, pace_gain, pace_square, pace_floor)

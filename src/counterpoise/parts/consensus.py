@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Action, Part, Round, Tensors, Verdict
 from counterpoise.parts.bounded import clip_rows
 from counterpoise.parts.columns import moved
@@ -30,6 +31,11 @@ def consensus_trust(
     `again`. Flagged clients are no part of the sum. With fewer than `clients` that are not flagged
     nobody is judged, and flags stay.
     """
+    if again < below:
+        raise CounterpoiseError(
+            f"consensus-trust: clients are flagged at a score under {below:g} and would be cleared from {again:g} on, so "
+            "they would be flagged and cleared by turns. Make trust_until (flag_until) at least trust_below (flag_below)."
+        )
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
         number = start.new_zeros((), dtype=torch.float64)

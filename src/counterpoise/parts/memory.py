@@ -18,7 +18,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Cohort, Part, Round, Step, Tensors, Verdict, World
 from counterpoise.parts import trial
 from counterpoise.parts.bounded import clip_rows
-from counterpoise.parts.capped import cap_counts
+from counterpoise.parts.capped import cap_counts, check_cap
 
 __all__ = ["Weights", "memory"]
 
@@ -56,6 +56,7 @@ def memory(
 
     With `half`, what is remembered is rounded to bfloat16, which takes half the room.
     """
+    check_cap(most_count)
     sends = share != 0
 
     def apply(round: Round) -> Round:

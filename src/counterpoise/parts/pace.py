@@ -20,20 +20,26 @@ def pace(
     square: float = 0.99,
     floor: float = 0.3,
 ) -> Part:
-    """The step ``u + q (alpha n - u)``, q the share of clients not heard; ``alpha <- alpha exp(gain s)``.
+    """The step ``u + q (alpha z - u)``: u the combined update, q the share of the population that is not in it.
 
-    alpha, the pace, begins at 1 and stays between `least` and `most`. s is the median over the clients that moved of the
-    cosine of their updates with the step before. An update is about the direction in which the loss falls. So its
-    cosine with that step says whether it was too short (above 0) or too long (below 0). The median leaves the decision
-    to the majority.
+    alpha, the pace, begins at 1 and stays between `least` and `most`. In every round ``alpha <- alpha exp(gain t)``,
+    with t the median cosine of the clients' updates with the step before, over the clients that moved. An update is
+    about the direction in which the loss falls. So its cosine with that step says whether it was too short (above 0) or
+    too long (below 0). The median leaves the decision to the majority.
 
-    ``n = (1 + floor) r m / (sqrt(v) + floor r)``, where m and v are exponential means of the combined update u and of
-    its square, with the factors `momentum` and `square`, m divided by the sum of its weights, and r is the root of the
-    mean of v over the coordinates. So coordinates that move little are moved more, and if all move alike, n is m. If
-    all updates are scaled, so are the steps.
+    z, the direction, is ``(1 + floor) R M / (sqrt(V) + floor R)``, where M and V are exponential means of u and of its
+    square, with the factors `momentum` and `square`, M divided by the sum of its weights, and R is the root of the mean
+    of V over the coordinates. So coordinates that move little are moved more, and if all move alike, z is M. If all
+    updates are scaled, so are the steps.
 
-    Means and long steps make up for the clients that a round does not hear. If all are heard, the step is u.
+    Means and long steps make up for the clients that a round does not hear. If all are heard, the step is u. Clients
+    that were left out count as not heard: what is left of a cohort under attack gains from longer steps.
     """
+    if most < least:
+        raise CounterpoiseError(
+            f"pace: the longest step is {most:g} mean updates, below the shortest, {least:g}. Make pace (fastest) larger "
+            "or pace_least (slowest) smaller."
+        )
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
         empty = {name: torch.zeros_like(start) for name in ("mean", "square", "step")}
@@ -48,13 +54,14 @@ def pace(
         v = square * state["square"] + (1 - square) * u.square()
         size = v.sqrt()
         r = v.mean().sqrt()
-        n = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
-        s = _agreement(round.cohort.updates, state["step"])
-        alpha = (state["pace"] * torch.exp(gain * s)).clamp(least, most)
-        heard = len(round.cohort.updates) / round.world.population
-        step = u + (1 - heard) * (alpha * n - u)
+        z = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
+        t = _agreement(round.cohort.updates, state["step"])
+        alpha = (state["pace"] * torch.exp(gain * t)).clamp(least, most)
+        unheard = 1 - len(round.cohort.updates) / round.world.population
+        step = u + unheard * (alpha * z - u)
         new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
-        return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
+        used = {"pace": float(alpha)} if unheard else {}
+        return round.but(combined=step, state=new, facts={**round.facts, **used})
 
     return Part("pace", server_state=server_state, apply=apply)
 
