@@ -134,6 +134,24 @@ def test_a_method_that_cannot_be_told_from_another_is_not_called_best(made):
     assert then == f"With these seeds it cannot be told from {wild}, whose seeds vary more."
 
 
+@pytest.mark.parametrize("lower", [False, True])
+def test_if_the_first_two_are_level_the_answer_names_the_first_that_is_behind_for_certain(made, lower):
+    """A share of 0.9 and a loss of 0.1 are the same lead, the other way round."""
+    found, _ = made
+    label, second, wild = (arm.label for arm in found.arms)
+    far = {label: [0.90, 0.91, 0.92], second: [0.91, 0.90, 0.89], wild: [0.80, 0.82, 0.83], "last": [0.1, 0.2, 0.1]}
+    told = rows(**{name: [1 - value for value in values] if lower else values for name, values in far.items()})
+    shown = replace(found)
+    metric = "loss" if lower else "accuracy"
+    shown.__dict__.update(standing=replace(found.standing, rows=told, metric=metric), arms=found.arms)
+    low, high = stats.ttest_1samp(np.subtract(far[label], far[wild]), 0).confidence_interval()
+    lead = np.mean(far[label]) - np.mean(far[wild])
+    interval = f"{low:.4f} to {high:.4f}" if lower else f"{100 * low:.2f} to {100 * high:.2f}"
+    by = f"{lead:.4f}" if lower else f"{100 * lead:.2f} points"
+    assert f"over {second} cannot be told from noise" in answer(shown)[0]
+    assert answer(shown)[1] == f"It is ahead of {wild}, by {by} (95 % interval {interval})."
+
+
 def test_one_seed_asks_for_more(tmp_path):
     keep(tmp_path / "a")
     keep(tmp_path / "b", method={"name": "scaffold"}, level=0.5)

@@ -103,7 +103,22 @@ def _leads(
             yield f"With these seeds it cannot be told from {_named(tied, 'or')}, whose seeds vary more."
         elif tied:
             yield f"Nor can it be told from {_named(tied, 'or')} with these seeds."
+        if low <= 0:
+            yield from _surely(best, rows, metric, lower)
         yield from _more(beside, low > 0)
+
+
+def _surely(best: Standing, rows: Sequence[Standing], metric: str, lower: bool) -> Iterator[str]:
+    """The lead over the best of the methods that are behind by more than noise."""
+    _, show = unit_of(metric)
+    points = " points" if is_share(metric) else ""
+    for row in (rows[place] for place in best_first(rows, lower)):
+        beside = _over_shared_seeds(best, row) if row.label != best.label else None
+        if beside is not None and (low := -beside.high if lower else beside.low) > 0:
+            high, lead = (-beside.low, -beside.difference) if lower else (beside.high, beside.difference)
+            interval = f"95 % interval {_spelt(low, show)} to {_spelt(high, show)}"
+            yield f"It is ahead of {_called(row.label)}, by {show(lead)}{points} ({interval})."
+            return
 
 
 def _named(labels: Sequence[str], word: str, most: int = 4) -> str:
@@ -225,8 +240,13 @@ def marks(rows: Sequence[Standing], lower: bool) -> list[str]:
 
 
 def _apart(row: Standing, best: Standing) -> str:
-    shared = [s for s, v in row.values.items() if math.isfinite(v) and math.isfinite(best.values.get(s, math.nan))]
+    beside = _over_shared_seeds(row, best)
+    return _TIED if beside is not None and beside.low <= 0 <= beside.high else ""
+
+
+def _over_shared_seeds(one: Standing, other: Standing) -> Paired | None:
+    """The paired difference over the seeds that both have; None below two of them."""
+    shared = [s for s, v in one.values.items() if math.isfinite(v) and math.isfinite(other.values.get(s, math.nan))]
     if len(shared) < 2:
-        return ""
-    beside = measures.paired([row.values[s] for s in shared], [best.values[s] for s in shared])
-    return _TIED if beside.low <= 0 <= beside.high else ""
+        return None
+    return measures.paired([one.values[s] for s in shared], [other.values[s] for s in shared])
