@@ -158,7 +158,8 @@ def _more(beside: Paired, sure: bool) -> Iterator[str]:
         yield f"More than {MOST_SEEDS:,} seeds would be needed if lead and spread stayed as they are."
         return
     needed = max(needed, beside.seeds + 1)
-    yield f"If lead and spread stayed as they are, it would take {needed} seeds, {needed - beside.seeds} more."
+    more = needed - beside.seeds
+    yield f"If lead and spread stayed as they are, telling the first two apart would take {needed} seeds, {more} more."
 
 
 def _why(found: Study, best: str, other: str) -> list[str]:
