@@ -191,13 +191,15 @@ def _one_seed(first: Sequence[Row]) -> str:
 
 
 def smaller(first: Sequence[Row]) -> str:
-    """Our leads over the best other method and over FedAvg, with standardised pixels and with pixels from 0 to 1."""
+    """Our leads over the best of the others that were run and over FedAvg, with standardised pixels and with pixels from 0 to 1."""
     cells = by_cell(first)
     means = [{label: row.mean for label, row in cells[name].items()} for name in ("standardised", "pixels 0 to 1")]
     best = [some[OURS] - max(value for label, value in some.items() if label != OURS) for some in means]
     usual = [some[OURS] - some[USUAL] for some in means]
+    *names, last = (_TITLES[label] for label in means[0] if label != OURS)
+    others = f"{', '.join(names)} and {last}"
     return (
-        f"{best[0]:.1f} points ahead of the best other method instead of {best[1]:.1f}, and {usual[0]:.1f} ahead of "
+        f"{best[0]:.1f} points ahead of the best of {others} instead of {best[1]:.1f}, and {usual[0]:.1f} ahead of "
         f"FedAvg instead of {usual[1]:.1f}"
     )
 

@@ -34,7 +34,7 @@ GateMost = Annotated[
     float, Option("the most doubt and the most trust; with more, clients that turn stay longer", above=0)
 ]
 GateSpread = Annotated[float, Option("the least spread between clients that the gate reckons with", above=0)]
-GateClients = Annotated[int, Option("clients with a memory without which nobody is tested", low=3)]
+GateClients = Annotated[int, Option("the fewest clients with a memory among whom anyone is tested", low=3)]
 
 Momentum = Annotated[float, Option("decay of the mean update", low=0, below=1)]
 PaceLeast = Annotated[float, Option("the shortest server step, in mean updates", above=0, high=1)]
@@ -45,6 +45,6 @@ PaceFloor = Annotated[
 ]
 
 FlagBelow = Annotated[float, Option("the score under which a client is flagged", below=0)]
-FlagUntil = Annotated[float, Option("the score from which on it is no longer flagged", high=0)]
+FlagUntil = Annotated[float, Option("the score at which the flag is lifted", high=0)]
 FlagRounds = Annotated[int, Option("rounds before a client can be flagged", low=1)]
-FlagClients = Annotated[int, Option("clients without which nobody is judged", low=3)]
+FlagClients = Annotated[int, Option("the fewest clients among whom anyone is judged", low=3)]
