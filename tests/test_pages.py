@@ -318,6 +318,12 @@ def made_up(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def forget_own_code() -> None:
+    """Another test, or an earlier page, may have imported the same name from its own folder."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_project"]:
+        del sys.modules[name]
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of MLflow
 @pytest.mark.usefixtures("shortened")
@@ -332,8 +338,10 @@ def test_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     names: dict[str, Any] = {"__name__": "page"}
     if page in GIVEN:
         GIVEN[page](names)
+    forget_own_code()
     for piece in RUN[page]:
         carry_out(piece, names)
+    forget_own_code()
 
 
 def test_what_is_not_run_stands_on_a_page() -> None:

@@ -12,7 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, get_args
 
 from counterpoise.adopting import adopted
 from counterpoise.choices import parse_choice
@@ -149,7 +149,7 @@ class Registry(Generic[T]):
             if twice := placed.keys() & kwargs.keys():
                 raise CounterpoiseError(f"{self.kind} {name}: option {min(twice)} is given twice.")
             given = placed | kwargs
-            kinds = {parameter.type for parameter in parameters.values()}
+            kinds = {kind for p in parameters.values() for kind in get_args(p.type) or [p.type]}
             if not wraps and self.makes and self.makes not in kinds and any(isinstance(v, self.makes) for v in args):
                 raise self._cannot_wrap(name)
             facts = {k: given[k] for k in given.keys() & (signature.parameters.keys() - parameters)}

@@ -444,7 +444,7 @@ def test_weights_that_are_all_nothing_skip_the_round_with_a_reason(value):
     )
     simulation = pushed(method=fedavgm().replacing(weigh=nothing))
     record = simulation.advance()
-    assert "weights" in record.outcome.skipped
+    assert "weight" in record.outcome.skipped
     assert float(simulation.server.model) == 0.0
     assert float(simulation.server.state["server-momentum"]["velocity"]) == 0.0
     assert record.outcome.weights == {}

@@ -90,7 +90,7 @@ def test_two_ranks_agree_with_each_other_and_with_one_process(both, case):
 def test_a_rank_that_fails_ends_all_with_its_sentence(tmp_path):
     first, second = on_ranks(tmp_path, "failing")
     assert first.startswith("CounterpoiseError: Rank 1 failed, and with it the run: the disc is full of eels")
-    assert second.startswith("ValueError: the disc is full of eels")
+    assert "ValueError: the disc is full of eels" in second
 
 
 def test_a_rank_that_is_stopped_stops_all_after_the_same_round(tmp_path):

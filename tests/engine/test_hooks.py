@@ -579,7 +579,7 @@ def test_an_error_in_apply_is_told_with_its_file_and_line():
     line = apply.__code__.co_firstlineno + 1
     with pytest.raises(
         CounterpoiseError,
-        match=rf"^part boom failed \(apply in test_hooks.py, line {line}\): RuntimeError: size mismatch",
+        match=rf"^part boom: its hook apply failed \(apply in test_hooks.py, line {line}\): RuntimeError: size mismatch",
     ) as caught:
         descend(avg().replacing(weigh=Part("boom", apply=apply)), H, M, STEPS).advance()
     assert isinstance(caught.value.__cause__, RuntimeError)
@@ -589,7 +589,8 @@ def test_an_error_in_apply_is_told_with_its_file_and_line():
 def test_a_name_that_no_hook_declared_is_told_with_where_to_declare_it(backend):
     reads = Part("reads", apply=lambda round: round.but(weights=round.records["m"]))
     with pytest.raises(
-        CounterpoiseError, match=r"^part reads failed .* KeyError: 'm'.*the part's client_record declares"
+        CounterpoiseError,
+        match=r"^part reads: its hook apply failed .* KeyError: 'm'.*the part's client_record declares",
     ):
         descend(avg().replacing(weigh=reads), H, M, STEPS).advance()
     pull = Part("pull", loss=lambda client, step, w: client.numbers["mu"] * w.sum())

@@ -661,7 +661,7 @@ def test_compile_auto_is_settled_before_the_first_round_and_kept(rounds, compile
     monkeypatch.setattr(engine_settings, "use_compiled_steps", lambda *_: True)  # as on a GPU
     local = cp.Local(epochs=2, batch=2)
     engine = Engine(device="cpu", backend="batched", compile="auto")
-    blob = blobs([4, 5, 6])
+    blob = blobs([4, 5, 6], heldout=0.2)
     setting = {"model": small(), "engine": engine, "local": local, "on_round": lambda record: True}
     run = cp.simulate("fedavg", blob, rounds=rounds, out=tmp_path / "run", **setting)
     assert run.settings["engine"]["compile"] is compiles

@@ -80,7 +80,7 @@ def test_a_finished_run_says_what_to_doubt_once(caplog):
         return Cohort(cohort.ids, updates, cohort.examples, cohort.steps)
 
     with caplog.at_level(logging.WARNING):
-        run = cp.simulate("fedavg", blobs([4, 6, 5]), model=small, rounds=2, adversary=adversary)
+        run = cp.simulate("fedavg", blobs([4, 6, 5], heldout=0.2), model=small, rounds=2, adversary=adversary)
     assert run.status == "finished"
     assert caplog.messages == doubts(run.rounds, 50) != []
 

@@ -50,9 +50,9 @@ def test_a_comparison_is_by_held_out_samples() -> None:
     assert "clients' accuracy" in found.verdict[0]
     assert on_clients("client_accuracy") in " ".join(repr(found).split())
     assert found.plot().data
-    assert "(too wide: traffic, seconds; see table())" in repr(found)
+    assert "(too wide: gap, traffic, seconds; see table())" in repr(found)
     page = cp.report(found).page
-    assert "fedavg and fedprox on own data of h0, h1, h2 and h3" in page
+    assert "fedavg and fedprox(mu=5.0) on own data of h0, h1, h2 and h3" in page
     assert "linear on own data." in page
     call = "cp.compare(['fedavg', 'fedprox(mu=5.0)'], federation, model='linear', rounds=2, seeds=[0, 1], ...)"
     assert call in html.unescape(page)

@@ -84,7 +84,7 @@ def check_repeats(path: Path, kept: Config, made: Config) -> None:
 def check_same(kept: Config, made: Config) -> None:
     """Refuse to resume with objects that differ from those the run was made with."""
     if found := [one for one in differences(kept, made) if one[0] != "rounds"]:
-        key, before, now = min(found, key=lambda one: not one[0].endswith(".name"))  # other options follow from a name
+        key, before, now = min(found, key=lambda one: _rank(one[0]))
         what = key.removeprefix("own.").partition(".")[0]
         what = {"data": "federation", "frozen": "model"}.get(what, what)
         how = _IN_WORDS.get(key) or f"{key} was {before!r} and is {now!r}"
@@ -97,6 +97,13 @@ def check_same(kept: Config, made: Config) -> None:
             f"{told[0][0].upper()}{told[0][1:]} since this run began. Give it as it was, or start a new run in "
             "another folder."
         )
+
+
+def _rank(key: str) -> int:
+    """Which difference is told first: other options follow from a name, digests from options, weights from layers."""
+    if key in _IN_WORDS:
+        return 3 if key.endswith(".fingerprint") else 2
+    return 0 if key.endswith(".name") else 1
 
 
 def _told(kept: Config, made: Config) -> list[str]:
