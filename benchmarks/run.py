@@ -5,7 +5,7 @@ clients on the same batches; the loop is what one would write without a library.
 median over turns of the ratio within a turn, because most machines are noisy. The script also measures what each
 method adds to a round of FedAvg, and how long a population of 100,000 clients takes to start. With --device cuda it
 measures the methods only, on 100 clients. So it does with --backend, which says how clients train; --clock processor
-times the processor's work, for cores that others use too.
+times the processor's work, for cores that others use too. --of 100 makes 100 clients, of whom 10 train in a round.
 """
 
 from __future__ import annotations
@@ -83,13 +83,20 @@ def without_onednn(run: Callable[[], None]) -> Callable[[], None]:
 
 
 def engine(
-    federation: cp.Federation, threads: int, method: cp.Method | None = None, device: str = "cpu", backend: str = "auto"
+    federation: cp.Federation,
+    threads: int,
+    method: cp.Method | None = None,
+    device: str = "cpu",
+    backend: str = "auto",
+    cohort: int | None = None,
 ) -> Callable[[], RoundRecord]:
     torch.manual_seed(0)
     local = cp.Local(epochs=EPOCHS, batch=BATCH, optimizer=cp.sgd(LR, momentum=MOMENTUM))
     setting = cp.Engine(device=device, backend=backend, threads=threads if device == "cpu" else None)
-    simulation = Simulation(method or cp.methods.fedavg(), federation, cp.models.lenet5(), local=local, engine=setting)
-    return simulation.advance
+    model = cp.models.lenet5()
+    return Simulation(
+        method or cp.methods.fedavg(), federation, model, cohort=cohort, local=local, engine=setting
+    ).advance
 
 
 class Cost(NamedTuple):
@@ -103,7 +110,13 @@ class Cost(NamedTuple):
 
 
 def methods(
-    federation: cp.Federation, turns: int, only: list[str], device: str, backend: str, clock: Callable[[], float]
+    federation: cp.Federation,
+    turns: int,
+    only: list[str],
+    device: str,
+    backend: str,
+    clock: Callable[[], float],
+    cohort: int | None,
 ) -> dict[str, Cost]:
     """The cost of each method, and of each form of a method that has targets for several."""
     arms = {"fedavg": cp.methods.fedavg()} | {entry.name: entry.factory() for entry in cp.methods.METHODS}
@@ -115,7 +128,7 @@ def methods(
         'fedbac, align="update"': cp.methods.fedbac(align="update"),
     }
     chosen = {k: v for k, v in arms.items() if not only or k == "fedavg" or any(name in k for name in only)}
-    runs = {name: engine(federation, 2, method, device, backend) for name, method in chosen.items()}
+    runs = {name: engine(federation, 2, method, device, backend, cohort) for name, method in chosen.items()}
     warm = {name: run() for name, run in runs.items()}
     warm_up(runs, device)
     base = warm["fedavg"]
@@ -180,21 +193,24 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="cuda: only methods, on 100 clients")
     parser.add_argument("--backend", choices=["batched", "per-client"], help="only methods, with clients trained so")
     parser.add_argument("--clock", choices=[*CLOCKS], default="wall", help="of methods; processor: its work alone")
+    parser.add_argument("--of", type=int, help="only methods; this many clients, of whom 10 train in a round")
     arguments = parser.parse_args()
     device = arguments.device
     if device == "cuda" and not torch.cuda.is_available():
         parser.error("torch finds no GPU here; use --device cpu")
-    federation = data(CLIENTS if device == "cpu" else 100)
-    alone = device == "cuda" or arguments.backend
+    federation = data(arguments.of or (CLIENTS if device == "cpu" else 100))
+    cohort = CLIENTS if arguments.of else None
+    alone = device == "cuda" or arguments.backend or arguments.of
     times, start = ({}, None) if alone else beside_a_loop(federation, arguments.turns)
     backend, clock = arguments.backend or "auto", CLOCKS[arguments.clock]
-    costs = methods(federation, arguments.turns, arguments.only, device, backend, clock)
+    costs = methods(federation, arguments.turns, arguments.only, device, backend, clock, cohort)
     print(f"\na round of the same work on {device} over fedavg's\n{'':44} time    bytes up bytes down")
     for name, cost in costs.items():
         print(f"{name:44} {cost.time:.2f} x  {cost.up:.3f} x  {cost.down:.3f} x")
     if arguments.json:
         over = {name: cost._asdict() for name, cost in costs.items()}
-        how = {"backend": backend, "clock": arguments.clock}
+        clients = {"clients": federation.clients, "a round": cohort or federation.clients}
+        how = {"backend": backend, "clock": arguments.clock, **clients}
         written = {"machine": machine(device), **how, "seconds": times, "population": start, "methods": over}
         arguments.json.write_text(json.dumps(written, indent=1) + "\n")
 

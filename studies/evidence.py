@@ -14,7 +14,7 @@ from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
 
 HERE = Path(__file__).resolve().parent
-_COMMIT = re.compile(r"[0-9a-f]{7,40}")
+_COMMIT, _CHANGED = re.compile(r"[0-9a-f]{7,40}"), re.compile(r"[0-9a-f]{7,40}-dirty")
 ROOMS = {"papers": "The four papers", "external": "Tables that other projects publish", "": "Our own worlds"}
 """The folders of the studies in the order of the page, with the headings of their parts."""
 INTRODUCTION = """\
@@ -59,11 +59,15 @@ def told_commits(found: Sequence[Finding]) -> str:
     some = [f"{len(names)} of *{title}*" for title, names in others.items() if names]
     if not some:
         return "Every run names the commit of the code that made it."
-    named = ", ".join(sorted({f"`{name}`" for names in others.values() for name in names}))
-    return (
-        f"Runs name the commit of the code that made them, except {', '.join(some)}. These say {named}: a branch, or a "
-        "commit to which something was changed."
-    )
+    named = sorted({name for names in others.values() for name in names})
+    changed = [f"`{name}`" for name in named if _CHANGED.fullmatch(name)]
+    unknown = [f"`{name}`" if name else "nothing" for name in named if not _CHANGED.fullmatch(name)]
+    words = [f"Runs name the commit of the code that made them, except {', '.join(some)}."]
+    if changed:
+        words.append(f"Some of these say {', '.join(changed)}: files were changed after that commit.")
+    if unknown:
+        words.append(f"{'Others' if changed else 'These'} say {', '.join(unknown)}: their commit is unknown.")
+    return " ".join(words)
 
 
 def _commits(found: Finding) -> Iterator[str]:

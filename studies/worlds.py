@@ -29,6 +29,7 @@ from worlds_standing import (
     set_up,
     standings,
     stands,
+    waiting,
     with_interval,
 )
 from worlds_tuning import NAMES, against_tuned, tuned
@@ -68,7 +69,7 @@ _PIXELS = {None: "0 to 1, not standardised", "unit": "0 to 1, not standardised",
 INTRODUCTION = """\
 # Which method helps in which world
 
-Every method of this page was run in every world with its defaults. The worlds were fixed before any method was
+Every method was run with its defaults in every world of the first table. The worlds were fixed before any method was
 measured in them; the presets `worlds/NAME` hold them. Values are test accuracies in per cent: means over seeds of the
 mean of a run's last four evaluations. *Lead* is that of `counterpoise` over the best other method of that world, with
 the 95 % interval of the paired difference. It is *best* if its mean is the highest; if the interval holds 0, this is
@@ -80,9 +81,9 @@ To repeat a row, run its cell in a clone, with all methods or some, and keep the
 
     counterpoise study run studies/worlds.toml --cells {0} --methods fedavg,counterpoise --results mine.json
 
-A run of `{0}` took {1:.0f} to {2:.0f} s here ({3}), because many runs trained as one batch. A single one took
-220 s on two CPU cores. `counterpoise compare worlds/{0}` runs the same methods, but evaluates in every round
-and shows the last one.
+A run of `{0}` took {1:.0f} to {2:.0f} s on average, by method ({3}), because many runs trained as one
+batch. A single one took 220 s on two CPU cores. `counterpoise compare worlds/{0}` runs the same methods, but
+evaluates in every round and shows the last one.
 """
 _REPEATED = "fmnist-lq2"
 
@@ -234,8 +235,12 @@ def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     yield filled(
         f"`{OURS}` is {counted(worlds)}, {_in(worlds, 'tied')} and {_in(worlds, 'behind')}. "
         f"On average it is {statistics.mean(world.ours - world.usual for world in worlds):.1f} points above FedAvg. "
-        + _least(min(world.lead.difference for world in worlds))
+        + least(worlds)
     )
+    if left := waiting(rows, by_cell(rows)):
+        yield filled(f"Not run yet: {left}.")
+    if few := waiting([row for row in rows if row.values], [world.name for world in worlds]):
+        yield filled(f"Run with too few seeds so far: {few}.")
 
 
 def _of(seeds: int, planned: int) -> str:
@@ -246,10 +251,15 @@ def _in(worlds: Sequence[World], word: str) -> str:
     return f"{word} in {sum(world.standing == word for world in worlds)}"
 
 
-def _least(lead: float) -> str:
+def least(worlds: Sequence[World]) -> str:
     """The worst that happens."""
+    behind = [-world.lead.difference for world in worlds if world.standing == "behind"]
+    if behind:
+        where = "one world, by" if len(behind) == 1 else f"{len(behind)} worlds, by at most"
+        return f"It is behind in {where} {max(behind):.1f} points."
+    lead = min(world.lead.difference for world in worlds)
     if lead < 0:
-        return f"It is behind the best other method by at most {-lead:.1f} points."
+        return f"Where it is tied, it is below the best other method by at most {-lead:.1f} points."
     return f"Its smallest lead over the best other method is {lead:.1f} points."
 
 

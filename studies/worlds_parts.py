@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from worlds_standing import OURS, ahead, by_cell, matrix, pipes, shared
+from worlds_standing import OURS, ahead, by_cell, matrix, pipes, shared, waiting
 
 from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
@@ -42,7 +42,7 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
         "seeds, but other runs beside it in a batch, so that a GPU rounds otherwise. That alone made up to "
         f"{run:.1f} points of difference in a run, and {mean:.1f} in a mean. Read nothing into differences below {mean:.1f}."
     )
-    labels = [OURS, *dict.fromkeys(label for cell in cells.values() for label in cell if label != OURS)]
+    labels = list(dict.fromkeys([OURS, *(row.entry.label for row in forms)]))
 
     def away(cell: str, label: str) -> str:
         seeds = shared(cells[cell][OURS], cells[cell][label])
@@ -55,6 +55,11 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     yield matrix(
         cells, labels, lambda cell, label: f"{cells[cell][OURS].mean:.1f}" if label == OURS else away(cell, label)
     )
+    idle = [f"*{label}*" for label in labels if not any(label in cell for cell in cells.values())]
+    if idle:
+        yield f"Not run yet: {', '.join(idle)}."
+    if left := waiting(forms, cells):
+        yield filled(f"Not run yet on {left}.")
 
 
 def apart(rows: Sequence[Row], again: Sequence[Row]) -> tuple[float, float]:

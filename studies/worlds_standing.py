@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
@@ -38,6 +38,12 @@ def by_cell(rows: Sequence[Row]) -> dict[str, dict[str, Row]]:
         if row.values and not row.cell.runs_of:
             found.setdefault(row.cell.name, {})[row.entry.label] = row
     return found
+
+
+def waiting(rows: Sequence[Row], ran: Collection[str]) -> str:
+    """The worlds of a study that are not among these, as a list in words; empty if there are none."""
+    names = dict.fromkeys(row.cell.name for row in rows if not row.cell.runs_of)
+    return ", ".join(f"`{name}`" for name in names if name not in ran)
 
 
 def standings(rows: Sequence[Row]) -> list[World]:

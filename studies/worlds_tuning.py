@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from worlds_standing import OURS, USUAL, by_cell, mean_over, pipes, stands, with_interval
+from worlds_standing import OURS, USUAL, by_cell, mean_over, pipes, stands, waiting, with_interval
 
 from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
@@ -89,6 +89,8 @@ def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]
         "and a value that ran again in other batches was rounded otherwise by the GPU. "
         + _narrow([row for row in sweep if row.cell.name in by_cell(best)])
     )
+    if left := waiting(rows, [name for name, *_ in lines]):
+        yield filled(f"Not tuned yet: {left}.")
 
 
 def _narrow(sweep: Sequence[Row]) -> str:

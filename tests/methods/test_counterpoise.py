@@ -87,14 +87,14 @@ def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
     assert points(descend(fednova(), H, M, [10, 2], start=there), 2)[-1] == pytest.approx(there, abs=1e-12)
 
 
+@pytest.mark.parametrize("options", [{}, OFF], ids=["whole", "memory-alone"])
 @pytest.mark.parametrize(
     ("steps", "backend"),
     [((1, 1), BACKENDS[1]), ((10, 10), BACKENDS[0]), *((s, BACKENDS[1]) for s in ((10, 2), (2, 10), (50, 50)))],
 )
-def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, backend):
-    assert points(descend(counterpoise(), H, M, list(steps), start=3.0, backend=backend), 130)[-1] == pytest.approx(
-        OPTIMUM, abs=5e-6
-    )
+def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, backend, options):
+    simulation = descend(counterpoise(**options), H, M, list(steps), start=3.0, backend=backend)
+    assert points(simulation, 130)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
 
 
 @pytest.mark.parametrize("cohort", [2, 10, 19])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 from worlds_aims import reached
-from worlds_parts import apart
+from worlds_parts import apart, each_part
 from worlds_standing import by_cell, counted, standing, standings, stands
 from worlds_tuning import against_tuned, ends, tuned
 
@@ -225,7 +226,7 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
     rows += [row("fmnist-claims, honest left out", "counterpoise", 9, 9, runs_of="fmnist-claims")]  # not honest
     *_, table = reached(made, rows)
     found = [(value, fine) for _, _, value, fine in cells_of(table)]
-    assert found[:7] == [
+    assert found[:8] == [
         ("best in 7 of 9 worlds (in 1 of them within noise), tied in 1", "yes"),
         ("1.5 points in `cifar10-sign-flips`; 0.5 points in `fmnist-full-momentum`", "no"),
         ("6.0 points (`fmnist-dir01` 10.0, `fmnist-stragglers` 2.0)", "yes"),
@@ -236,7 +237,68 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
             "0.80 % in `fmnist-iid`, the most of any world; in the worst runs 1.5 % in `fmnist-iid` and 0.2 % in `fmnist-rare`",
             "no",
         ),
+        ("not counted in the studies; on digits some honest clients were left out more than once", "no"),
     ]
+
+
+def test_times_count_as_reached_only_if_raw_times_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worlds_aims.BENCHMARKS", tmp_path)
+    names = ["methods-cuda-later.json", "methods-cpu-counterpoise-batched.json"]
+    asked = {"clients": 100, "a round": 10}
+    for name, time, more in zip(names, (1.31, 1.1), ({}, asked), strict=True):
+        (tmp_path / name).write_text(json.dumps({"methods": {"counterpoise": {"time": time}}, **more}))
+    *_, table = reached([made_world("fmnist-scaled", 70, 90, 2)], [])
+    assert [line[1:] for line in cells_of(table) if "time" in line[0]] == [
+        ["at most 1.3", f"1.31 (`benchmarks/results/{names[0]}`)", "no"],
+        ["at most 1.1", f"1.10 (10 of 100 clients; `benchmarks/results/{names[1]}`)", "yes"],
+        ["at most 1.15", "measured once; the raw times were not kept", ""],
+    ]
+
+
+def test_worlds_that_were_not_run_are_named() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows = [row("fmnist-iid", "fedavg", 1, 2, 3, 4, 5), row("fmnist-iid", "counterpoise", 2, 3, 4, 5, 6)]
+    rows += [row("cifar10-lq2", "fedavg"), row("cifar10-lq2", "counterpoise")]
+    rows += [row("cifar10-lq2, honest left out", "counterpoise", runs_of="cifar10-lq2")]
+    rows += [row("fmnist-rare", "fedavg", 1, 2), row("fmnist-rare", "counterpoise", 1, 2)]
+    for one in rows:
+        one.cell.seeds = 5
+    *_, not_run, few = worlds["_leads"](standings(rows), rows)
+    assert (not_run, few) == ("Not run yet: `cifar10-lq2`.", "Run with too few seeds so far: `fmnist-rare`.")
+    *_, last = against_tuned(rows, [row("fmnist-iid", "fedadam(lr=0.1)", 1, 1, 1, 1, 1)], [])
+    assert last == "Not tuned yet: `cifar10-lq2`, `fmnist-rare`."
+    assert not any("ot run yet" in part for part in worlds["_leads"](standings(rows[:2]), rows[:2]))
+
+
+def test_a_form_without_runs_is_a_gap_in_the_table_and_named() -> None:
+    rows = [row("a", "counterpoise", 80, 81)]
+    forms = [row("a", "counterpoise", 80, 81), row("a", "unclipped"), row("a", "unbounded", 79, 80)]
+    forms += [row("b", "counterpoise"), row("b", "unclipped"), row("b", "unbounded")]
+    *_, table, idle, left = each_part(rows, forms)
+    assert table.startswith("| world | counterpoise | unclipped | unbounded |")
+    assert cells_of(table) == [["a", "80.5", "", "-1.0"]]
+    assert (idle, left) == ("Not run yet: *unclipped*.", "Not run yet on `b`.")
+
+
+@pytest.mark.parametrize(
+    ("leads", "words"),
+    [
+        ([("best", 2.0), ("behind", -18.0)], "It is behind in one world, by 18.0 points."),
+        ([("behind", -1.5), ("behind", -18.0)], "It is behind in 2 worlds, by at most 18.0 points."),
+        ([("best", 2.0), ("tied", -0.3)], "Where it is tied, it is below the best other method by at most 0.3 points."),
+        ([("best", 2.0), ("best", 0.4)], "Its smallest lead over the best other method is 0.4 points."),
+    ],
+)
+def test_the_worst_is_told_with_the_number_of_worlds(leads: list[tuple[str, float]], words: str) -> None:
+    made = [made_world("a", 0, 0, lead, word) for word, lead in leads]
+    assert runpy.run_path(str(ROOT / "studies/worlds.py"))["least"](made) == words
+
+
+def test_the_note_says_not_measured_only_until_it_is() -> None:
+    notes = {row.cell.name: row.cell.note for row in found_in(ROOT / "studies/worlds.toml").rows}
+    forms = by_cell(found_in(ROOT / "studies/worlds-ablation.toml").rows)
+    world = "cifar10-full-momentum"
+    assert ("is not measured" in notes[world]) == ("all on the server" not in forms.get(world, {}))
 
 
 def test_runs_that_name_no_commit_are_counted() -> None:
@@ -251,6 +313,7 @@ def test_runs_that_name_no_commit_are_counted() -> None:
     told = evidence["told_commits"]
     assert told([finding("A", "bd22db4")]) == "Every run names the commit of the code that made it."
     assert told([finding("A", "bd22db4", "main"), finding("B", "main", "bd22db4-dirty"), finding("C", "594cf05")]) == (
-        "Runs name the commit of the code that made them, except 1 of *A*, 2 of *B*. These say `bd22db4-dirty`, `main`: "
-        "a branch, or a commit to which something was changed."
+        "Runs name the commit of the code that made them, except 1 of *A*, 2 of *B*. Some of these say `bd22db4-dirty`: "
+        "files were changed after that commit. Others say `main`: their commit is unknown."
     )
+    assert told([finding("A", "", "main")]).endswith("These say nothing, `main`: their commit is unknown.")

@@ -26,6 +26,7 @@ from counterpoise.studies.contents import STUDY
 from counterpoise.studies.measuring import check_measure
 from counterpoise.studies.performing import begun
 from counterpoise.studies.plans import plan_of
+from counterpoise.studies.provenance import made_here
 from counterpoise.studies.reading import read_study
 from counterpoise.studies.results import read_results
 
@@ -279,6 +280,23 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
         return int(left.value.code or 0), out, err
 
     return call
+
+
+@pytest.mark.parametrize("name", ["main", "v0.1.0", "bd22db", "bd22db4-dirty", "f" * 41])
+def test_a_study_is_not_begun_with_a_branch_as_its_commit(
+    name: str, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COUNTERPOISE_COMMIT", name)
+    path = put(tmp_path)
+    code, _, err = cli("study", "run", path, "--out", tmp_path / "out")
+    told = f"COUNTERPOISE_COMMIT is {name!r}. Give a commit: 7 to 40 hexadecimal digits, no branch or tag."
+    assert (code, told in " ".join(err.split())) == (2, True)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_commit_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COUNTERPOISE_COMMIT", "bd22db4")
+    assert made_here().commit == "bd22db4"
 
 
 def test_the_command_line_shows_and_reports_results_alone(cli, whole: Path, tmp_path: Path) -> None:

@@ -130,11 +130,11 @@ def begun(
         check_measured(cell, plan)
     results = read_results(path)[1] if path.exists() else {}
     check_settings(results, plans + views, path)
+    made = made_here(on)
     make_folder(folder)
     check_free(folder, STUDY, of_study)
     with held(folder, STUDY) as lock, contextlib.ExitStack() as locks:
         check_free(folder, STUDY, of_study)  # another process may have taken it in the meantime
-        made = made_here(on)
         before = _last_made(folder) or made
         replace_text(folder / STUDY, tomli_w.dumps({"title": whole.title, "made": vars(made)}))
         locks.enter_context(conducting(folder, STUDY))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 from counterpoise import __version__
+from counterpoise.errors import CounterpoiseError
 from counterpoise.studies.results import Made
 
 __all__ = ["COMMIT", "made_here"]
@@ -22,7 +24,15 @@ COMMIT = "COUNTERPOISE_COMMIT"
 def made_here(on: str = "") -> Made:
     """The commit and the machine of this process, or the kind of cluster that it sends its runs to."""
     machine = f"a cluster ({on.partition(':')[0]})" if on else _machine()
-    return Made(os.environ.get(COMMIT) or _commit(Path(__file__).parent), machine, __version__)
+    return Made(_named() or _commit(Path(__file__).parent), machine, __version__)
+
+
+def _named() -> str:
+    """The commit that the variable names. A branch is refused: it soon names another commit."""
+    name = os.environ.get(COMMIT, "")
+    if name and not re.fullmatch(r"[0-9a-f]{7,40}", name):
+        raise CounterpoiseError(f"{COMMIT} is {name!r}. Give a commit: 7 to 40 hexadecimal digits, no branch or tag.")
+    return name
 
 
 def _machine() -> str:
