@@ -19,8 +19,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from counterpoise import __version__
-from counterpoise.cli.compare import Jobs, On, Source, Together, compare, sweep
-from counterpoise.cli.completing import complete_method, complete_preset, complete_setting
+from counterpoise.cli.compare import Jobs, On, Settings, Source, Together, compare, sweep
+from counterpoise.cli.completing import complete_method, complete_preset
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
 from counterpoise.cli.leaving import leave
@@ -193,15 +193,7 @@ def presets(
 @app.command()
 def run(
     source: Source,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting; may be repeated.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
+    settings: Settings = None,
     rounds: Rounds = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,
     out: Annotated[

@@ -23,7 +23,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a setting for all; may be repeated.",
+        help="Change a setting; may be repeated.",
         autocompletion=complete_setting,
     ),
 ]

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from counterpoise.cli.compare import Source
-from counterpoise.cli.completing import complete_setting
+from counterpoise.cli.compare import Settings, Source
 from counterpoise.cli.screen import loading
 
 __all__ = ["partition"]
@@ -16,15 +15,7 @@ __all__ = ["partition"]
 
 def partition(
     source: Source,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change a setting; may be repeated.",
-            autocompletion=complete_setting,
-        ),
-    ] = None,
+    settings: Settings = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of all random choices.")] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE.svg", help="Write the picture to a file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")] = False,
