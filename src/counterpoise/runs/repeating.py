@@ -100,7 +100,12 @@ def check_same(kept: Config, made: Config) -> None:
 
 
 def _rank(key: str) -> int:
-    """Which difference is told first: other options follow from a name, digests from options, weights from layers."""
+    """Which difference is told first.
+
+    Other options follow from a name, digests from options, weights from layers; an engine's choices follow from all.
+    """
+    if key.startswith(("engine.", "evaluation.")):
+        return 4
     if key in _IN_WORDS:
         return 3 if key.endswith(".fingerprint") else 2
     return 0 if key.endswith(".name") else 1
