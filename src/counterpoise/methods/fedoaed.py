@@ -110,7 +110,7 @@ def denoised(
         elif all(room) or not any(room):
             clean = by("dense" if all(room) else "subspace", client, reply)
         else:  # clients train together, so both are computed and each takes its own; a node computes only one
-            fits = _table(tuple(room), reply.update.device)[client.index.clamp(min=0)]
+            fits = _table(tuple(room), reply.update.device)[client.index.clamp(min=0)[None]]
             clean = torch.where(fits, by("dense", client, reply), by("subspace", client, reply))
         mixed = (1 - mix) * reply.update + mix * clean
         return replace(reply, update=torch.where(client.traced >= minimum, mixed, reply.update))
