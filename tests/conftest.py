@@ -1,5 +1,8 @@
 """Settings shared by all tests."""
 
+import gc
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
@@ -10,6 +13,12 @@ settings.register_profile(
 settings.load_profile("counterpoise")
 
 
+def pytest_collection_finish() -> None:
+    """What is loaded by now stays until the end, so no garbage collection need walk through it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Small tensors are slower on two threads than on one."""
@@ -17,3 +26,12 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def without_workers() -> Iterator[None]:
+    """Comparisons and studies run in this process."""
+    from workers import in_this_process
+
+    with in_this_process():
+        yield

@@ -38,6 +38,12 @@ def differing_on_clients(names: list[str]) -> list[str]:
     return [*found]
 
 
+def on_backends(names: list[str]) -> list[tuple[str, str]]:
+    """Every method with the backend that stacks clients, and those that differ on clients with the other one too."""
+    alone = differing_on_clients(names)
+    return [(name, "batched") for name in names] + [(name, "per-client") for name in alone]
+
+
 def double(**engine) -> Engine:
     """An engine in float64, on one thread of the CPU unless told otherwise."""
     return Engine(**{"dtype": "float64", "device": "cpu", "threads": 1} | engine)

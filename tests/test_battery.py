@@ -1,7 +1,8 @@
 """What every method of the registry must bear, new ones included without being named.
 
 That a resumed run is the uninterrupted one bit for bit is in runs/test_runs.py, that two equal runs are
-equal in engine/test_repeatability.py, and that a bad reply is left out in engine/test_admission.py.
+equal in engine/test_repeatability.py, that FedDua's are those of the method alone in methods/feddua/test_compositions.py,
+and that a bad reply is left out in engine/test_admission.py.
 """
 
 from __future__ import annotations
@@ -37,30 +38,10 @@ def federated(case, rounds=3, clients=10, cohort=5, seed=1, **settings):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_three_rounds_with_sampling_learn_something_and_repeat(case):
-    simulation, records, start = federated(case)
-    assert not any(record.outcome.skipped or record.outcome.excluded for record in records)
-    assert not torch.equal(simulation.server.model, start)
-    assert torch.equal(federated(case)[0].server.model, simulation.server.model)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_client_that_sends_nan_is_left_out(case):
-    def nan(round, cohort):
-        updates = cohort.updates.clone()
-        updates[0] = math.nan
-        return Cohort(cohort.ids, updates, cohort.examples, cohort.steps, cohort.reports)
-
-    simulation, records, start = federated(case, adversary=nan)
-    for record in records:
-        assert record.outcome.excluded == {record.cohort[0]: "its update holds NaN or infinity"}
-    assert not torch.equal(simulation.server.model, start)
-
-
-@pytest.mark.parametrize("case", CASES)
 def test_a_cohort_of_one_is_used_or_skipped_with_a_reason(case):
     calls = [[0, 1, 2, 3, 4], [3], [7], [0, 1, 2, 3, 4]]
     simulation, records, start = federated(case, 4, cohort=lambda seed, round, n: torch.tensor(calls[round - 1]))
+    assert not any(record.outcome.excluded for record in records)
     for record in records[1:3]:
         weights = record.outcome.weights
         if not record.outcome.skipped and weights is not None:
@@ -72,18 +53,26 @@ def test_a_cohort_of_one_is_used_or_skipped_with_a_reason(case):
                 share = simulation.trainer.federation.clients if "mifa" in simulation.trainer.program.method.name else 1
                 assert weight == pytest.approx(1 / share)
         assert not record.outcome.skipped or "clients" in record.outcome.skipped
-    assert records[3].outcome.skipped == ""
+    assert records[0].outcome.skipped == records[3].outcome.skipped == ""
     assert not torch.equal(simulation.server.model, start)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_client_that_never_returns_stops_nobody(case):
-    def silent(round, cohort):
-        return cohort.keep(torch.tensor([client != 2 for client in cohort.ids]))
+def test_one_that_sends_nan_and_one_that_never_returns_stop_nobody(case):
+    """Client 2 is silent in every round; in each, another client sends NaN, which is well in another round."""
+    calls, broken = [[0, 1, 2, 3, 4, 5], [2, 3, 5, 6, 7, 8], [0, 2, 4, 5, 8, 9]], [3, 5, 0]
 
-    simulation, records, start = federated(case, cohort=None, clients=6, adversary=silent)
-    for record in records:
-        assert record.outcome.excluded == {2: "it did not reply"}
+    def lying(round, cohort):
+        updates = cohort.updates.clone()
+        updates[cohort.ids.index(broken[round - 1])] = math.nan
+        sent = Cohort(cohort.ids, updates, cohort.examples, cohort.steps, cohort.reports)
+        return sent.keep(torch.tensor([client != 2 for client in cohort.ids]))
+
+    simulation, records, start = federated(
+        case, cohort=lambda seed, round, n: torch.tensor(calls[round - 1]), adversary=lying
+    )
+    for record, client in zip(records, broken, strict=True):
+        assert record.outcome.excluded == {2: "it did not reply", client: "its update holds NaN or infinity"}
         assert record.outcome.skipped == ""
     assert not torch.equal(simulation.server.model, start)
     for store in simulation.server.records.values():

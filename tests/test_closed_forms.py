@@ -54,8 +54,10 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("mu", "steps", "printed"), TABLE)
+@pytest.mark.parametrize(
+    ("mu", "steps", "printed", "backend"),
+    [*((*row, "per-client") for row in TABLE), *((*row, "batched") for row in TABLE[1::3])],
+)
 def test_averaging_settles_at_its_closed_form(mu, steps, printed, backend):
     method = fedprox(mu=mu) if mu else fedavg()
     expected = fixed_point(steps, mu)

@@ -28,9 +28,7 @@ import typer
 import counterpoise as cp
 from counterpoise.cli import main
 from counterpoise.cli.app import app
-from counterpoise.comparisons import arms, perform
-from counterpoise.comparisons.conduct import News
-from counterpoise.comparisons.worker import work
+from counterpoise.comparisons import arms
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.reports.chromium import find
 from counterpoise.runs.config import Config
@@ -270,17 +268,8 @@ def short(value: Any, key: str = "") -> Any:
     return min(value, MOST[key]) if type(value) is int and key in MOST else value
 
 
-def conduct(folder: Path, pieces: Sequence[Any], seats: Any, tell: Any, lock: Any, together: Any, warn: Any) -> None:
-    """Run pieces in this process, because starting a worker takes longer than its runs."""
-
-    def hear(piece: int, memory: int = 0, **news: Any) -> None:
-        tell(News(pieces[piece], **news))
-
-    work([{"folder": str(folder / piece.place), "values": piece.values} for piece in pieces], together, hear)
-
-
 @pytest.fixture
-def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+def shortened(monkeypatch: pytest.MonkeyPatch, without_workers: None) -> None:
     """Cut every run to two rounds and few clients, and a study to one of its cells."""
     validate, check, chosen = Config.model_validate, Setup.__post_init__, performing.chosen
 
@@ -297,7 +286,6 @@ def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Config, "model_validate", lambda values: validate(short(values)))
     monkeypatch.setattr(Setup, "__post_init__", limited)
     monkeypatch.setattr(performing, "chosen", one_cell)
-    monkeypatch.setattr(perform, "conduct", conduct)
     monkeypatch.setattr(arms, "first_seeds", lambda config, count: (0, 1)[:count])
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,12 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.measures.columns import size
 from counterpoise.methods import METHODS
 from counterpoise.runs import resume
+from counterpoise.runs.build import setup
+from counterpoise.runs.config import override, parse, read
+from counterpoise.runs.starting import run_setup
 from counterpoise.verdict import Action, Verdict
 
-LONG = ["--set", "local.epochs=6", "--rounds", "30", "--out", "run"]
+LONG = ["--set", "local.epochs=6", "--rounds", "12", "--out", "run"]
 
 
 def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: str) -> tuple[int, str, str]:
@@ -265,6 +269,7 @@ def test_the_json_of_a_run_with_liars_has_the_error_of_estimated_counts(cli) -> 
     assert "detection count error" not in json.loads(cli("runs", "show", "a", "--json")[1])["measures"]
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_run_that_nobody_answered_fails(cli) -> None:
     everybody = ("--set", "adversary=crashed", "--set", "adversary.fraction=1.0", "--rounds", "2")
     code, out, err = cli("run", "quickstart", *everybody, "--out", "a", "--json")
@@ -293,37 +298,44 @@ def test_a_run_that_diverges_still_ends_with_json(cli) -> None:
     assert err.startswith("Error: Training diverged")
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, float]]:
+    """The rounds of the long run if nobody stops it."""
+    folder = tmp_path_factory.mktemp("whole")
+    values = override(read("quickstart")[0], ["local.epochs=6", "rounds=12"])
+    run_setup(setup(parse(values, "quickstart")), out=folder)
+    return metrics(folder)
+
+
 @pytest.mark.slow
-def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_end(cli, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_end(cli, tmp_path: Path, uninterrupted: Any) -> None:
     process = start(tmp_path, "run", "quickstart", *LONG)
     wait_for_round(tmp_path, 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert out == ""
-    assert re.fullmatch(r"Stopped after round \d+ of 30. Continue with: counterpoise resume run\n", err)
+    assert re.fullmatch(r"Stopped after round \d+ of 12. Continue with: counterpoise resume run\n", err)
     code, out, _ = cli("resume", "run", "--json")
     assert code == 0
-    assert json.loads(out)["rounds"] == 30
-    cli("run", "quickstart", *LONG[:-1], "whole")
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert json.loads(out)["rounds"] == 12
+    assert metrics(tmp_path / "run") == uninterrupted
 
 
 @pytest.mark.slow
-def test_a_killed_run_resumes_to_the_same_end(cli, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_end(cli, tmp_path: Path, uninterrupted: Any) -> None:
     process = start(tmp_path, "run", "quickstart", *LONG)
     wait_for_round(tmp_path, 5)
     process.kill()
     process.communicate(timeout=60)
     assert json.loads(cli("resume", "run", "--json")[1])["status"] == "finished"
-    cli("run", "quickstart", *LONG[:-1], "whole")
-    assert metrics(tmp_path / "run") == metrics(tmp_path / "whole")
+    assert metrics(tmp_path / "run") == uninterrupted
 
 
 @pytest.mark.slow
 def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "counterpoise", "run", "quickstart", "--rounds", "30", "--json"]
+    command = [sys.executable, "-m", "counterpoise", "run", "quickstart", "--rounds", "12", "--json"]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment)
     os.close(theirs)
@@ -339,9 +351,9 @@ def test_a_terminal_shows_progress_with_accuracy_and_time_left(tmp_path: Path) -
     out, _ = process.communicate(timeout=60)
     os.close(ours)
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", shown.decode())
-    assert re.search(r"fedavg .*\d+/30 accuracy [\d.]+ % \d\d:\d\d", text)
+    assert re.search(r"fedavg .*\d+/12 accuracy [\d.]+ % \d\d:\d\d", text)
     assert len(out.splitlines()) == 1
-    assert json.loads(out)["rounds"] == 30
+    assert json.loads(out)["rounds"] == 12
 
 
 def test_resuming_a_finished_run_says_that_nothing_was_run(cli) -> None:
@@ -372,6 +384,7 @@ class Stopping:
         raise KeyboardInterrupt
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_run_is_resumed_from_another_folder_than_it_was_begun_in(cli, tmp_path: Path) -> None:
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     for folder in (home, elsewhere):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from workers import in_this_process
 
 from counterpoise import reports
 from counterpoise.cli import comparing, main
@@ -78,6 +80,7 @@ def files(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     words = ["compare", "quickstart", "--seeds", "2", "--rounds", "2", "--out", "c", "--jobs", "1", *SMALL]
     code, out, err = cli(*words, "--methods", "fedavg,krum(faulty=2), fedprox(mu=0.1)")
@@ -152,6 +155,7 @@ def test_overwrite_replaces_the_comparison_in_a_folder(tmp_path: Path, monkeypat
     assert read_plan(tmp_path / "c").values["rounds"] == 3
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_report_that_cannot_be_written_costs_only_the_report(cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*given: object, **named: object) -> None:
         raise Unwritten("c/report.html could not be written: No space left on device.")
@@ -292,20 +296,24 @@ def wait_for_lines(process: subprocess.Popen[str], folder: Path, count: int) -> 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     folder = tmp_path_factory.mktemp("whole")
-    done = start(folder, *COMPARE)
-    out, err = done.communicate()
-    assert done.returncode == 0, err
-    return folder / "c", json.loads(out)
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, in_this_process(), contextlib.redirect_stdout(out):
+        patch.chdir(folder)
+        patch.setattr(sys, "argv", ["counterpoise", *COMPARE])
+        with pytest.raises(SystemExit) as left:
+            main()
+    assert not left.value.code
+    return folder / "c", json.loads(out.getvalue())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(("number", "times"), [(signal.SIGINT, 1), (signal.SIGKILL, 2)])
 def test_an_interrupted_compare_goes_on_to_the_same_end(
-    number: int, uninterrupted: tuple[Path, Any], tmp_path: Path
+    number: int, times: int, uninterrupted: tuple[Path, Any], cli, tmp_path: Path
 ) -> None:
     whole, document = uninterrupted
     seed = random.SystemRandom().randrange(2**32)
-    points = sorted(random.Random(seed).sample(range(3, 50), 2))
+    points = sorted(random.Random(seed).sample(range(3, 50), times))
     for point in points:
         going = start(tmp_path, *COMPARE)
         wait_for_lines(going, tmp_path, point)
@@ -317,9 +325,9 @@ def test_an_interrupted_compare_goes_on_to_the_same_end(
                 r"Stopped with \d of 4 runs done. Continue with: counterpoise resume c --jobs 2\n", err
             ), seed
             assert json.loads(out)["open"] > 0
-    last = start(tmp_path, "resume", "c", "--json")
-    out, err = last.communicate()
-    assert last.returncode == 0, (seed, err)
+    with in_this_process():
+        code, out, err = cli("resume", "c", "--json")
+    assert code == 0, (seed, err)
     assert plain(json.loads(out)) == plain(document), seed
     assert files(tmp_path / "c") == files(whole), seed
     assert not (tmp_path / "c/workers.log").read_text(), seed
@@ -353,7 +361,7 @@ def test_ctrl_c_at_a_terminal_stops_all_workers_and_keeps_what_they_have(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_its_batch_and_no_other(tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_costs_its_batch_and_no_other(cli, tmp_path: Path) -> None:
     going = start(tmp_path, *COMPARE)
     wait_for_lines(going, tmp_path, 10)
     children = Path(f"/proc/{going.pid}/task/{going.pid}/children").read_text().split()
@@ -363,9 +371,9 @@ def test_a_worker_that_is_killed_costs_its_batch_and_no_other(tmp_path: Path) ->
     failed = [sentence for arm in json.loads(out)["arms"] for sentence in arm["failed"].values()]
     assert len(failed) == 2  # both seeds of one method
     assert all("ended with status -9" in sentence for sentence in failed)
-    again = start(tmp_path, *COMPARE)
-    out, _ = again.communicate()
-    assert again.returncode == 0
+    with in_this_process():
+        code, out, _ = cli(*COMPARE)
+    assert code == 0
     assert not any(arm["failed"] for arm in json.loads(out)["arms"])
 
 

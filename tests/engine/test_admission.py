@@ -92,8 +92,13 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("name", without_probe(clients=4))
-@pytest.mark.parametrize(("lie", "reason"), BAD)
+@pytest.mark.parametrize(
+    ("lie", "reason", "name"),
+    [
+        *((*BAD[0], name) for name in without_probe(clients=4)),
+        *((*bad, name) for bad in BAD[1:] for name in ("fedavg", "scaffold")),  # without and with reports of its own
+    ],
+)
 def test_a_bad_reply_is_left_out_and_the_others_weigh_on(lie, reason, name):
     simulation = pushed(changing(1, **lie), method=METHODS.make(name))
     honest = pushed(method=METHODS.make(name), cohort=lambda seed, round, n: torch.tensor([0, 2, 3, 4]))

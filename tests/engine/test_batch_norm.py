@@ -104,13 +104,12 @@ def assert_statistics(found, model):
     assert_close(torch.cat((found["mean"], found["variance"])), own, own - start, 1e-9)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("chunk", [2, 5])
-@pytest.mark.parametrize("options", [{"eps": 1e-3}, {"momentum": 0.3}], ids=str)
+@pytest.mark.parametrize("engine", [{"backend": "per-client"}, *({"backend": "batched", "chunk": n} for n in (2, 5))])
 @pytest.mark.parametrize("norm", NORMS)
-def test_training_is_that_of_torchs_layers_step_for_step(norm, options, chunk, backend):
+def test_training_is_that_of_torchs_layers_step_for_step(norm, engine):
     """Parameters and running statistics, for clients of unequal sizes whose last batches are padded in a chunk."""
-    simulation = simulate(norm, model=pictures(**options), engine=double(backend=backend, chunk=chunk))
+    options = {"eps": 1e-3, "momentum": 0.3}
+    simulation = simulate(norm, model=pictures(**options), engine=double(**engine))
     before = flat(pictures())
     for server, clients in plain_rounds(norm, 2, simulation.trainer.program.local, **options):
         simulation.advance()

@@ -95,11 +95,11 @@ def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
     )
     simulation.backend.captures, simulation.backend.fused = True, fused
     counts = []
-    for _ in range(30):
+    for _ in range(20):
         simulation.advance()
         counts.append(sum(into is not None for into in made))
     assert 3 <= counts[-1] <= most  # widths of a step
-    assert counts[-1] == counts[14]
+    assert counts[-1] == counts[9]
     assert len(compiled) == (counts[-1] + 1 if fused else 0)  # and the end of a round
     assert len(simulation.backend._captured) == 1
 
@@ -254,8 +254,13 @@ def test_a_compiled_chunk_of_equal_clients_reads_no_cast_of_the_round_before(mon
     assert {*next(iter(fused.backend._captured.values()))._steps} == {6}  # so nothing else renews the cast
 
 
-@pytest.mark.parametrize("half", [False, True], ids=["full", "bf16"])
-@pytest.mark.parametrize("name", ["fedavg", "scaffold", "moon", "fedoaed", "ditto"])
+@pytest.mark.parametrize(
+    ("name", "half"),
+    [
+        *((name, True) for name in ("fedavg", "scaffold", "moon", "fedoaed", "ditto")),
+        *((name, False) for name in ("scaffold", "ditto")),
+    ],
+)
 def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch):
     fused = compiled_beside_plain(monkeypatch, METHODS.make(name), small(), half=half)
     chunk = next(iter(fused.backend._captured.values()))

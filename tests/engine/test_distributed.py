@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import counterpoise as cp
+from counterpoise.cli import main
 from counterpoise.engine import Simulation
 from counterpoise.engine.backends.distributed import Distributed
 from counterpoise.engine.backends.settings import Engine
@@ -155,16 +156,16 @@ def test_packing_is_undone_by_unpacking(clients, width):
     assert torch.equal(again["e"], tree["e"])
 
 
-def command(folder: Path, *arguments: str, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    """The command line on so many ranks, as torchrun starts them."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command line on two ranks, as torchrun starts them."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(cp.__file__).parents[1])}
     line = [sys.executable, *launcher, "-m", "counterpoise", *arguments]
     return subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.slow
-def test_the_command_line_runs_and_resumes_on_two_ranks(tmp_path):
+def test_the_command_line_runs_and_resumes_on_two_ranks(tmp_path, monkeypatch):
     """One folder, one report, and the lines of a run on one process."""
     setting = ("run", "quickstart", "--set", "engine.dtype=float64", "--set", "evaluation.clients_every=1", "--rounds")
     ran = command(tmp_path, *setting, "2")
@@ -172,7 +173,10 @@ def test_the_command_line_runs_and_resumes_on_two_ranks(tmp_path):
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["quickstart-fedavg-0"]
     resumed = command(tmp_path, "resume", "runs/quickstart-fedavg-0", "--rounds", "3")
     assert resumed.stdout.count("after 3 rounds") == 1, resumed.stderr
-    command(tmp_path, *setting, "3", "--out", "alone", ranks=1)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["counterpoise", *setting, "3", "--out", "alone"])
+    with pytest.raises(SystemExit):
+        main()
     together, alone = (
         [json.loads(line) for line in (tmp_path / folder / "clients.jsonl").read_text().splitlines()]
         for folder in ("runs/quickstart-fedavg-0", "alone")

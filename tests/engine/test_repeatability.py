@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from helpers import ALL_METHODS, ENGINES, blobs, double, fresh, joined, net, run, small
+from helpers import ALL_METHODS, ENGINES, blobs, double, fresh, joined, net, on_backends, run, small
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -142,9 +142,10 @@ def dropping():
     return net(nn.Linear(6, 8), nn.Tanh(), nn.Dropout(0.5), nn.Linear(8, 3))
 
 
-@pytest.mark.parametrize("engine", [ENGINES[2], ENGINES[-1]])
-@pytest.mark.parametrize("name", ALL_METHODS)
-def test_two_equal_simulations_are_equal_bit_for_bit(name, engine):
+@pytest.mark.parametrize(("name", "backend"), on_backends(ALL_METHODS))
+def test_two_equal_simulations_are_equal_bit_for_bit(name, backend):
+    engine = {"batched": ENGINES[2], "per-client": ENGINES[-1]}[backend]
+
     def again():
         torch.rand(3)  # a run does not depend on torch's own generator
         simulation = Simulation(

@@ -80,9 +80,9 @@ def models(simulation: Simulation, rounds: int = 3) -> list[torch.Tensor]:
     return found
 
 
-def assert_same(simulation: Simulation, plain: Simulation) -> None:
+def assert_same(simulation: Simulation, plain: Simulation, rounds: int = 3) -> None:
     assert not plain.engine.record
-    for a, b in zip(models(simulation), models(plain), strict=True):
+    for a, b in zip(models(simulation, rounds), models(plain, rounds), strict=True):
         assert torch.equal(a, b)
 
 
@@ -100,7 +100,8 @@ def drawing() -> nn.Module:
 def test_every_methods_steps_are_replayed_to_the_bit(name, backend, at_once, replayed):
     simulation = started(METHODS.make(name), backend=backend, server=True)
     assert simulation.engine.record
-    assert_same(simulation, started(METHODS.make(name), backend=backend, server=True, record=False))
+    plain = started(METHODS.make(name), backend=backend, server=True, record=False)
+    assert_same(simulation, plain, rounds=3 if backend == "batched" else 2)  # in which clients' steps are one
     assert len(replayed) > 15
 
 

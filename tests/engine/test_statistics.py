@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import ALL_METHODS, BACKENDS, assert_close, blobs, double, net, run
+from helpers import ALL_METHODS, BACKENDS, assert_close, blobs, double, net, on_backends, run
 from torch import nn
 from worlds import FixedWorld, cohort
 
@@ -88,8 +88,7 @@ def test_no_rule_and_no_momentum_moves_them(name):
             assert_close(simulation.server.state["batch-norm"][key], mean, mean - before[key], 1e-10)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [*ALL_METHODS, "feddua:scaffold"])
+@pytest.mark.parametrize(("name", "backend"), on_backends([*ALL_METHODS, "feddua:scaffold"]))
 def test_every_method_runs_with_averaged_statistics(name, backend):
     simulation = simulate("average", name, engine=double(backend=backend))
     first = [simulation.advance().outcome for _ in range(2)]
@@ -181,8 +180,9 @@ def test_activations_are_compared_with_the_cohorts_and_the_servers(known, sizes,
 # ---------------------------------------------------------------- what stays on a client
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", [name for name in ALL_METHODS if name not in ("fedbac", "fedbac-soft", "feda4")])
+@pytest.mark.parametrize(
+    ("name", "backend"), on_backends([name for name in ALL_METHODS if name not in ("fedbac", "fedbac-soft", "feda4")])
+)
 def test_the_servers_norms_never_move_and_clients_do(name, backend):
     seen = []
     simulation = simulate(

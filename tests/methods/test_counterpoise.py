@@ -89,12 +89,18 @@ def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
 
 @pytest.mark.parametrize("options", [{}, OFF], ids=["whole", "memory-alone"])
 @pytest.mark.parametrize(
-    ("steps", "backend"),
-    [((1, 1), BACKENDS[1]), ((10, 10), BACKENDS[0]), *((s, BACKENDS[1]) for s in ((10, 2), (2, 10), (50, 50)))],
+    ("steps", "rounds", "backend"),
+    [
+        ((1, 1), 130, BACKENDS[1]),
+        ((10, 10), 112, BACKENDS[0]),
+        ((10, 2), 130, BACKENDS[1]),
+        ((2, 10), 105, BACKENDS[1]),
+        ((50, 50), 25, BACKENDS[1]),
+    ],
 )
-def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, backend, options):
+def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, rounds, backend, options):
     simulation = descend(counterpoise(**options), H, M, list(steps), start=3.0, backend=backend)
-    assert points(simulation, 130)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
+    assert points(simulation, rounds)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
 
 
 @pytest.mark.parametrize("cohort", [2, 10, 19])
@@ -610,8 +616,7 @@ def test_clients_that_stay_within_the_spread_are_left_out_because_they_do_not_an
     assert score > digits_run(counterpoise(gate=False), skewed(), rounds=60, **attack)[0] + 2
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-@pytest.mark.parametrize("options", [{}, {"share": 0, "pace": 0}])
+@pytest.mark.parametrize(("options", "seed"), [({}, 0), ({"share": 0, "pace": 0}, 1)])
 def test_sign_flips_gain_nothing_from_the_memory(seed, options):
     attack = {"adversary": cp.adversary.sign_flip(fraction=0.2), "rounds": 60, "seed": seed}
     ours, theirs = (digits_run(method, skewed(), **attack)[0] for method in (counterpoise(**options), fedavg()))

@@ -50,11 +50,9 @@ AVERAGING = [
     (fednova(), (10, 10), -0.14961),
     (fednova(), (10, 2), -0.53874),
     (fednova(), (2, 10), -0.09226),
-    *(
-        (method, steps, printed)
-        for method in (mifa(), fedvarp(), clusterfedvarp(clusters=1), clusterfedvarp(clusters=2))
-        for steps, printed in (((10, 10), -0.14961), ((10, 2), 0.68464), ((2, 10), -0.78761))
-    ),
+    (mifa(), (10, 10), -0.14961),
+    *((method, (10, 2), 0.68464) for method in (mifa(), fedvarp(), clusterfedvarp(clusters=1))),
+    *((method, (2, 10), -0.78761) for method in (fedvarp(), clusterfedvarp(clusters=2))),
 ]
 
 

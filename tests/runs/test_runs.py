@@ -78,11 +78,11 @@ SETTINGS: dict[str, Any] = {"model": cp.models.mlp, "rounds": 7, "cohort": 4, "s
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in METHODS])
-@pytest.mark.parametrize("stop", [1, 4])
-def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, stop: int, tmp_path: Path) -> None:
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, tmp_path: Path) -> None:
     fed = federation()
     whole = cp.simulate(name, fed, out=tmp_path / "whole", **SETTINGS)
-    cp.simulate(name, fed, out=tmp_path / "part", on_round=lambda record: record.round == stop, **SETTINGS)
+    cp.simulate(name, fed, out=tmp_path / "part", on_round=lambda record: record.round == 1, **SETTINGS)
+    assert len(cp.resume(tmp_path / "part", on_round=lambda record: record.round == 4).rounds) == 4
     resumed = cp.resume(tmp_path / "part")
     assert torch.equal(weights(whole), weights(resumed))
     assert resumed.status == "finished"

@@ -236,7 +236,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path / "data"))
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("made_up", "without_workers")
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cell_of_each_file_runs_two_rounds(name: str, tmp_path: Path) -> None:
     values = deepcopy(dict(study(name).values))

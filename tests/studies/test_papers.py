@@ -257,7 +257,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path / "data"))
 
 
-@pytest.mark.usefixtures("made_up")
+@pytest.mark.usefixtures("made_up", "without_workers")
 def test_cells_of_each_file_run_two_rounds(tmp_path: Path) -> None:
     cells = []
     for name, chosen in TINY.items():

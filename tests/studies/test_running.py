@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from workers import in_this_process
 
 import counterpoise as cp
 from counterpoise.cli import main
@@ -138,6 +139,7 @@ def test_runs_without_results_are_taken_in_as_made_by_the_command_that_ran_them(
     assert made["commit"].startswith("earlier-")
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_seeds_cells_and_methods_that_are_added_later_are_all_that_is_run(copy: Path) -> None:
     new = {"mild/fedavg/seed-2", "mild/scaffold/seed-2", "harsh/fedavg/seed-2", "harsh/scaffold/seed-2"}
     assert places(copy / "out", copy / "tiny.toml", seeds=3) == new
@@ -190,6 +192,7 @@ def test_a_view_shows_the_same_runs_by_another_measure(copy: Path) -> None:
         places(copy / "out", copy / "tiny.toml")
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_view_is_filled_while_its_runs_end(tmp_path: Path) -> None:
     cell = VALUES["cell"][0] | {"seeds": 1}
     found = cp.study(put(tmp_path, cell=[cell, VIEW]), tmp_path / "out", cells=["mild"], jobs=1)
@@ -197,6 +200,7 @@ def test_a_view_is_filled_while_its_runs_end(tmp_path: Path) -> None:
     assert [key for key in curves(tmp_path / "tiny.json") if key[0] == "mild loss"] == [("mild loss", "scaffold", 0)]
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_cell_that_cannot_be_run_is_run_if_asked(cli, copy: Path) -> None:
     new = {f"lost/{arm}/seed-{seed}" for arm in ("fedavg", "scaffold") for seed in (0, 1)}
     assert places(copy / "out", copy / "tiny.toml", cells=["lost"]) == set()
@@ -393,16 +397,20 @@ def stoppable(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str, int], list[tuple[int, float]]]:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    cp.study(stoppable(folder), folder / "out", jobs=1)
+    with in_this_process():
+        cp.study(stoppable(folder), folder / "out")
     return curves(folder / "tiny.json")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, number: int, uninterrupted: Any) -> None:
+def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(
+    cli: Any, tmp_path: Path, number: int, uninterrupted: Any
+) -> None:
     words = ["study", "run", str(stoppable(tmp_path)), "--out", str(tmp_path / "out"), "--jobs", "1"]
-    command = [sys.executable, "-m", "counterpoise", *words]
-    going = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    going = subprocess.Popen(
+        [sys.executable, "-m", "counterpoise", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     until = time.monotonic() + 120
     while sum(file.read_bytes().count(b"\n") for file in (tmp_path / "out").rglob("metrics.jsonl")) < 12:
         assert going.poll() is None, going.communicate()
@@ -413,12 +421,14 @@ def test_a_study_that_is_stopped_goes_on_to_the_same_numbers(tmp_path: Path, num
     if number == signal.SIGTERM:
         assert going.returncode == 143
         assert "of 8 runs done. The same command goes on." in err
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    with in_this_process():
+        code, _, err = cli(*words)
+    assert code == 0, err
     assert len(uninterrupted) == 8
     assert curves(tmp_path / "tiny.json") == uninterrupted
 
 
+@pytest.mark.usefixtures("without_workers")
 def test_a_study_names_code_beside_its_file(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text(
         "import counterpoise as cp\ndef ours(mu: float = 0.1) -> cp.Method:\n    return cp.methods.fedprox(mu=mu)\n"
