@@ -360,7 +360,7 @@ class Method:
         >>> [p.name for p in methods.counterpoise().replacing(by_data=parts.uniform()).weigh]
         ['memory', 'bounded', 'uniform', 'capped']
         """
-        chains = self._slots
+        chains: dict[str, Any] = self._slots
         for place, given in places.items():
             slot, gone = self._place(place)
             if gone is None:
