@@ -7,7 +7,7 @@ import pytest
 from counterpoise import parts
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import SLOTS, Method, Part
-from counterpoise.methods import METHODS, fedavg, fedavgm, fedprox
+from counterpoise.methods import METHODS, counterpoise, fedavg, fedavgm, fedprox
 from counterpoise.registry import Spec
 
 
@@ -45,6 +45,16 @@ def test_a_chain_can_be_replaced_by_one_part_or_several():
     assert fedavg().replacing(weigh=()).weigh == ()
 
 
+def test_one_part_of_a_chain_can_be_replaced_by_its_name():
+    plain = counterpoise()
+    mine = plain.replacing("mine", by_data=parts.uniform(), update=Part("step"))
+    assert [part.name for part in mine.weigh] == ["memory", "bounded", "uniform", "capped"]
+    assert (mine.weigh[0], mine.trust, mine.combine) == (plain.weigh[0], plain.trust, plain.combine)
+    assert [part.name for part in mine.update] == ["step"]
+    assert plain.replacing(by_data=()).weigh == (*plain.weigh[:2], plain.weigh[3])
+    assert plain.replacing(weigh=(mine.weigh[2],)).weigh == (mine.weigh[2],)
+
+
 def test_several_parts_can_be_added_at_once():
     added = fedavg().adding(trust=[Part("a"), Part("b")])
     assert [part.name for part in added.trust] == ["a", "b"]
@@ -60,7 +70,15 @@ def test_a_method_is_frozen():
     [
         (lambda: fedprox().adding(local=parts.proximal(1.0)), "method fedprox has two parts named 'proximal'"),
         (lambda: fedavg().adding(locale=Part("x")), r"There is no slot 'locale' in a method\. Did you mean 'local'"),
-        (lambda: fedavg().replacing(weight=Part("x")), r"There is no slot 'weight' in a method\. Did you mean 'weigh'"),
+        (
+            lambda: fedavg().replacing(weight=Part("x")),
+            r"There is no slot or part 'weight' in fedavg\. Did you mean 'weigh'\? Others: by_data, combine",
+        ),
+        (
+            lambda: counterpoise().replacing(weigh=Part("mine")),
+            r"slot weigh of counterpoise has 4 parts: memory, bounded, by-data, capped\. .* name it: "
+            r"\.replacing\(by_data=\.\.\.\)\. .* give a tuple: \.replacing\(weigh=\(part,\)\)",
+        ),
         (
             lambda: fedavg().adding(trust=Part("reader", reads=("means",))),
             r"There is no part 'means' in fedavg for reader to read\. Did you mean 'mean'",

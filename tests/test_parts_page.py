@@ -68,6 +68,22 @@ def test_the_pages_rules_compute_what_they_say(page: dict) -> None:
     assert weights == pytest.approx({client: n**0.5 / total for client, n in counts.items()})
 
 
+def test_the_pages_rule_by_reports_weighs_by_the_loss_after_each_step(page: dict) -> None:
+    x, y = torch.randn(12, 4, generator=torch.Generator().manual_seed(0)), torch.arange(12) % 3
+    method = cp.methods.fedavg().replacing("inverse", weigh=page["by_loss"](1.0))
+    local = cp.Local(epochs=1, batch=12, optimizer=cp.sgd(0.1))
+    alone = cp.Federation.from_datasets([(x, y)], heldout=0)
+    run = cp.simulate(method, alone, model=cp.models.linear, rounds=1, local=local)
+    after = torch.nn.functional.cross_entropy(run.model(x), y).item()
+    assert run.rounds[0].outcome.notes["reported_loss"] == pytest.approx({0: after})
+    first = page["runs"]["inverse"].rounds[0].outcome
+    inverse = {client: 1 / loss for client, loss in first.notes["reported_loss"].items()}
+    cap = 3 * torch.tensor(list(inverse.values())).quantile(0.5).item()
+    total = sum(min(value, cap) for value in inverse.values())
+    weights = page["runs"]["inverse"].weights[0]
+    assert weights == pytest.approx({client: min(value, cap) / total for client, value in inverse.items()})
+
+
 def turn(part: cp.Part, model: list[float], updates: list[list[float]], **kept: dict) -> cp.Round:
     """One turn of a part in a round of clients with equal counts, in float64."""
     rows = torch.tensor(updates, dtype=torch.float64)

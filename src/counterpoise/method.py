@@ -351,15 +351,48 @@ class Method:
         longer: dict[str, Any] = {slot: (*getattr(self, _slot(slot)), *_chain(given)) for slot, given in slots.items()}
         return replace(self, name=name or self.name, **longer)
 
-    def replacing(self, name: str = "", **slots: Part | Sequence[Part]) -> Method:
-        """This method with whole chains replaced.
+    def replacing(self, name: str = "", **places: Part | Sequence[Part]) -> Method:
+        """This method with whole chains replaced, or single parts by their names (by_data for by-data).
 
         >>> from counterpoise import methods, parts
         >>> [p.name for p in methods.fedavgm().replacing(weigh=parts.uniform()).weigh]
         ['uniform']
+        >>> [p.name for p in methods.counterpoise().replacing(by_data=parts.uniform()).weigh]
+        ['memory', 'bounded', 'uniform', 'capped']
         """
-        chains: dict[str, Any] = {_slot(slot): _chain(chain) for slot, chain in slots.items()}
+        chains: dict[str, Any] = self._slots
+        for place, given in places.items():
+            slot, gone = self._place(place)
+            if gone is None:
+                _check_lone(self.name, slot, given, chains[slot])
+                chains[slot] = _chain(given)
+            else:
+                at = chains[slot].index(gone)
+                chains[slot] = (*chains[slot][:at], *_chain(given), *chains[slot][at + 1 :])
         return replace(self, name=name or self.name, **chains)
+
+    def _place(self, name: str) -> tuple[str, Part | None]:
+        """The slot of that name, or the part of that name with its slot."""
+        if name in SLOTS:
+            return name, None
+        for slot, chain in self._slots.items():
+            for part in chain:
+                if part.name.replace("-", "_") == name:
+                    return slot, part
+        known = [*SLOTS, *(part.name.replace("-", "_") for part in self.parts)]
+        raise unknown("slot or part", name, known, f"in {self.name}")
+
+
+def _check_lone(method: str, slot: str, given: Any, chain: Chain) -> None:
+    """Refuse one part for a chain of several: it is more often meant for one of them, and the rest would be lost."""
+    if isinstance(given, Part) and len(chain) > 1:
+        names = [part.name for part in chain]
+        rule = "by-data" if "by-data" in names else names[0]
+        raise CounterpoiseError(
+            f"The slot {slot} of {method} has {len(chain)} parts: {', '.join(names)}. To put part {given.name} in the "
+            f"place of one of them, name it: .replacing({rule.replace('-', '_')}=...). "
+            f"To drop them all, give a tuple: .replacing({slot}=(part,))."
+        )
 
 
 def _chain(given: Any) -> tuple[Any, ...]:

@@ -212,6 +212,20 @@ def test_grey_pictures_stay_grey_unless_one_has_colours(tmp_path):
     assert np.array_equal(both.base.inputs[6].numpy(), drawn(1).transpose(2, 0, 1))
 
 
+def test_folders_above_the_clients_are_not_taken_for_clients(nested, caplog):
+    with pytest.raises(CounterpoiseError, match=rf"lies in three folders.* give {nested}; otherwise"):
+        Federation.from_datasets(nested.parent, partition=cp.natural())
+    (nested / "west" / "cat").mkdir(parents=True)
+    assert "west" not in Federation.from_datasets(nested, partition=cp.natural()).client_names
+    assert "No pictures are in west, so there is no such client." in caplog.messages
+
+
+@pytest.mark.parametrize("recipe", ["natural", cp.natural])
+def test_a_recipe_that_is_not_called_is_told(nested, recipe):
+    with pytest.raises(CounterpoiseError, match=r"a call such as cp.natural\(\) .*, not 'natural' alone"):
+        Federation.from_datasets(nested, partition=recipe)
+
+
 def test_what_is_odd_about_pictures_is_told(animals, caplog):
     def told(data, **settings):
         caplog.clear()
@@ -219,14 +233,22 @@ def test_what_is_odd_about_pictures_is_told(animals, caplog):
         return [record.getMessage() for record in caplog.records]
 
     (empty,) = told(animals, partition=IID)
-    assert empty == "1 of 3 classes have no pictures (cow), but the model has an output for each."
+    assert empty == "1 of 3 classes has no pictures (cow), but the model has an output for each."
     assert told(animals, partition=IID, class_names=["dog", "cow", "cat"]) == []
     put(animals / "cow" / "9.png", 9, (6, 5))
     for mode in ("RGBA", "LA"):
         put(animals / "cow" / f"{mode}.png", 9, mode=mode)
     (changed,) = told(animals, partition=IID)
     assert changed.startswith("Of 8 pictures, 2 are grey (")
-    assert "cow/9.png for example) and get colours; 2 have transparent pixels (" in changed
+    assert "cow/9.png for example) and become RGB; 2 have transparent pixels (" in changed
+    for name in ("4.png.heic", "5", ".hidden", "Thumbs.db"):
+        (animals / "cow" / name).write_bytes(b"")
+    (left, _) = told(animals, partition=IID)
+    assert left.startswith(
+        f"2 files are left out ({animals / 'cow' / '4.png.heic'} for example): the names of pictures end"
+    )
+    for name in ("4.png.heic", "5"):
+        (animals / "cow" / name).unlink()
     put(animals / "Dog" / "1.png", 1)
     put(animals / "d_og" / "1.png", 1)
     assert told(animals, partition=IID)[1:] == [
@@ -304,6 +326,11 @@ def test_pictures_that_cannot_be_had_are_told(animals, tmp_path, monkeypatch):
     )  # PIL would run Ghostscript
     told("cannot be read as a picture", animals)
     (animals / "cat" / "3.png").unlink()
+    for path in (cut := sorted((animals / "dog").glob("*.png"))[:2]):
+        path.write_bytes(path.read_bytes()[:-40])  # its head is whole
+    told(rf"^2 of \d+ pictures cannot be read. {cut[0]} .*{cut[1].name} cannot be read as a picture", animals)
+    for path in cut:
+        path.unlink()
     monkeypatch.setattr(pictures, "_MOST_PIXELS", 29)
     told("it has 5 x 6 pixels, more than 29", animals)
     monkeypatch.setitem(sys.modules, "PIL", None)

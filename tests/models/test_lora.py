@@ -378,6 +378,8 @@ def test_what_cannot_be_is_refused(options, sentence):
 
 
 def test_only_a_module_without_adapters_is_taken():
+    with pytest.raises(CounterpoiseError, match="layers that do not know their sizes yet"):
+        with_lora(nn.Sequential(nn.LazyLinear(3)))
     with pytest.raises(CounterpoiseError, match=r"with_lora takes a module, such as .*, not 'gpt2'"):
         with_lora("gpt2")
     with pytest.raises(CounterpoiseError, match=r"merge_lora takes a module, such as run.model"):

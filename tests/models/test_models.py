@@ -14,6 +14,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.methods import fedavg
 from counterpoise.models import MODELS
+from counterpoise.models.building import build_model
 
 
 def parameters(model):
@@ -302,3 +303,37 @@ def test_batch_norm_without_scale_becomes_group_norm_without_scale():
 def test_a_model_in_double_precision_stays_in_double_precision():
     model = cp.models.with_group_norm(fresh(Nested()))
     assert {p.dtype for p in model.parameters()} == {torch.float64}
+
+
+def lazy():
+    return nn.Sequential(nn.LazyConv2d(4, 3), nn.Flatten(), nn.LazyLinear(2))
+
+
+@pytest.mark.parametrize("model", [lazy, lazy()], ids=["factory", "module"])
+def test_lazy_layers_get_their_sizes_from_the_federation_and_their_weights_from_the_seed(model):
+    x, y = torch.rand(8, 1, 5, 6), torch.arange(8) % 2
+    federation = cp.Federation.from_datasets([(x, y)], heldout=0)
+    starts = [build_model(model, federation, seed) for seed in (0, 0, 1)]
+    assert [tuple(p.shape) for p in starts[0].parameters()] == [(4, 1, 3, 3), (4,), (2, 4 * 3 * 4), (2,)]
+    first, same, other = (flat(start) for start in starts)
+    assert torch.equal(first, same)
+    assert not torch.allclose(first, other)
+    assert cp.simulate("fedavg", federation, model=model, rounds=1).status == "finished"
+    if isinstance(model, nn.Module):
+        assert isinstance(model[2], nn.LazyLinear), "the user's own module is left as it was"
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (
+            nn.Sequential(nn.Conv2d(3, 4, 3), nn.LazyLinear(2)),
+            r"cannot take this federation's samples of shape \(1, 5, 6\)",
+        ),
+        (nn.Sequential(nn.LazyBatchNorm2d(), nn.Flatten()), "a lazy batch norm. Call the model once before"),
+    ],
+)
+def test_lazy_layers_that_cannot_get_their_sizes_are_told_in_a_sentence(model, sentence):
+    federation = cp.Federation.from_datasets([(torch.rand(8, 1, 5, 6), torch.arange(8) % 2)], heldout=0)
+    with pytest.raises(CounterpoiseError, match=sentence):
+        cp.simulate("fedavg", federation, model=model, rounds=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -101,6 +102,11 @@ def _set_aside(held: Assignment, fraction: float, seed: int) -> tuple[Table, Ten
 
 def is_natural(partition: object) -> bool:
     """Whether a recipe makes each of the data's own identities a client."""
+    if isinstance(partition, str) or inspect.isfunction(partition):
+        name = partition if isinstance(partition, str) else partition.__name__
+        raise CounterpoiseError(
+            f"partition must be a recipe, made by a call such as cp.natural() or cp.iid(clients=10), not {name!r} alone."
+        )
     return isinstance(partition, Partition) and partition.column == "identity"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
+from counterpoise.blame import place_of
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
 from counterpoise.memory import bytes_in_words, machine_memory, out_of_memory
@@ -41,7 +44,7 @@ def _check_memory(factory: Callable[..., nn.Module], given: Mapping[str, object]
 def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
     """The initial module. A factory's random weights are a function of the seed alone."""
     if isinstance(model, nn.Module):
-        return model
+        return _shaped(_copied(model), federation, seed) if _is_lazy(model) else model
     if isinstance(model, str):
         model = MODELS[model].factory
     if not callable(model):
@@ -73,4 +76,31 @@ def build_model(model: Model, federation: Federation, seed: int) -> nn.Module:
             raise
     if not isinstance(module, nn.Module):
         raise CounterpoiseError(f"The model's factory returned {type(module).__name__}, not an nn.Module.")
-    return module
+    return _shaped(module, federation, seed) if _is_lazy(module) else module
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    """Whether the module has layers such as `nn.LazyLinear`, which get their sizes from the first batch."""
+    return any(map(is_lazy, module.state_dict().values()))
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy, so that the user's module keeps its lazy layers and the next run can shape them by its own seed."""
+    if any(map(is_lazy, module.buffers())):  # which torch cannot copy
+        raise CounterpoiseError("The model has a lazy batch norm. Call the model once before, or give a factory of it.")
+    return copy.deepcopy(module)
+
+
+def _shaped(module: nn.Module, federation: Federation, seed: int) -> nn.Module:
+    """A module whose lazy layers have met a batch; their random weights are a function of the seed alone."""
+    shape = federation.shape
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(integer(seed, purpose("lazy weights")))
+        try:
+            module.eval()(torch.zeros(2, *shape))
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+            where = f" ({place})" if (place := place_of(error)) else ""
+            raise CounterpoiseError(
+                f"The model cannot take this federation's samples of shape {shape}: {error}{where}"
+            ) from error
+    return module.train()

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
 from counterpoise.models.copies import check_module, sharing_copy
@@ -78,6 +79,10 @@ def with_lora(
         raise CounterpoiseError(f"with_lora: train must be 'both' or 'up', not {brief(train)}.")
     if any(isinstance(child, LowRank) for child in model.modules()):
         raise CounterpoiseError("with_lora: the model has adapters already. Use merge_lora first.")
+    if any(isinstance(child, LazyModuleMixin) for child in model.modules()):
+        raise CounterpoiseError(
+            "with_lora: the model has layers that do not know their sizes yet. Call it once before."
+        )
     named = dict(model.named_modules(remove_duplicate=False))
     full = _matching(whole, named, "whole")
     linear = [name for name, layer in named.items() if _is_linear(layer)]

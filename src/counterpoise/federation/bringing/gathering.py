@@ -96,8 +96,14 @@ def _after_heads(sources: Sequence[Source], form: Form) -> Form:
     heads = [head for source in sources if source.heads is not None for head in source.heads()]
     _check_sizes(heads, form)
     grey, clear = [head for head in heads if not head.colour], [head for head in heads if head.transparent]
-    told = [f"{len(grey)} are grey ({grey[0].name} for example) and get colours"] if 0 < len(grey) < len(heads) else []
-    told += [f"{len(clear)} have transparent pixels ({clear[0].name} for example) and lose them"] if clear else []
+    one, some = ("is", "becomes", "has"), ("are", "become", "have")
+    told = []
+    if 0 < len(grey) < len(heads):
+        be, become, _ = one if len(grey) == 1 else some
+        told += [f"{len(grey)} {be} grey ({grey[0].name} for example) and {become} RGB"]
+    if clear:
+        *_, have = one if len(clear) == 1 else some
+        told += [f"{len(clear)} {have} transparent pixels ({clear[0].name} for example), which become opaque"]
     if told:
         log.warning("Of %d pictures, %s.", len(heads), "; ".join(told))
     return replace(form, colour=True) if any(one.colour for one in heads) else form
@@ -124,9 +130,10 @@ def _tell_empty(names: Names, targets: np.ndarray) -> None:
     if empty := [name for number, name in enumerate(names) if number not in there]:
         some = ", ".join(empty[:_SHOWN]) + (", ..." if len(empty) > _SHOWN else "")
         log.warning(
-            "%d of %d classes have no pictures (%s), but the model has an output for each.",
+            "%d of %d classes %s no pictures (%s), but the model has an output for each.",
             len(empty),
             len(names),
+            "has" if len(empty) == 1 else "have",
             some,
         )
 
@@ -140,9 +147,11 @@ def _check_sizes(heads: Sequence[Head], form: Form) -> None:
             for (high, wide), count in sizes.most_common(_SHOWN)
         ]
         more = f", and {len(sizes) - _SHOWN} more sizes" if len(sizes) > _SHOWN else ""
+        high, wide = sizes.most_common(1)[0][0]
+        size = f"{high}" if high == wide else f"[{high}, {wide}]"
         raise CounterpoiseError(
-            f"The pictures have {len(sizes)} different sizes (height x width): {', '.join(common)}{more}. Bring them to one "
-            "with resize=(height, width)."
+            f"The pictures have {len(sizes)} different sizes (height x width): {', '.join(common)}{more}. Bring them to one, "
+            f"such as resize={size}."
         )
 
 

@@ -6,7 +6,8 @@ An outer folder may say who each picture comes from: ``photos/hospital/cat/1.png
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from counterpoise.federation.naming import Names, sorted_names
 
 __all__ = ["from_pictures"]
 
+log = logging.getLogger(__name__)
+
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """What PIL may open. Some of its other formats run programs."""
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
@@ -28,6 +31,9 @@ _MOST_PIXELS = 89_000_000
 """A larger picture is refused: a small file can unpack to any size."""
 _HIDDEN = "._"
 """How the names of folders begin that are nobody's classes, such as a viewer's previews."""
+_NOTES = (".txt", ".md", ".json", ".xml", ".csv", ".yaml", ".yml", ".html", ".db", ".ini")
+"""What lies beside pictures and is nobody's picture: notes, and what a system leaves in folders."""
+_SHOWN = 3
 _TRAIN, _TESTS = "train", ("test", "val", "validation")
 
 
@@ -61,14 +67,32 @@ def _folders(folder: Path) -> Names:
     return sorted_names(path.name for path in folder.iterdir() if path.is_dir() and path.name[0] not in _HIDDEN)
 
 
-def _pictures(folder: Path) -> list[Path]:
-    found = [path for path in list_files(folder) if path.suffix.lower() in _SUFFIXES]
-    return [path for path in found if not any(name[0] in _HIDDEN for name in path.relative_to(folder).parts[:-1])]
+def _files(folder: Path) -> list[Path]:
+    files = list_files(folder)
+    return [path for path in files if not any(name[0] in _HIDDEN for name in path.relative_to(folder).parts[:-1])]
+
+
+def _pictures(files: list[Path]) -> list[Path]:
+    return [path for path in files if path.suffix.lower() in _SUFFIXES]
+
+
+def _tell_left_out(files: list[Path]) -> None:
+    known = (*_SUFFIXES, *_NOTES)
+    if odd := [path for path in files if path.suffix.lower() not in known and path.name[0] != "."]:
+        log.warning(
+            "%d %s left out (%s for example): the names of pictures end in %s.",
+            len(odd),
+            "file is" if len(odd) == 1 else "files are",
+            odd[0],
+            ", ".join(_SUFFIXES),
+        )
 
 
 def _classes(folder: Path, where: str, level: str | None) -> Source:
     names = _folders(folder)
-    each = {name: _pictures(folder / name) for name in names}
+    files = {name: _files(folder / name) for name in names}
+    each = {name: _pictures(found) for name, found in files.items()}
+    _tell_left_out([path for found in files.values() for path in found])
     if not any(each.values()) and (loose := [p for p in sorted(folder.iterdir()) if p.suffix.lower() in _SUFFIXES]):
         raise CounterpoiseError(
             f"{where}: the pictures of {folder} lie side by side, {loose[0].name} for example. Put them into one folder "
@@ -79,18 +103,20 @@ def _classes(folder: Path, where: str, level: str | None) -> Source:
             f"{where}: {folder} holds neither arrays nor tables nor pictures. Data sets are .npy files x_train and y_train, "
             "train.csv or train.parquet, or a folder of pictures for each class."
         )
-    paths = [path for files in each.values() for path in files]
-    outer = [name for name, files in each.items() for _ in files]
+    paths = [path for found in each.values() for path in found]
+    outer = [name for name, found in each.items() for _ in found]
     inner = [_inside(path, folder) for path in paths]
     _check_nesting(folder, dict(zip(inner, paths, strict=True)), level, where)
     if level == "inner" and any(inner):
+        _check_depth(folder, paths, where)
+        _tell_unfilled([name for name, found in each.items() if not found])
         names = sorted_names(kind for name in names for kind in _folders(folder / name))
         outer, inner = inner, outer
     place = {name: number for number, name in enumerate(names)}
     labels = np.array([place[name] for name in outer], np.int64)
 
     def read(start: int, stop: int) -> tuple[Block, Block]:
-        return [Later(functools.partial(_open, path)) for path in paths[start:stop]], labels[start:stop]
+        return [Later(functools.partial(_opened, path, paths)) for path in paths[start:stop]], labels[start:stop]
 
     who = np.array(inner) if inner and all(inner) else None
     return Source(where, len(paths), read, names, who, heads=lambda: _look(paths))
@@ -110,11 +136,12 @@ def _check_nesting(folder: Path, found: Mapping[str, Path], level: str | None, w
     shown = deep.relative_to(folder)
     each = f"{{p.name: p for p in Path({str(folder)!r}).iterdir() if p.is_dir()}}"
     if level is None:
+        client, kind = shown.parts[:2]
         raise CounterpoiseError(
             f"{where}: {folder} has folders within folders, {shown} for example, so it does not say which are the "
-            f"classes. If {shown.parts[0]} is a client, use partition=cp.natural(), or give each its own data set, {each}. "
-            f"If {shown.parts[1]} is a class but {shown.parts[0]} no client, say columns={{'targets': 'inner'}}; if "
-            f"{shown.parts[0]} is a class, columns={{'targets': 'outer'}}."
+            f"classes. If {client} is a client and {kind} a class, use partition=cp.natural() (in a TOML file: partition "
+            f"= \"natural\"). If {client} is no client, say columns={{'targets': 'inner'}}; if {client} is a class, "
+            "columns={'targets': 'outer'} (in a TOML file: columns = { targets = \"outer\" })."
         )
     if "" in found:
         raise CounterpoiseError(
@@ -127,9 +154,59 @@ def _check_nesting(folder: Path, found: Mapping[str, Path], level: str | None, w
         )
 
 
+def _check_depth(folder: Path, paths: list[Path], where: str) -> None:
+    """Refuse pictures below a client's classes: more often, the folder given is the one above the clients."""
+    for path in paths:
+        client, kind, *between, _ = path.relative_to(folder).parts
+        if between:
+            raise CounterpoiseError(
+                f"{where}: {path} lies in three folders, and only two are looked at: {client} would be the client and "
+                f"{kind} the class. If the clients are in {client}, give {folder / client}; otherwise put the pictures "
+                "into the folder of their class."
+            )
+
+
+def _tell_unfilled(clients: list[str]) -> None:
+    if clients:
+        some = ", ".join(clients[:_SHOWN]) + (", ..." if len(clients) > _SHOWN else "")
+        log.warning("No pictures are in %s, so there is no such client.", some)
+
+
 def _look(paths: list[Path]) -> list[Head]:
+    return _each(_head, paths)
+
+
+def _each(read: Callable[[Path], Any], paths: list[Path]) -> list[Any]:
+    """What is read of each picture, or one error that names all that cannot be read."""
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(_head, paths))
+        found = list(pool.map(functools.partial(_or_error, read), paths))
+    broken = [one for one in found if isinstance(one, CounterpoiseError)]
+    if len(broken) < 2:
+        for error in broken:
+            raise error
+        return found
+    some = " ".join(map(str, broken[:_SHOWN])) + (" ..." if len(broken) > _SHOWN else "")
+    raise CounterpoiseError(f"{len(broken)} of {len(paths)} pictures cannot be read. {some}")
+
+
+def _or_error(read: Callable[[Path], Any], path: Path) -> Any:
+    try:
+        return read(path)
+    except CounterpoiseError as error:
+        return error
+
+
+def _opened(path: Path, paths: list[Path]) -> Any:
+    """A picture. If it is broken, all others are tried too, so that one error names all that are."""
+    try:
+        return _open(path)
+    except CounterpoiseError:
+        _each(_tried, paths)
+        raise
+
+
+def _tried(path: Path) -> None:
+    _open(path)
 
 
 def _head(path: Path) -> Head:
@@ -152,5 +229,5 @@ def _open(path: Path, whole: bool = True) -> Any:
                 picture.load()
             return picture
     except Exception as error:  # every format has errors of its own
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        said = str(error).splitlines()[0].replace(f" {str(path)!r}", "") if str(error) else type(error).__name__
         raise CounterpoiseError(f"{path} cannot be read as a picture ({said}). Replace or remove it.") from None
