@@ -220,7 +220,7 @@ def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     heads = ["world", "FedAvg", "best other", OURS, "lead", "seeds", ""]
     lines = [
         [
-            about(world.name),
+            f"{about(world.name)} (`{world.name}`)",
             f"{world.usual:.1f}",
             f"{world.best_mean:.1f} `{world.best}`",
             f"{world.ours:.1f}",

@@ -80,6 +80,31 @@ def files(folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("data.name=digit", "There is no data set 'digit'. Did you mean 'digits'?"),
+        ("data.partition.name=dirichelt", "There is no partition 'dirichelt'. Did you mean 'dirichlet'?"),
+        ("data.partition.alhpa=1", "There is no option 'alhpa' of partition dirichlet. Did you mean 'alpha'?"),
+        ("model=mpl", "There is no model 'mpl'. Did you mean 'mlp'?"),
+        ("local.optimizer=sdg", "There is no optimizer 'sdg'. Did you mean 'sgd'?"),
+        ("adversary=labelflip", "There is no adversary 'labelflip'. Did you mean 'label-flip'?"),
+    ],
+)
+def test_a_misspelt_choice_is_refused_before_anything_is_written(cli, setting: str, said: str) -> None:
+    code, out, err = cli("compare", "quickstart", "--set", setting)
+    assert (code, out) == (2, "")
+    assert " ".join(err.split()).startswith(f"Error: {said}")
+    assert not Path("runs").exists()
+
+
+def test_what_fails_every_method_is_said_once(cli) -> None:
+    code, out, _ = cli("compare", "quickstart", "--methods", "fedavg,fedadam", "--seeds", "1", "--set", "cohort=50")
+    assert code == 1
+    assert out.count("cohort must be from 0") == 1
+    assert "fedavg, fedadam failed: cohort must be from 0" in out
+
+
 @pytest.mark.usefixtures("without_workers")
 def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     words = ["compare", "quickstart", "--seeds", "2", "--rounds", "2", "--out", "c", "--jobs", "1", *SMALL]

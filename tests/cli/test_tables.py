@@ -10,7 +10,7 @@ from kept import keep
 
 from counterpoise.cli.screen import Console, output, print_told
 from counterpoise.cli.shelf import in_words
-from counterpoise.cli.tables import stand_table
+from counterpoise.cli.tables import named_lines, stand_table
 from counterpoise.comparisons.collection import collect
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import columns
@@ -90,3 +90,27 @@ def test_a_table_too_wide_for_the_terminal_breaks_no_name_and_no_number(tmp_path
 )
 def test_a_measure_is_shown_in_its_unit(key: str, value: float | None, metric: str, shown: str) -> None:
     assert in_words(key, value, metric) == shown
+
+
+def test_rows_of_a_study_fit_any_terminal_and_break_no_word() -> None:
+    heads = ["cell", "method", "ours", "verdict", "source"]
+    rows = [["figure 3", "no regulariser", "9.98 ± 0.45", "lower", "section 5.1, a representative run"]]
+
+    def printed_at(width: int) -> list[str]:
+        console = Console(file=io.StringIO(), width=width)
+        for line in named_lines(heads, rows, width):
+            console.print(line)
+        return console.file.getvalue().splitlines()
+
+    assert printed_at(81)[1] == "figure 3  no regulariser  9.98 ± 0.45  lower    section 5.1, a representative run"
+    assert printed_at(80)[3:] == [
+        "figure 3: no regulariser",
+        "  9.98 ± 0.45  lower",
+        "  section 5.1, a representative run",
+    ]
+    narrow = printed_at(30)
+    assert max(map(len, narrow)) <= 30
+    assert (
+        " ".join(" ".join(narrow[3:]).split())
+        == "figure 3: no regulariser 9.98 ± 0.45 lower section 5.1, a representative run"
+    )

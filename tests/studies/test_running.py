@@ -316,7 +316,8 @@ def test_the_command_line_shows_and_reports_results_alone(cli, whole: Path, tmp_
     assert {path.name for path in tmp_path.iterdir()} == {"alone.json", "tiny.html", "tiny.md", "tiny.svg"}
     code, out, err = cli("study", "run", whole / "tiny.toml", "--out", whole / "out")
     assert (code, err) == (0, "")
-    assert "All its runs have results, so nothing was run." in out
+    told = f"All its runs have results in {whole / 'tiny.json'}, so nothing was run. To run them again: --results mine.json"
+    assert out.splitlines()[-1] == told
     assert "cannot be run: lost: its data cannot be had" in out
 
 

@@ -22,7 +22,7 @@ from counterpoise.cli.tables import stand_table
 from counterpoise.comparisons.arms import compared, swept
 from counterpoise.comparisons.asking import own_objects
 from counterpoise.comparisons.board import plan_board, shown
-from counterpoise.comparisons.collection import of_plan
+from counterpoise.comparisons.collection import failures, of_plan
 from counterpoise.comparisons.conduct import News, conducting, held, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.going_on import how_far, resuming
@@ -144,7 +144,8 @@ def _finish(folder: Path, plan: Plan, lock: int | None, workers: Workers, show: 
                 found, written = _done(folder, plan, lock, workers, told, show.metric)
         except KeyboardInterrupt:
             _stopped(folder, plan, workers, show, came[0])
-    failed = told | {group.label: group.failure for group in found.groups if group.sentence}
+    why = told | {group.label: group.failure for group in found.groups if group.sentence}
+    failed = {group.label: why[group.label] for group in found.groups if group.label in why}
     report = written if isinstance(written, Path) else None
     if already:
         echo("All its runs had already ended, so nothing was run.", err=show.as_json)
@@ -220,8 +221,7 @@ def _print(
 ) -> None:
     console = output()
     console.print(stand_table(found, plan.arm_word, console.width))
-    lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
-    lines += reached(found, target)
+    lines = [*failures(failed), *reached(found, target)]
     lines += verdict(found) if len(found.rows) > 1 else []
     print_told(lines, console)
     echo(f"kept in: {folder}" + (f"\nreport: {report}" if report else ""))

@@ -10,19 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from counterpoise.choices import split
 from counterpoise.cli.leaving import ended_by_signals, leave
 from counterpoise.cli.screen import Console, echo, output, print_told
+from counterpoise.cli.tables import named_lines
 from counterpoise.comparisons.board import shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.performing import Work, begun, default_folder, results_of, study_board
 from counterpoise.studies.reading import read_study
-from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table
+from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table, took
 from counterpoise.texts import counted
 
 __all__ = ["report_study", "run_study", "show_study"]
@@ -47,8 +46,9 @@ def run_study(
     with begun(
         whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
     ) as work:
-        if not work.pieces:
-            echo("All its runs have results, so nothing was run.", err=as_json)
+        if work.pieces and results_of(file).exists():
+            kept = found_in(file, cells=cells)
+            echo(" ".join([f"{counted(len(work.pieces), 'run')} to do.", took(kept.rows)]).rstrip(), err=True)
         with ended_by_signals() as came:
             try:
                 _conduct(work, workers)
@@ -63,6 +63,11 @@ def run_study(
     _show(found, as_json)
     if not as_json:
         echo(f"kept in: {folder}\nresults: {path}")
+    if not work.pieces:  # last, below a table that may be long
+        echo(
+            f"All its runs have results in {path}, so nothing was run. To run them again: --results mine.json",
+            err=as_json,
+        )
     if any(one.status == "failed" for row in found.rows for one in row.outcomes.values()):
         raise typer.Exit(1)
 
@@ -106,13 +111,9 @@ def _show(found: Finding, as_json: bool) -> None:
     print_told(lines, console)
 
 
-def _print(console: Console, heads: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    shown = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for head in heads:
-        shown.add_column(head, overflow="fold")
-    for line in lines:
-        shown.add_row(*map(Text, line))
-    console.print(shown)
+def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    for line in named_lines(heads, rows, console.width):
+        console.print(line)
 
 
 def _document(found: Finding) -> dict[str, Any]:

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from counterpoise.comparisons.standing import Stand
 from counterpoise.comparisons.tables import OWN_MODELS, columns, on_clients, own_columns
 from counterpoise.measures import COLUMNS
 
-__all__ = ["lines", "stand_table"]
+__all__ = ["lines", "named_lines", "stand_table"]
 
 _SHORT = {"Wilcoxon p": "Wilc.", **{column.head: column.short for column in COLUMNS if column.short}}
 _SHORT |= {
@@ -31,6 +32,27 @@ def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[
             pad = " " * (size - cell.cell_len)
             line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
         yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
+
+
+def named_lines(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[RenderableType]:
+    """Aligned rows that two cells name and one, the last, explains, such as ``source``.
+
+    If they are too wide for one line each, the names and the explanation get lines of their own, which may wrap.
+    """
+    table = [heads, *rows]
+    wide = [max(cell_len(row[place]) for row in table) for place in range(len(heads))]
+    explains = len(heads) - (heads[-1] == "source")
+    fits = sum(wide) + 2 * (len(wide) - 1) <= width
+    for place, row in enumerate(table):
+        bold = "" if place else "bold"
+        cells = [cell + " " * (size - cell_len(cell)) for cell, size in zip(row, wide, strict=True)]
+        if fits:
+            yield Text("  ".join(cells).rstrip(), style=bold)
+            continue
+        yield Text(": ".join(row[:2]), style=bold)
+        values = "  ".join(cells[2:explains]).rstrip()
+        for line in filter(None, [values, *row[explains:]]):
+            yield Padding(Text(line, style=bold if line is values else "dim"), (0, 0, 0, 2), expand=False)
 
 
 def stand_table(found: Stand, first: str = "method", width: int = 10_000) -> RenderableType:

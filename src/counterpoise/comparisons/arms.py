@@ -13,7 +13,7 @@ from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
 from counterpoise.errors import CounterpoiseError
 from counterpoise.methods import METHODS
 from counterpoise.own import digests, own_part
-from counterpoise.runs.build import check_own
+from counterpoise.runs.build import check_choices
 from counterpoise.runs.config import Config, override, parse, read
 from counterpoise.runs.trust import check_named, own_names
 
@@ -165,10 +165,10 @@ def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
 
 
 def with_code(plan: Plan) -> Plan:
-    """The plan with digests of the user's own code that its runs name, which is imported and checked."""
+    """The plan, whose names and options are checked, with digests of the user's own code that its runs name."""
     pieces = [next(plan.pieces(arm)).values for arm in plan.arms]
     for values in pieces:
-        check_own(parse(values, plan.source))
+        check_choices(parse(values, plan.source))
     code = digests(own_names(pieces))
     return replace(plan, values={**plan.values, "code": code}) if code else plan
 

@@ -20,7 +20,18 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.contents import CONFIG, FAILURE
 from counterpoise.runs.saved import SavedRun, load_run, unreadable_run
 
-__all__ = ["Group", "collect", "groups", "is_begun", "labels", "of_plan", "read_or_tell", "read_run", "run_folders"]
+__all__ = [
+    "Group",
+    "collect",
+    "failures",
+    "groups",
+    "is_begun",
+    "labels",
+    "of_plan",
+    "read_or_tell",
+    "read_run",
+    "run_folders",
+]
 
 
 @dataclass(frozen=True)
@@ -46,6 +57,19 @@ class Group:
         path = next((run.path for run in self.runs if run.failed), None)
         more = f" See {path / FAILURE}." if path is not None and (path / FAILURE).exists() else ""
         return self.sentence and self.sentence + more
+
+
+def failures(failed: Mapping[str, str]) -> list[str]:
+    """Why arms failed, given by their labels: each reason once, with the first file that says more.
+
+    >>> failures({"a": "No data. See a/failure.txt.", "b": "No data. See b/failure.txt.", "c": "No disk."})
+    ['a, b failed: No data. See a/failure.txt.', 'c failed: No disk.']
+    """
+    reasons: dict[str, list[str]] = {}
+    for label, sentence in failed.items():
+        reason = sentence.rpartition(" See ")[0] if sentence.endswith(f"{FAILURE}.") else sentence
+        reasons.setdefault(reason, []).append(label)
+    return [f"{', '.join(labels)} failed: {failed[labels[0]]}" for labels in reasons.values()]
 
 
 def run_folders(folders: Iterable[str | Path]) -> list[Path]:

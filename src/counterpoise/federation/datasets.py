@@ -26,7 +26,7 @@ from counterpoise.federation.sources import data_folder
 from counterpoise.federation.structure import by_part, is_structured
 from counterpoise.randomness import check_seed, purpose, sample
 
-__all__ = ["load", "read", "stamp"]
+__all__ = ["check_known", "load", "read", "stamp"]
 
 FLOWER = "flwr:"
 
@@ -160,10 +160,8 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     path = Path(name).expanduser()
     named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
     if not named and not arrays and not os.path.exists(path):
-        is_path = path.suffix or path.name != name
-        raise unknown(
-            "data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})" if is_path else ""
-        )
+        check_known(name)
+        raise unknown("data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})")
     for what, given, fits in (
         ("columns", columns, "tables, pictures and flwr: data sets"),
         ("resize", resize, "pictures"),
@@ -173,6 +171,14 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     if named:
         return DATASETS[name].arrays(seed)
     return read_arrays(path) if arrays else _brought(path, None, columns, resize, natural)
+
+
+def check_known(name: str) -> None:
+    """Refuse a name that is neither a data set's nor a path's. A path may lead to a file that only a worker sees."""
+    path = Path(name).expanduser()
+    is_path = path.suffix or path.name != name or name.startswith(FLOWER) or os.path.exists(path)
+    if name not in DATASETS and not is_path:
+        raise unknown("data set", name, DATASETS)
 
 
 def _brought(data: Any, test: Any, columns: Any, resize: Any, natural: bool) -> Raw:

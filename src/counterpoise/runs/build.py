@@ -22,7 +22,7 @@ from counterpoise.engine.rounds.trainer import Trainer
 from counterpoise.engine.scores import LOSSES, METRICS, Loss, Metric, Metrics, named_metrics
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, PARTITIONS, SKEWS, Availability, Federation, Partition, load
-from counterpoise.federation.datasets import stamp
+from counterpoise.federation.datasets import check_known, stamp
 from counterpoise.flat import pieces, raw_bytes
 from counterpoise.local import OPTIMIZERS, SCHEDULES, Local, Schedule
 from counterpoise.measures.stopping import When
@@ -43,7 +43,7 @@ from counterpoise.runs.trust import own_names
 
 __all__ = [
     "asked_values",
-    "check_own",
+    "check_choices",
     "describe",
     "differences",
     "make",
@@ -81,15 +81,17 @@ def make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
     return registry.make(choice["name"], **_options(registry, choice))
 
 
-def check_own(config: Config) -> None:
-    """Import the code of the user's own that a configuration names, and check its options, before any run begins."""
+def check_choices(config: Config) -> None:
+    """Refuse names and options that do not exist, before any run begins. Code of the user's own is imported for it."""
     for place, registry in {**CHOICES, "metrics": METRICS}.items():
         found = functools.reduce(getattr, place.split("."), config)
         for choice in found if isinstance(found, list) else [found]:
-            if isinstance(choice, Mapping) and own_part(choice["name"]):
+            if isinstance(choice, Mapping) and choice["name"] != OWN:
                 _options(registry, choice)
     if own_part(config.data.name):
         _options(OWN_DATA, {**(config.data.options or {}), "name": config.data.name})
+    elif config.data.name != OWN:
+        check_known(config.data.name)
 
 
 def setup(config: Config, **own: Any) -> Setup:

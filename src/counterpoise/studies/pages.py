@@ -16,7 +16,7 @@ from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding
-from counterpoise.studies.tables import cannot, claim_table, matrix, notes, reasons, table
+from counterpoise.studies.tables import again, cannot, claim_table, matrix, notes, reasons, table
 
 __all__ = ["render", "write_pages"]
 
@@ -67,5 +67,5 @@ def _sections(found: Finding, command: str) -> Iterator[Section]:
     if missing:
         yield Section("missing", "What cannot be run, what collapsed, and notes", missing)
     if command:
-        listing = Listing("The whole study; one cell with --cells NAME", command, open=True)
-        yield Section("again", "Run it again", [listing])
+        sentence, repeats = again(found.rows, command)
+        yield Section("again", "Run it again", [Listing(sentence.replace("`", ""), repeats, open=True)])

@@ -11,7 +11,19 @@ from typing import Any
 from counterpoise.studies.standing import ClaimRow, Row
 from counterpoise.studies.study import Study
 
-__all__ = ["as_plain", "cannot", "claim_table", "filled", "markdown", "matrix", "notes", "reasons", "table"]
+__all__ = [
+    "again",
+    "as_plain",
+    "cannot",
+    "claim_table",
+    "filled",
+    "markdown",
+    "matrix",
+    "notes",
+    "reasons",
+    "table",
+    "took",
+]
 
 PUBLISHED = (
     "Values are means over seeds ± the sample deviation; shares are in points. "
@@ -152,8 +164,40 @@ def markdown(
         shown = "published against ours" if published else "every method in every cell"
         parts.append(f"![{study.title}: {shown}]({figure})")
     if command:
-        parts.append(f"Run it again, or one cell with `--cells NAME`:\n\n    {command}")
+        sentence, repeats = again(every, command)
+        parts.append(f"{filled(sentence)}\n\n    {repeats}")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def again(every: Sequence[Row], command: str) -> tuple[str, str]:
+    """How to repeat a study's runs, and the command: with a file of one's own, because kept results are not run again."""
+    if not any(row.outcomes for row in every):
+        return "Run it, or one cell with `--cells NAME`:", command
+    how = "Run it again, or one cell with `--cells NAME`, and keep the results in a file of your own."
+    return f"{how} {took(every)}".rstrip(), f"{command} --results mine.json"
+
+
+def took(every: Sequence[Row]) -> str:
+    """How long the runs of these rows took, in a sentence; empty if there are none."""
+    own = [one for row in every if not row.cell.runs_of for one in row.outcomes.values() if one.status == "finished"]
+    if not own:
+        return ""
+    machines = "; ".join(dict.fromkeys(_device(one.made.machine) for one in own))
+    seconds = sum(one.seconds for one in own) / len(own)
+    return (
+        f"A run took {seconds:.{1 if seconds < 10 else 0}f} s on average ({machines}), which is its share if runs trained "
+        "as one batch: a run alone takes longer."
+    )
+
+
+def _device(machine: str) -> str:
+    """The GPUs of a machine, or its processor and cores.
+
+    >>> _device("1 x NVIDIA H200, Xeon, 16 cores, torch 2.11.0"), _device("aarch64, 2 cores, torch 2.11.0")
+    ('1 x NVIDIA H200', 'aarch64, 2 cores')
+    """
+    parts = machine.split(", ")
+    return parts[0] if " x " in parts[0] else ", ".join(parts[:2])
 
 
 def _items(title: str, lines: Sequence[str]) -> str:
