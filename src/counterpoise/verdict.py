@@ -31,6 +31,11 @@ class Verdict:
     reason: str = ""
 
     @property
+    def judged(self) -> bool:
+        """Whether there was a measure to judge the client by. Without one, its claim is accepted unseen."""
+        return self.z is not None or self.action != "accepted"
+
+    @property
     def about_claim(self) -> bool:
         """Whether it is about the claim. With evidence but without counts, it is about the client's updates."""
         return self.estimated is not None or self.z is None

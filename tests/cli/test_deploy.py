@@ -79,3 +79,19 @@ def test_what_nohup_ignores_stays_ignored():
             signal.raise_signal(signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_certificates_and_a_key_are_made_and_their_owner_is_told_who_gets_what(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["deploy", "certify", "link.example.org", "192.0.2.7"])
+    assert done.exit_code == 0
+    assert "written: certificates/ca.crt (give it to every node)" in done.output
+    assert {path.name for path in (tmp_path / "certificates").iterdir()} == {"ca.crt", "server.pem", "server.key"}
+    with pytest.raises(CounterpoiseError, match="already holds certificates"):
+        CliRunner().invoke(app, ["deploy", "certify", "link.example.org"], catch_exceptions=False)
+    assert CliRunner().invoke(app, ["deploy", "certify", "link.example.org", "--renew"]).exit_code == 0
+    done = CliRunner().invoke(app, ["deploy", "key"])
+    assert done.output == (
+        "written: key (it stays on this machine)\nwritten: key.pub (send it to the server's operator)\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"certificates", "key", "key.pub"}

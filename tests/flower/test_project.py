@@ -110,10 +110,11 @@ def test_keys_and_certificates_are_their_owners_alone(tmp_path):
 
 
 def test_the_certificate_is_good_for_its_names_and_vouched_for(tmp_path):
-    certify(tmp_path, ["127.0.0.1", "link.example"])
+    certify(tmp_path, ["192.0.2.7", "link.example"])
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=tmp_path / "ca.crt")
     server.load_cert_chain(tmp_path / "server.pem", tmp_path / "server.key")
-    for name, good in (("127.0.0.1", True), ("link.example", True), ("other.example", False)):
+    names = {"192.0.2.7": True, "link.example": True, "other.example": False, "192.0.2.8": False}
+    for name, good in (names | {"127.0.0.1": True, "localhost": True}).items():  # by these a SuperLink calls itself
         to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
         ours = server.wrap_bio(to_server, to_client, server_side=True)
         theirs = client.wrap_bio(to_client, to_server, server_hostname=name)
@@ -140,6 +141,20 @@ def test_a_nodes_two_keys_belong_together(tmp_path):
     private = serialization.load_ssh_private_key((tmp_path / "key").read_bytes(), None)
     public = serialization.load_ssh_public_key((tmp_path / "key.pub").read_bytes())
     assert private.public_key().public_numbers() == public.public_numbers()
+
+
+def test_neither_a_key_nor_certificates_in_use_are_replaced_unasked(tmp_path):
+    make_key(tmp_path / "key")
+    certify(tmp_path, ["link.example"])
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CounterpoiseError, match=r"key already exists\. If a node uses this key"):
+        make_key(tmp_path / "key")
+    with pytest.raises(CounterpoiseError, match=r"already holds certificates.*--renew"):
+        certify(tmp_path, ["link.example"])
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    certify(tmp_path, ["link.example"], renew=True)
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name for name in before if before[name] != after[name]} == {"ca.crt", "server.pem", "server.key"}
 
 
 def test_a_key_that_was_half_made_is_made_anew(tmp_path):

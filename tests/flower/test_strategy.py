@@ -22,8 +22,10 @@ from counterpoise.flower.roster import Roster
 from counterpoise.flower.server import _in_a_sentence
 from counterpoise.local import Local, sgd
 from counterpoise.methods import METHODS
+from counterpoise.reports.report import sections
+from counterpoise.reports.study import study
 from counterpoise.runs.folder import Folder
-from counterpoise.runs.saved import status_of
+from counterpoise.runs.saved import load_run, status_of
 
 LOCAL = Local(epochs=2, batch=4, optimizer=sgd(0.05))
 FEDERATION = blobs((9, 6, 12, 7), heldout=0.2, proxy=20, test=(np.zeros((3, 6)), np.array([0, 1, 2])))
@@ -139,6 +141,52 @@ def test_the_folder_is_that_of_a_simulation(tmp_path):
     folder = Folder.open(tmp_path / "run")
     assert folder.config.method["name"] == "mifa"
     assert json.loads((tmp_path / "run" / "checkpoint" / "checkpoint.json").read_text())["status"] == "finished"
+
+
+def test_the_model_of_a_finished_run_loads_into_plain_torch(tmp_path):
+    made = gone("fedavgm", out=tmp_path / "run")
+    plain = small()
+    plain.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
+    inputs = torch.rand(5, 6, dtype=next(plain.parameters()).dtype)
+    assert torch.equal(plain(inputs), made.run.model(inputs))
+    assert not torch.equal(plain(inputs), small()(inputs))
+    before = (tmp_path / "run" / "model.pt").read_bytes()
+    gone("fedavgm", rounds=5, out=tmp_path / "run")
+    assert (tmp_path / "run" / "model.pt").read_bytes() != before
+
+
+def test_the_names_of_keys_stand_in_the_report_and_stay_if_a_node_does_not_come_back(tmp_path):
+    grid, late = InProcess(app("fedavg"), 4), {}
+    late |= {node: grid.contexts.pop(node) for node, client in grid.ids.items() if client == 2}
+    gone("fedavg", rounds=1, grid=grid, out=tmp_path / "run")
+    assert load_run(tmp_path / "run").client_names == ["site-0", "site-1", "2", "site-3"]
+    grid.contexts |= late
+    grid.contexts.pop(next(node for node, client in grid.ids.items() if client == 0))
+    made = gone("fedavg", rounds=2, grid=grid, out=tmp_path / "run")
+    assert made.run.client_names == ("site-0", "site-1", "site-2", "site-3")
+    run = load_run(tmp_path / "run")
+    assert run.client_names == [*made.run.client_names]
+    assert run.doubts == ()
+    parts = {part.title: part for section in sections(study([tmp_path / "run"])) for part in section.parts}
+    rows = [["site-0", "1 of 2", AWAY], ["site-2", "1 of 2", AWAY]]
+    assert parts["Clients that were left out"].rows == rows
+
+
+def test_nodes_without_names_leave_clients_their_numbers(tmp_path):
+    gone("fedavg", rounds=1, grid=InProcess(app("fedavg"), 4, names=False), out=tmp_path / "run")
+    assert load_run(tmp_path / "run").client_names is None
+
+
+def test_the_log_says_early_that_four_clients_are_too_few_to_be_judged(caplog, tmp_path):
+    gone("feddua:fedavg", rounds=2, out=tmp_path / "run")
+    why = "nobody is judged, and every claim is believed: fewer than 5 clients have been seen"
+    assert caplog.messages.count(why) == 1
+    assert any(line.startswith("No client was judged in this run") for line in caplog.messages)
+    parts = {part.title: part for section in sections(study([tmp_path / "run"])) for part in section.parts}
+    assert parts["Verdicts"].columns == ["method", "claims judged", "accepted", "not judged"]
+    assert parts["Verdicts"].rows == [["feddua:fedavg", "0", "0", "8"]]
+    assert "were believed as they were: fewer than 5 clients have been seen." in parts["Verdicts"].caption
+    assert load_run(tmp_path / "run").measures()["detection claims"] == 0
 
 
 def test_a_finished_run_can_be_given_more_rounds(tmp_path):

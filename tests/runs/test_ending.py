@@ -8,8 +8,9 @@ from helpers import blobs, small
 
 import counterpoise as cp
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
-from counterpoise.method import Cohort
-from counterpoise.runs.ending import doubts, untrained
+from counterpoise.federation.availability import AWAY, DROPPED, FAILED
+from counterpoise.method import Cohort, Verdict
+from counterpoise.runs.ending import doubts, left_out, untrained
 
 LONG = "its update is over 50 times as long as the cohort's median"
 UNUSUAL = "its report a/b is over 50 times as long as the median of the last rounds"
@@ -108,3 +109,25 @@ def test_a_model_that_never_moved_is_told():
 def test_a_metric_that_is_no_name_is_told(metric):
     with pytest.raises(cp.CounterpoiseError, match="A metric is given by its name, such as 'accuracy', not"):
         cp.Run("fedavg", 0, small()).curve(metric)
+
+
+def test_clients_whose_machines_never_answered_are_named():
+    never = [record(n, excluded={1: AWAY if n == 2 else FAILED}) for n in (1, 2, 3)]
+    told = "The model knows nothing of these clients, which were never heard: {}."
+    assert doubts(never, 50) == [told.format("1")]
+    assert doubts(never, 50, ["north", "south"]) == [told.format("south")]
+    assert left_out(never) == [(1, 3, 3, FAILED)]
+    assert doubts([*never, record(4)], 50) == []
+    assert doubts([record(1, excluded={1: DROPPED})], 50) == []  # a simulated client's absence is part of the setting
+    both = [record(1, excluded={0: "a", 1: "b"}), record(2, excluded={1: "c"}), record(3, excluded={1: "c"})]
+    assert left_out(both) == [(1, 3, 3, "c"), (0, 1, 3, "a")]
+
+
+def test_a_run_in_which_nobody_was_judged_says_so():
+    def judged(z, reason=""):
+        verdicts = {0: Verdict(30.0, 10.0, None, None, z, "accepted", reason)}
+        return RoundRecord(1, (0,), Outcome({0: 30}, {}, {}, "", verdicts=verdicts), {})
+
+    why = "fewer than 5 clients have been seen"
+    assert doubts([judged(None, why)], 50)[0].startswith(f"No client was judged in this run ({why}): all claims were")
+    assert doubts([judged(None, why), judged(0.1)], 50) == []

@@ -69,6 +69,38 @@ def local(
     echo(f"report: {_report(kept)}")
 
 
+@deploy.command()
+def certify(
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME", help="Names or IP addresses under which nodes reach the SuperLink.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the three files.")] = Path(
+        "certificates"
+    ),
+    renew: Annotated[bool, typer.Option("--renew", help="Replace the files; all nodes need the new ca.crt.")] = False,
+) -> None:
+    """Make a certificate for a SuperLink, and the authority that signs it.
+
+    It is good for a year, and also for 127.0.0.1 and localhost.
+
+    Example: `counterpoise deploy certify link.example.org 192.0.2.7`
+    """
+    _imported("credentials").certify(out, names, renew=renew)
+    for name, whose in (("ca.crt", "give it to every node"), ("server.pem", ""), ("server.key", "keep it secret")):
+        echo(f"written: {out / name}" + (f" ({whose})" if whose else ""))
+
+
+@deploy.command()
+def key(path: Annotated[Path, typer.Argument(metavar="FILE", help="File of the private key.")] = Path("key")) -> None:
+    """Make a node's key pair: FILE, which stays on the node, and FILE.pub, which the server's operator registers.
+
+    Example: `counterpoise deploy key`
+    """
+    _imported("credentials").make_key(path)
+    echo(f"written: {path} (it stays on this machine)")
+    echo(f"written: {path}.pub (send it to the server's operator)")
+
+
 def _imported(module: str) -> ModuleType:
     try:
         return importlib.import_module(f"counterpoise.flower.{module}")

@@ -40,6 +40,7 @@ from counterpoise.measures import (
 from counterpoise.measures.columns import size
 from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
+from counterpoise.runs.ending import left_out
 from counterpoise.runs.saved import UNREADABLE, SavedRun
 from counterpoise.texts import clean, counted, percent
 
@@ -48,6 +49,7 @@ __all__ = ["chosen", "in_words", "list_all", "places", "show_one"]
 
 _SHARES = ("detection recall", "detection false alarms", "detection caught", "detection accused")
 _MOST = 30
+_LEFT_OUT = 10
 """More clients are not listed one by one, except in JSON."""
 
 
@@ -131,6 +133,10 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
     lines += [run.sentence] if run.sentence else []
     lines += [f"ended early: {run.why}"] if run.why else []
     lines += [f"trained {line}" for line in worded_batches(run.batches)]
+    lines += [
+        f"left out: client {_cell(run.name_of(one.client))} in {one.times} of {counted(one.asked, 'round')}, mostly because {one.reason}"
+        for one in left_out(run.records)[:_LEFT_OUT]
+    ]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     console.print(table)
     if 0 < len(each) <= _MOST:

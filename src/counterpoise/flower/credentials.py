@@ -13,16 +13,27 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from counterpoise.errors import CounterpoiseError
+
 __all__ = ["certify", "make_key"]
 
 _VALID = datetime.timedelta(days=365)
+_HERE = ("127.0.0.1", "localhost")
+"""A SuperLink's own processes reach it under the first of these, so every certificate is good for both."""
 
 
-def certify(folder: Path, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> None:
+def certify(folder: Path, hosts: Iterable[str] = (), *, renew: bool = False) -> None:
     """Write ``ca.crt``, ``server.pem`` and ``server.key``, for a server with these names, signed by a new authority.
 
-    The authority's own key is discarded at once, so that nobody can sign another certificate in its name.
+    The certificate is also good for 127.0.0.1 and localhost. The authority's own key is discarded at once, so that
+    nobody can sign another certificate in its name. Files that are there are replaced only with `renew`.
     """
+    if not renew and (folder / "server.key").exists():
+        raise CounterpoiseError(
+            f"{folder} already holds certificates. New ones come from a new authority, so that every node needs the new "
+            "ca.crt. If that is what you want, renew them: --renew (in Python: renew=True). Otherwise choose another "
+            "folder."
+        )
     authority, server = (ec.generate_private_key(ec.SECP384R1()) for _ in range(2))
     root = _name("Counterpoise deployment")
     ca = _certificate(root, root, authority.public_key()).add_extension(x509.BasicConstraints(True, 0), critical=True)
@@ -30,7 +41,9 @@ def certify(folder: Path, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> 
     usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
     ca = ca.add_extension(usage, critical=True)
     own = _certificate(_name("SuperLink"), root, server.public_key())
-    own = own.add_extension(x509.SubjectAlternativeName([_host(host) for host in hosts]), critical=False)
+    own = own.add_extension(
+        x509.SubjectAlternativeName([_host(host) for host in dict.fromkeys((*hosts, *_HERE))]), critical=False
+    )
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key())
     own = own.add_extension(by, critical=False)
     pem = serialization.Encoding.PEM
@@ -40,7 +53,12 @@ def certify(folder: Path, hosts: Iterable[str] = ("127.0.0.1", "localhost")) -> 
 
 
 def make_key(path: Path) -> None:
-    """Write a node's key and, beside it, the public key (``.pub``) that its operator registers."""
+    """Write a node's key and, beside it, the public key (``.pub``) that its operator registers. A key that is there is not replaced."""
+    if path.exists():
+        raise CounterpoiseError(
+            f"{path} already exists. If a node uses this key, a new one would not be known to the SuperLink. Choose "
+            "another name, or remove the file first."
+        )
     key = ec.generate_private_key(ec.SECP384R1())
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     write_private(path, _private(key, serialization.PrivateFormat.OpenSSH))

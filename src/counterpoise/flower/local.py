@@ -90,7 +90,7 @@ class Deployment:
         # Each time a new SuperLink: an old one's database lists nodes that are gone. The run is in its own folder.
         for old in self.work.glob("state.db*"):
             old.unlink()
-        certify(self.certificates)
+        certify(self.certificates, renew=True)
         try:
             self.start_link()
             self._register()
@@ -231,6 +231,7 @@ class Deployment:
         keys = [self.keys / f"site-{node}" for node in range(self.nodes)]
         for key in keys:
             if not key.with_name(f"{key.name}.pub").exists():  # written last
+                key.unlink(missing_ok=True)
                 make_key(key)
         commands = [["supernode", "register", f"{key}.pub", "dep", "--name", key.name] for key in keys]
         self._answer([sys.executable, "-P", "-c", _SEVERAL, json.dumps(commands)], "flwr supernode register")

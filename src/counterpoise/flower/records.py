@@ -8,19 +8,25 @@ from io import BytesIO
 
 import numpy as np
 import torch
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, MetricRecord
 from numpy.lib import format as npy
 from torch import Tensor
 
 from counterpoise.engine.clients.messages import Arrays, show_text
 
-__all__ = ["Unreadable", "from_record", "to_record"]
+__all__ = ["Unreadable", "from_record", "to_metrics", "to_record"]
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 class Unreadable(ValueError):
     """A record that does not hold arrays of real numbers. The run's record gives the message as the reason."""
+
+
+def to_metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
+    """The numbers that are known as a record; None if there is none."""
+    found = {name: float(value) for name, value in values.items() if value is not None}
+    return MetricRecord(found) if found else None  # type: ignore[arg-type]
 
 
 def to_record(arrays: Mapping[str, Tensor]) -> ArrayRecord:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -23,6 +23,8 @@ __all__ = ["Roster"]
 log = logging.getLogger(__name__)
 
 _SECONDS_TO_ANSWER = 60.0
+_LONGEST = 200
+"""A name is kept up to this length."""
 
 
 class Roster:
@@ -34,6 +36,8 @@ class Roster:
         """For every identity seen, its client; None if it is not a client."""
         self._proved: set[str] = set()
         """The identities whose names prove which client they are."""
+        self._name: dict[int, str] = {}
+        """For each client whose name a key proves, that name."""
         self._version: dict[int, str] = {}
         """The version that each client runs, if it is not the server's."""
 
@@ -51,6 +55,12 @@ class Roster:
             if held is not None and here.setdefault(held, node) != node:
                 log.warning("%s is connected twice; node %d is not asked.", identity, node)
         return here
+
+    def names(self, known: Sequence[str] | None = None) -> list[str] | None:
+        """What clients are called: the names of their keys, else those `known`, else their numbers; None if all are."""
+        if not self._name and known is None:
+            return None
+        return [self._name.get(c, str(c) if known is None else known[c]) for c in range(self.clients)]
 
     def note_versions(self, sent: Mapping[int, object]) -> None:
         """Tell, once, which clients run another version of this library than the server."""
@@ -79,7 +89,9 @@ class Roster:
         if client is not None:
             log.info("client %d is %s", client, identity)
         self._client[identity] = client
-        self._proved |= {identity} if proved else set()
+        if proved:
+            self._proved.add(identity)
+            self._name |= {} if client is None else {client: identity[:_LONGEST]}
 
     def _ask(self, grid: Grid, nodes: list[int]) -> dict[int, int | None]:
         messages = [Message(RecordDict({CONFIG: with_secret({})}), node, MessageType.QUERY) for node in nodes]

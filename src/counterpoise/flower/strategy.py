@@ -27,16 +27,16 @@ from counterpoise.engine.clients.program import Named
 from counterpoise.engine.rounds.admission import Limits
 from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.engine.rounds.loop import Closed, Loop, Opened, Replies
-from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.server import Decision
 from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
 from counterpoise.federation.availability import AWAY, DROPPED
-from counterpoise.flower.records import from_record, to_record
+from counterpoise.flower.records import from_record, to_metrics, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics, sift_replies
 from counterpoise.flower.roster import Roster
+from counterpoise.flower.telling import describe_round, judges_nobody, keep_names
 from counterpoise.flower.terms import terms
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
@@ -45,6 +45,7 @@ from counterpoise.parts.statistics import BATCH_NORM
 from counterpoise.runs.build import describe
 from counterpoise.runs.ending import doubts, untrained
 from counterpoise.runs.folder import Folder
+from counterpoise.runs.holdings import holdings
 from counterpoise.runs.index import read_index
 from counterpoise.runs.repeating import check_same
 from counterpoise.runs.run import Run
@@ -133,6 +134,8 @@ class Strategy(strategy.Strategy):
                     )
                 if folder.config.rounds != config.rounds:
                     folder.extend(max(config.rounds, self.loop.round))
+        names = (holdings(path) or {}).get("client_names")
+        self.run.client_names = None if names is None else tuple(names)
         self.run.settings, self.run.folder = folder.config.plain(), path
         return folder
 
@@ -170,12 +173,14 @@ class Strategy(strategy.Strategy):
             why = untrained(self.run.rounds)
             status = "failed" if why else "finished"
             self._save(status)
-        self.run.model, self.run.status = self.loop.trained(), status
+            self.run.model, self.run.status = self.loop.trained(), status
+            if self.folder is not None and not why:
+                log.info("model: %s", self.folder.write_model(self.run.model))
         if why:
             failed = Failed(f"{why} The model is the one the run began with.")
             failed.run = self.run
             raise failed
-        for sentence in doubts(self.run.rounds, self.loop.server.limits.norm_ratio):
+        for sentence in doubts(self.run.rounds, self.loop.server.limits.norm_ratio, self.run.client_names):
             log.warning("%s", sentence)
         result.arrays = self.arrays()
         return result
@@ -196,7 +201,7 @@ class Strategy(strategy.Strategy):
         arrays = self.arrays()
         messages = self.configure_evaluate(number, arrays, evaluate_config or ConfigRecord(), grid)
         evaluated = self.aggregate_evaluate(number, exchange(grid, messages, timeout, SMALL))
-        central = evaluate_fn(number, arrays) if evaluate_fn is not None else _metrics(self.run.rounds[-1].metrics)
+        central = evaluate_fn(number, arrays) if evaluate_fn is not None else to_metrics(self.run.rounds[-1].metrics)
         for history, found in (
             (result.train_metrics_clientapp, trained),
             (result.evaluate_metrics_clientapp, evaluated),
@@ -204,7 +209,9 @@ class Strategy(strategy.Strategy):
         ):
             if found is not None:
                 history[number] = found
-        log.info("%s", _describe_round(self.run.rounds[-1], rounds))
+        log.info("%s", describe_round(self.run.rounds[-1], rounds))
+        if number == 1 and (why := judges_nobody(self.run.rounds[-1])):
+            log.warning("nobody is judged, and every claim is believed: %s", why)
 
     def arrays(self) -> ArrayRecord:
         """The model as Flower's other strategies hold it: the module's state by name."""
@@ -271,7 +278,7 @@ class Strategy(strategy.Strategy):
             replied = Replies(found.cohort, absent, found.losses, found.bytes_up, down)
             closed = self.loop.close(opened, replied, last=opened.round == self._last_round)
         self._opened, self._closed = None, closed
-        return self.arrays(), _metrics({"train_loss": closed.metrics.get("train_loss")})
+        return self.arrays(), to_metrics({"train_loss": closed.metrics.get("train_loss")})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -298,8 +305,9 @@ class Strategy(strategy.Strategy):
         self.run.rounds.append(record)
         if self.folder is not None:
             self.folder.append(record)
+            keep_names(self.folder, self.run, self.roster)
         self._save("running")
-        return _metrics({name: sum(values.values()) / len(values) for name, values in each.items()})
+        return to_metrics({name: sum(values.values()) / len(values) for name, values in each.items()})
 
     def summary(self) -> None:
         """Log what is run."""
@@ -364,20 +372,7 @@ class Strategy(strategy.Strategy):
         return {message.metadata.message_id: client for client, message in self._sent.items()}
 
 
-def _metrics(values: Mapping[str, float | None]) -> MetricRecord | None:
-    found = {name: float(value) for name, value in values.items() if value is not None}
-    return MetricRecord(found) if found else None  # type: ignore[arg-type]
-
-
 def _each_round(asked: Evaluation) -> Evaluation:
     """The evaluation asked for; what was left open happens in every round."""
     every, clients_every = (1 if often is None else often for often in (asked.every, asked.clients_every))
     return replace(asked, every=every, clients_every=clients_every)
-
-
-def _describe_round(record: RoundRecord, rounds: int) -> str:
-    """A round as one line of the log."""
-    heard = len(record.cohort) - len(record.outcome.excluded)
-    found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
-    found += [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
-    return f"round {record.round} of {rounds}: {', '.join([f'{heard} of {len(record.cohort)} clients', *found])}"

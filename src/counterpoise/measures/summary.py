@@ -80,7 +80,7 @@ def summary(
         found["effective clients (mean over rounds)"] = float(np.mean([value for _, value in weighed]))
     rows = [{"round": r.round, "client": c, **vars(v)} for r in records for c, v in r.outcome.verdicts.items()]
     if rows and not truth:
-        found["detection claims"] = len(rows)
+        found["detection claims"] = sum(v.judged for r in records for v in r.outcome.verdicts.values())
     elif rows:
         told = detection(rows, {(client, r.round) for r in records for client in r.liars}, counts)
         found |= {f"detection {k.replace('_', ' ')}": v for k, v in told._asdict().items() if not np.isnan(v)}

@@ -22,7 +22,7 @@ from counterpoise.reports.chart import Chart, Listing, Missing, Section
 from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.clients import gap, served, who_holds_what
 from counterpoise.reports.figures.cost import costs
-from counterpoise.reports.figures.heard import couplings, weights
+from counterpoise.reports.figures.heard import couplings, unheard, weights
 from counterpoise.reports.figures.learning import curves, final
 from counterpoise.reports.figures.response import response
 from counterpoise.reports.figures.trust import claims, detection, judged, judging, suspects
@@ -82,7 +82,7 @@ def sections(found: Study) -> list[Section]:
         Section("result", "The result", [top]),
         Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
         Section("clients", "The clients", [served(found), *by_client(found), gap(found), who_holds_what(found)]),
-        Section("heard", "Who was heard", [weights(found), couplings(found)]),
+        Section("heard", "Who was heard", [weights(found), *unheard(found), couplings(found)]),
         Section("trust", "Trust", [judged(found), *told_apart]),
         Section("cost", "Cost", [costs(found)]),
     ]

@@ -189,7 +189,7 @@ def study(folders: Iterable[str | Path], metric: str = "") -> Study:
 def verdicts(records: Iterable[RoundRecord]) -> list[dict[str, Any]]:
     """Every verdict of a run as a row, as `Run.verdicts` has them."""
     return [
-        {"round": record.round, "client": client} | vars(verdict)
+        {"round": record.round, "client": client, "judged": verdict.judged} | vars(verdict)
         for record in records
         for client, verdict in record.outcome.verdicts.items()
     ]

@@ -14,6 +14,7 @@ __all__ = [
     "HOLDINGS",
     "INDEX",
     "METRICS",
+    "MODEL",
     "REPORT",
     "any_of",
     "of_checkpoint",
@@ -28,6 +29,7 @@ METRICS = "metrics.jsonl"
 CLIENTS = "clients.jsonl"
 HOLDINGS = "federation.json"
 FAILURE = "failure.txt"
+MODEL = "model.pt"
 REPORT = "report.html"
 INDEX = "checkpoint.json"
 
@@ -42,7 +44,7 @@ def any_of(*names: str) -> re.Pattern[str]:
     return re.compile("|".join(map(re.escape, names)))
 
 
-_RUN = any_of(BATCH, CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, REPORT)
+_RUN = any_of(BATCH, CONFIG, METRICS, CLIENTS, HOLDINGS, FAILURE, MODEL, REPORT)
 _CHECKPOINT = re.compile(rf"{re.escape(INDEX)}|state-\d+\.safetensors|rows-\d+(-\d+)?\.safetensors")
 
 

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import takewhile
 from math import inf, isfinite
+from typing import NamedTuple
 
 from counterpoise.engine.rounds.reasons import too_long
 from counterpoise.engine.rounds.records import RoundRecord
+from counterpoise.federation.availability import AWAY, FAILED, SILENT
 from counterpoise.measures import curve
 
-__all__ = ["doubts", "untrained"]
+__all__ = ["LeftOut", "doubts", "left_out", "untrained"]
 
 _SKIPPED = 3
 """This many skipped rounds at the end make a run doubtful."""
@@ -45,9 +47,30 @@ def untrained(records: Sequence[RoundRecord]) -> str:
     return f"No round trained the model: {rounds},{often} because {why}{clients}.{advice}"
 
 
-def doubts(records: Sequence[RoundRecord], norm_ratio: float) -> list[str]:
+class LeftOut(NamedTuple):
+    """A client that was left out: in how many rounds, of how many that asked it, and the most frequent reason."""
+
+    client: int
+    times: int
+    asked: int
+    reason: str
+
+
+def left_out(records: Sequence[RoundRecord]) -> list[LeftOut]:
+    """Every client that was left out of a round, the most often left out first."""
+    asked = Counter(client for record in records for client in record.cohort)
+    reasons: dict[int, Counter[str]] = {}
+    for record in records:
+        for client, reason in record.outcome.excluded.items():
+            reasons.setdefault(client, Counter())[reason] += 1
+    found = [LeftOut(c, said.total(), asked[c], said.most_common(1)[0][0]) for c, said in reasons.items()]
+    return sorted(found, key=lambda one: (-one.times, one.client))
+
+
+def doubts(records: Sequence[RoundRecord], norm_ratio: float, names: Sequence[str] | None = None) -> list[str]:
     """What a user of a finished run's model should know, one sentence each."""
-    told = (_stalled(records), _lost(records), _unmoved(records), _long(records, norm_ratio))
+    long = _long(records, norm_ratio, names)
+    told = (_stalled(records), _lost(records), _unmoved(records), long, _unheard(records, names), _unjudged(records))
     return [sentence for sentence in told if sentence]
 
 
@@ -91,15 +114,38 @@ def _unmoved(records: Sequence[RoundRecord]) -> str:
     )
 
 
-def _long(records: Sequence[RoundRecord], norm_ratio: float) -> str:
+def _unheard(records: Sequence[RoundRecord], names: Sequence[str] | None) -> str:
+    """Name the clients whose machines failed or were away whenever they were asked."""
+    never = [one for one in left_out(records) if one.times == one.asked and one.reason in (AWAY, FAILED, SILENT)]
+    if not never:
+        return ""
+    return f"The model knows nothing of these clients, which were never heard: {_listed([o.client for o in never], names)}."
+
+
+def _unjudged(records: Sequence[RoundRecord]) -> str:
+    verdicts = [verdict for record in records for verdict in record.outcome.verdicts.values()]
+    if not verdicts or any(verdict.judged for verdict in verdicts):
+        return ""
+    why = next((f" ({verdict.reason})" for verdict in verdicts if verdict.reason), "")
+    return (
+        f"No client was judged in this run{why}: all claims were believed. With a proxy set on the server, "
+        "feddua(..., prior='proxy', factor='direct') judges even a single client."
+    )
+
+
+def _listed(clients: Sequence[int], names: Sequence[str] | None) -> str:
+    """Clients by name or number, for a sentence."""
+    more = f" and {len(clients) - _NAMED} more" if len(clients) > _NAMED else ""
+    return ", ".join(str(client) if names is None else names[client] for client in clients[:_NAMED]) + more
+
+
+def _long(records: Sequence[RoundRecord], norm_ratio: float, names: Sequence[str] | None) -> str:
     heard = Counter(client for record in records for client in record.outcome.claims)
     long = Counter(client for record in records for client in too_long(record.outcome.excluded))
     mostly = sorted(client for client, times in long.items() if 2 * times > heard[client])
     if not mostly:
         return ""
-    named = ", ".join(map(str, mostly[:_NAMED]))
-    more = f" and {len(mostly) - _NAMED} more" if len(mostly) > _NAMED else ""
     return (
-        f"Replies of these clients were mostly left out because they were too long: {named}{more}. "
+        f"Replies of these clients were mostly left out because they were too long: {_listed(mostly, names)}. "
         f"They may be faulty or dishonest; raise limits.norm_ratio ({norm_ratio:g}) only if you know that they are not."
     )

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import tomli_w
+import torch
 
 from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.records import RoundRecord
@@ -25,8 +26,8 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.checkpoint import Checkpoint
 from counterpoise.runs.companions import note_batch
 from counterpoise.runs.config import Config, parse
-from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, of_checkpoint, of_run
-from counterpoise.runs.files import check_plain, is_partial, make_folder, replace_text
+from counterpoise.runs.contents import CLIENTS, CONFIG, HOLDINGS, INDEX, METRICS, MODEL, of_checkpoint, of_run
+from counterpoise.runs.files import check_plain, is_partial, make_folder, replace_file, replace_text
 from counterpoise.runs.index import fingerprint, read_index
 from counterpoise.runs.kept import record
 from counterpoise.runs.ledger import SCHEMA, Ledger, is_empty
@@ -119,6 +120,12 @@ class Folder:
         text = json.dumps({"schema": SCHEMA, **found}, separators=(",", ":")) + "\n"
         replace_text(self.path / HOLDINGS, text)
         self._holdings = {HOLDINGS: _sha256(text)}
+
+    def write_model(self, module: torch.nn.Module) -> Path:
+        """Write a model's weights and buffers by name, for `torch.load` and ``load_state_dict`` of any other program."""
+        state = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
+        replace_file(self.path / MODEL, lambda partial: torch.save(state, partial))
+        return self.path / MODEL
 
     def note_batch(self, batch: Batch | None, round: int) -> None:
         """Note the batch of runs that this one trains in from a round on; None if it trains alone."""

@@ -11,15 +11,16 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.charts.style import ALARM, NEUTRAL, called, sized
 from counterpoise.measures.records import Curve
-from counterpoise.reports.chart import Chart, Missing
+from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.figures.learning import SPREAD, every_seed
 from counterpoise.reports.figures.panels import axes, lay_out, row_panels
 from counterpoise.reports.figures.readable import readable
 from counterpoise.reports.study import Arm, Study
+from counterpoise.runs.ending import left_out
 from counterpoise.runs.plots import band
 from counterpoise.runs.saved import SavedRun
 
-__all__ = ["couplings", "weights"]
+__all__ = ["couplings", "unheard", "weights"]
 
 _CLIENTS, _ROUNDS = 100, 200
 _ALIKE = 1e-4
@@ -27,6 +28,8 @@ _ALIKE = 1e-4
 _CELLS = 250_000
 """Most cells in all maps of a page together; further seeds are left out."""
 
+
+_MOST_ROWS = 50
 
 _FAVOUR, _COUNT = "rank correlation", "effective clients"
 
@@ -68,6 +71,21 @@ def weights(study: Study) -> Chart | Missing:
     if len(figures) == 1:
         return Chart("weights", title, {(): next(iter(figures.values()))}, caption=caption)
     return Chart("weights", title, figures, {"Show": [name for (name,) in figures]}, caption)
+
+
+def unheard(study: Study) -> list[Table]:
+    """Of a single run: the clients that were left out, how often, and the most frequent reason."""
+    if not study.alone or len(study.seeds) > 1:
+        return []
+    run = study.arms[0].runs[0]
+    found = left_out(run.records)
+    names = called(run.client_names, [one.client for one in found])
+    rows = [[name, f"{one.times} of {one.asked}", one.reason] for name, one in zip(names, found, strict=True)]
+    caption = "The most frequent reason of each" + (
+        f"; {_MOST_ROWS} of {len(rows)} clients." if len(rows) > _MOST_ROWS else "."
+    )
+    columns = ["client", "rounds left out, of those that asked it", "reason"]
+    return [Table("unheard", "Clients that were left out", columns, rows[:_MOST_ROWS], caption=caption)] if rows else []
 
 
 def _even(arm: Arm) -> bool:

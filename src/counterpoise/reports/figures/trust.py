@@ -19,7 +19,8 @@ __all__ = ["claims", "detection", "judged", "judging", "suspects"]
 
 _MOST_SUSPECTS = 50
 _CAUGHT, _ACCUSED = "liars caught", "honest clients accused"
-_ACTIONS = ("accepted", "corrected", "warned", "excluded")
+_UNSEEN = "not judged"
+_ACTIONS = ("accepted", "corrected", "warned", "excluded", _UNSEEN)
 
 
 def judging(study: Study) -> list[Arm]:
@@ -44,7 +45,7 @@ def judged(study: Study) -> Table | Missing:
     if not arms:
         return _none(title)
     truth = any(map(_moved, arms))
-    rows = {arm.label: Counter(row["action"] for run in arm.runs for row in verdicts(run.records)) for arm in arms}
+    rows = {arm.label: Counter(_standing(row) for run in arm.runs for row in verdicts(run.records)) for arm in arms}
     actions = [action for action in _ACTIONS if action == "accepted" or any(counts[action] for counts in rows.values())]
     columns = ["method", "claims judged", *actions]
     columns += (
@@ -58,7 +59,7 @@ def judged(study: Study) -> Table | Missing:
         columns,
         [_row(arm, [rows[arm.label][action] for action in actions], truth) for arm in arms],
         [arm.look.colour for arm in arms],
-        "Counts are totals over seeds; shares are means over seeds. "
+        f"Counts are totals over seeds; shares are means over seeds. {_why_unseen(arms)}"
         + (
             "Lies and honest claims flagged are counted per claim; liars caught and honest clients accused are clients "
             "flagged at least once. AUC uses |z| as the score; the error of counts is the median relative error of the "
@@ -69,9 +70,20 @@ def judged(study: Study) -> Table | Missing:
     )
 
 
+def _standing(row: dict[str, Any]) -> str:
+    return row["action"] if row["judged"] else _UNSEEN
+
+
+def _why_unseen(arms: Sequence[Arm]) -> str:
+    """Why claims were believed unseen; empty if none was."""
+    unseen = [row["reason"] for arm in arms for run in arm.runs for row in verdicts(run.records) if not row["judged"]]
+    reason = next(filter(None, unseen), "there was no evidence")
+    return f"Claims that were not judged were believed as they were: {reason}. " if unseen else ""
+
+
 def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
     rows = [verdicts(run.records) for run in arm.runs]
-    cells = [arm.label, str(sum(map(len, rows))), *map(str, counts)]
+    cells = [arm.label, str(sum(row["judged"] for each in rows for row in each)), *map(str, counts)]
     if not truth:
         return cells
     found = [measures.detection(r, liars(run.records), run.true_counts) for r, run in zip(rows, arm.runs, strict=True)]
@@ -144,13 +156,13 @@ def _claims(arm: Arm) -> go.Figure | None:
         hoverinfo="skip",
         showlegend=False,
     )
-    kinds: dict[tuple[bool, bool], list[tuple[int, dict[str, Any]]]] = {}
+    kinds: dict[tuple[bool, bool, bool], list[tuple[int, dict[str, Any]]]] = {}
     for (seed, _), (row, lied) in last.items():
-        kinds.setdefault((row["action"] != "accepted", lied), []).append((seed, row))
+        kinds.setdefault((row["action"] != "accepted", lied, row["judged"]), []).append((seed, row))
     truth = _moved(arm)
-    for (flagged, lied), rows in sorted(kinds.items()):
+    for (flagged, lied, seen), rows in sorted(kinds.items()):
         who = ("liar" if lied else "honest client") if truth else "client"
-        verdict = "flagged" if flagged else "accepted"
+        verdict = "flagged" if flagged else "accepted" if seen else _UNSEEN
         figure.add_scatter(
             x=[row["claimed"] for _, row in rows],
             y=[row["estimated"] for _, row in rows],
@@ -163,7 +175,7 @@ def _claims(arm: Arm) -> go.Figure | None:
                 "size": 10 if lied else 7,
                 "opacity": 0.85,
             },
-            text=[f"client {row['called']}, seed {seed}, round {row['round']}: {row['action']}" for seed, row in rows],
+            text=[f"client {row['called']}, seed {seed}, round {row['round']}: {_standing(row)}" for seed, row in rows],
             hovertemplate="%{text}<br>claims %{x:,.0f}, evidence suggests %{y:,.0f}<extra></extra>",
         )
     reach = [v for row, _ in last.values() for v in (row["low"], row["high"]) if v is not None and v > 0]
