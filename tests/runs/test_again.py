@@ -308,6 +308,6 @@ def test_a_script_runs_twice_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
 def test_a_folder_called_own_is_not_taken_for_data_that_a_program_brought(tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()
     assert begun_in(tmp_path / "run", "own") is None
-    assert begun_in(tmp_path / "run" / "below", "run") is None
-    (tmp_path / "run").mkdir()
-    assert begun_in(tmp_path / "run" / "below", "run") == tmp_path
+    assert begun_in(tmp_path / "run", "clinics.csv") is None
+    (tmp_path / "clinics.csv").touch()
+    assert begun_in(tmp_path / "run", "clinics.csv") == tmp_path

@@ -18,13 +18,9 @@ def begun_in(folder: Path, data: str) -> Path | None:
     The data's fingerprint is checked later, so other data of that name is not taken for it. Data that a program brought
     have no path.
     """
-    if (
-        data == OWN
-        or data in DATASETS
-        or ":" in data
-        or os.path.isabs(data)
-        or os.path.exists(os.path.expanduser(data))
-    ):
+    if data == OWN or data in DATASETS or ":" in data:
+        return None
+    if os.path.isabs(data) or os.path.exists(os.path.expanduser(data)):
         return None
     return next((above for above in folder.resolve().parents if os.path.exists(above / data)), None)
 
