@@ -226,6 +226,7 @@ def flower_app(names: dict[str, Any]) -> None:
     """The app that the page changes, and a run."""
     typed("counterpoise deploy new first", "counterpoise run quickstart --out /srv/runs/first")(names)
     Path("srv/link").mkdir()
+    torch.save(cp.models.mlp((64,), 3).state_dict(), "srv/runs/first/model.pt")
     exec(Path("first/app.py").read_text(), names)
 
 

@@ -45,7 +45,7 @@ def test_the_app_is_written_and_its_parts_are_there(tmp_path):
 def test_the_app_of_the_page_runs_on_sites_data_and_its_drill_boasts(tmp_path):
     """Three sites, of which one lacks a class, and a server that holds none of their samples."""
     page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
-    _, functions, _, drill = re.findall(r"```python\n(.*?)```", page, re.S)
+    _, functions, _, _, drill = re.findall(r"```python\n(.*?)```", page, re.S)
     x, y = np.random.default_rng(0).random((60, 4), "f"), np.arange(60) % 3
     np.savez(tmp_path / "public.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     app = {"__name__": "app", "cp": cp, "client_app": client_app, "Context": Context, "Array": Array, "np": np}

@@ -23,6 +23,7 @@ from counterpoise.engine import Evaluation, Limits
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.availability import FAILED, SILENT
 from counterpoise.flower import Strategy, client_app
+from counterpoise.flower.node import _in_a_sentence
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import read_metrics, sift_replies
 from counterpoise.local import Local
@@ -390,6 +391,25 @@ def test_a_round_goes_on_without_nodes_that_fail_and_says_which(caplog):
     told = "client 1 failed to train: This node could not load its data (OSError); its own log says why."
     assert told in caplog.messages
     assert "hospital" not in caplog.text  # what is where on a site, and what is in it, stays there
+
+
+def test_a_nodes_own_log_says_in_a_sentence_why_it_could_not_answer():
+    """A traceback is left only if the site's own code failed."""
+    cases = (
+        (CounterpoiseError("client 0: the label 'Mild' is not among class_names."), False),
+        (OSError("no such file: /data/hospital.npz"), True),
+    )
+    for cause, traced in cases:
+        try:
+            raise CounterpoiseError("This node could not load its data (...); its own log says why.") from cause
+        except CounterpoiseError as error:
+            record = logging.LogRecord("flwr", 40, "", 0, "%s raised", ("ClientApp",), (type(error), error, None))
+        assert _in_a_sentence(record)
+        assert record.getMessage() == f"This node could not answer: {str(cause).removeprefix('client 0: ')}"
+        assert (record.exc_info is not None and record.exc_info[1] is cause) is traced
+    plain = logging.LogRecord("flwr", 20, "", 0, "Start", (), None)
+    assert _in_a_sentence(plain)
+    assert plain.getMessage() == "Start"
 
 
 def test_a_round_goes_on_without_a_node_that_never_answers():

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 import counterpoise as cp
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.index import fingerprint
+from counterpoise.runs.origin import begun_in
 from counterpoise.texts import parse_toml
 
 SETTINGS: dict[str, Any] = {"model": cp.models.linear, "rounds": 4, "cohort": 3, "seed": 1}
@@ -302,3 +303,11 @@ def test_a_script_runs_twice_and_goes_on_after_ctrl_c(tmp_path: Path) -> None:
     assert (rounds, status, err) == ("20", "finished", "")
     assert 0 < int(ran) < 20
     assert start(tmp_path, 0).communicate(timeout=100) == ("0 20 finished\n", "")
+
+
+def test_a_folder_called_own_is_not_taken_for_data_that_a_program_brought(tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    assert begun_in(tmp_path / "run", "own") is None
+    assert begun_in(tmp_path / "run", "clinics.csv") is None
+    (tmp_path / "clinics.csv").touch()
+    assert begun_in(tmp_path / "run", "clinics.csv") == tmp_path

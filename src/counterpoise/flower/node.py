@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +141,7 @@ def _make_trainer(
 
 def _load(data: Data, context: Context, client: int) -> Federation:
     """What this node holds, as the client that the server knows it for."""
+    logging.getLogger("flwr").addFilter(_in_a_sentence)
     given = context.node_config.get("partition-id", client)
     if str(given) != str(client):
         raise CounterpoiseError(
@@ -152,6 +154,17 @@ def _load(data: Data, context: Context, client: int) -> Federation:
         raise CounterpoiseError(
             f"This node could not load its data ({type(error).__name__}); its own log says why."
         ) from error
+
+
+def _in_a_sentence(record: logging.LogRecord) -> bool:
+    """Flower logs a failure with two tracebacks. An error of ours is a sentence for the site's operator and needs none."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, CounterpoiseError):
+        cause = error.__cause__ or error
+        # A node's federation has one client, and errors about its data call it by its place there.
+        record.msg, record.args = "This node could not answer: %s", (str(cause).removeprefix("client 0: "),)
+        record.exc_info = None if isinstance(cause, CounterpoiseError) else (type(cause), cause, cause.__traceback__)
+    return True
 
 
 def _reply(message: Message, metrics: dict[str, Any], arrays: ArrayRecord | None = None) -> Message:

@@ -135,7 +135,10 @@ def _again(found: Study) -> Iterator[Listing]:
         commands = [f"counterpoise run {name}.toml", *(_differing(name, first, other) for other in others)]
         title = f"{group.label}: seed{'s' if others else ''} {', '.join(str(run.seed) for run in group.runs)}"
         if own:
-            how = f"This run used its author's own {' and '.join(sorted(own))}, so it can only be repeated from Python."
+            how = (
+                f"This run used its author's own {' and '.join(sorted(own))}, so it can only be repeated from Python or, "
+                "if it was deployed, by submitting its app again."
+            )
             yield Listing(title, _toml(first), how)
         else:
             yield Listing(title, _toml(first), f"Save this as {name}.toml, then run:", commands)

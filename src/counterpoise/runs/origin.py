@@ -7,6 +7,7 @@ from pathlib import Path
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation.catalogue import DATASETS
+from counterpoise.runs.config import OWN
 
 __all__ = ["begun_in", "check_here"]
 
@@ -14,9 +15,12 @@ __all__ = ["begun_in", "check_here"]
 def begun_in(folder: Path, data: str) -> Path | None:
     """The folder that a run was begun in if its data is not found from here: the nearest one above the run's that holds it.
 
-    The data's fingerprint is checked later, so other data of that name is not taken for it.
+    The data's fingerprint is checked later, so other data of that name is not taken for it. Data that a program brought
+    have no path.
     """
-    if data in DATASETS or ":" in data or os.path.isabs(data) or os.path.exists(os.path.expanduser(data)):
+    if data == OWN or data in DATASETS or ":" in data:
+        return None
+    if os.path.isabs(data) or os.path.exists(os.path.expanduser(data)):
         return None
     return next((above for above in folder.resolve().parents if os.path.exists(above / data)), None)
 
