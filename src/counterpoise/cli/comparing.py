@@ -25,7 +25,7 @@ from counterpoise.comparisons.board import plan_board, shown
 from counterpoise.comparisons.collection import of_plan
 from counterpoise.comparisons.conduct import News, conducting, held, open_pieces
 from counterpoise.comparisons.contents import COMPARISON
-from counterpoise.comparisons.going_on import how_far, resuming
+from counterpoise.comparisons.going_on import failures, how_far, resuming
 from counterpoise.comparisons.perform import Workers, crew, taken
 from counterpoise.comparisons.plan import Plan, read_plan
 from counterpoise.comparisons.ranking import reached, verdict
@@ -220,7 +220,7 @@ def _print(
 ) -> None:
     console = output()
     console.print(stand_table(found, plan.arm_word, console.width))
-    lines = [f"{label} failed: {sentence}" for label, sentence in failed.items()]
+    lines = failures(failed)
     lines += reached(found, target)
     lines += verdict(found) if len(found.rows) > 1 else []
     print_told(lines, console)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from counterpoise.comparisons.collection import Group
+from counterpoise.comparisons.going_on import failures
 from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
@@ -165,7 +166,7 @@ class Comparison:
 
     @property
     def _failures(self) -> list[str]:
-        return [f"{group.label} failed: {group.failure}" for group in self.groups if group.sentence]
+        return failures({group.label: group.failure for group in self.groups if group.sentence})
 
 
 def _shown(group: Group) -> Sequence[SavedRun]:

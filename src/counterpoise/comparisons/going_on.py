@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Plan
+from counterpoise.own import folder_of
 from counterpoise.runs.trust import own_names
 from counterpoise.texts import counted
 
-__all__ = ["how_far", "resuming"]
+__all__ = ["failures", "how_far", "resuming"]
 
 
 def how_far(folder: Path, plan: Plan) -> str:
@@ -24,10 +26,24 @@ def how_far(folder: Path, plan: Plan) -> str:
 def resuming(folder: Path, values: Any, words: Sequence[str] = ()) -> str:
     """The command that goes on; `values` are the configurations, which may name code of the user's own.
 
-    `words` are more options.
+    `words` are more options. If this process has imported that code, its folder is named.
 
     >>> resuming(Path("runs/mine"), {"model": {"name": "my_project.models:net"}})
     'counterpoise resume runs/mine --trust FOLDER'
     """
-    trust = ["--trust", "FOLDER"] if own_names(values) else []
+    names = own_names(values)
+    known = {os.path.relpath(home) for name in names if (home := folder_of(name)) is not None}
+    trust = ["--trust", known.pop() if len(known) == 1 else "FOLDER"] if names else []
     return shlex.join(["counterpoise", "resume", str(folder), *words, *trust])
+
+
+def failures(sentences: Mapping[str, str]) -> list[str]:
+    """Why methods failed, by label. A reason that several share is told once, with the first one's file.
+
+    >>> failures({"fedavg": "It broke. See a/failure.txt.", "krum": "It broke. See b/failure.txt."})
+    ['fedavg, krum failed: It broke. See a/failure.txt.']
+    """
+    alike: dict[str, list[str]] = {}
+    for label, sentence in sentences.items():
+        alike.setdefault(sentence.partition(" See ")[0], []).append(label)
+    return [f"{', '.join(labels)} failed: {sentences[labels[0]]}" for labels in alike.values()]
