@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import spec_from_file_location
 from itertools import accumulate, pairwise
@@ -33,6 +34,7 @@ __all__ = [
     "folders",
     "is_there",
     "load",
+    "modules_like",
     "own_part",
     "respelt",
     "told",
@@ -92,6 +94,11 @@ def folders(names: Iterable[str]) -> dict[str, str]:
 def is_there(module: str, folder: Path) -> bool:
     """Whether a folder holds a module."""
     return _file(module, folder) is not None
+
+
+def modules_like(module: str, folder: Path) -> list[str]:
+    """The module in the folder whose name is most like this one, if one is."""
+    return get_close_matches(module, [path.stem for path in folder.glob("*.py")], n=1)
 
 
 def _mentioned(values: Any) -> Iterator[str]:

@@ -18,7 +18,7 @@ from counterpoise.adopting import adopted
 from counterpoise.choices import parse_choice
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.options import Option, Parameter, declared
-from counterpoise.own import TAKEN, folder_of, is_there, load, own_part, respelt
+from counterpoise.own import TAKEN, folder_of, is_there, load, modules_like, own_part, respelt
 from counterpoise.signatures import kind_in_words, readable
 
 __all__ = ["Entry", "Option", "Paper", "Parameter", "Registry", "Spec", "flatten"]
@@ -236,7 +236,8 @@ class Registry(Generic[T]):
                 f"and pass the object itself: from {module} import {name.partition(':')[2]}"
             )
         if "." not in module and not is_there(module, folder):
-            raise unknown(self.kind, module, self._entries, f"and no module {module} in {folder}")
+            near = [f"{one}:{name.partition(':')[2]}" for one in modules_like(module, folder)]
+            raise unknown(self.kind, module, self._entries, f"and no module {module} in {folder}", near)
         if (name, folder) not in self._own:
             found = adopted(load(name), f"{self.kind} {name}", folder, self.makes, self.called, self.facts)
             self._own[name, folder] = self._entry(name, *found)

@@ -598,6 +598,22 @@ def test_a_name_that_no_hook_declared_is_told_with_where_to_declare_it(backend):
         descend(avg().adding(local=pull), H, M, STEPS, backend=backend).advance()
 
 
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        (
+            Part("a", apply=lambda round: round.cohort.loss),
+            r"A Cohort has examples, ids, keep, reports, steps, updates\.$",
+        ),
+        (Part("a", loss=lambda client, step, w: step.loss), r"A Step has .*gradient_at, loss_at, mean,"),
+        (Part("a", finish=lambda client, reply: client.memory), r"A Client has broadcast, examples, .*memo,"),
+    ],
+)
+def test_a_hook_that_asks_for_what_is_not_there_is_told_what_is(part, sentence):
+    with pytest.raises(CounterpoiseError, match=sentence):
+        descend(avg().adding(trust=part), H, M, STEPS).advance()
+
+
 def test_two_parts_cannot_both_make_the_new_model():
     """A momentum of 0 behind FedAvg's step would be the step with twice its learning rate."""
     twice = avg().adding(update=server_momentum(0.0))

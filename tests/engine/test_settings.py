@@ -17,7 +17,7 @@ from counterpoise.engine.acceleration import doors
 from counterpoise.engine.backends import batched, making, stacking
 from counterpoise.engine.backends import settings as engine_settings
 from counterpoise.engine.backends.settings import _ELEMENTS
-from counterpoise.engine.clients import inspection
+from counterpoise.engine.clients import doubts, inspection
 from counterpoise.engine.rounds.evaluation import _training_rows
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import Federation
@@ -84,6 +84,40 @@ def test_a_model_with_more_outputs_than_classes_is_warned_of_once(outputs, warne
     for _ in range(2):
         started(net(nn.Linear(6, outputs)))
     assert sum("has 5 outputs for 3 classes" in record.message for record in caplog.records) == warned
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ([0, 1, 2], ""),
+        ([0, 2, 3], ""),
+        ([1, 2, 3], "the smallest class number is 1. 3 of the classes from 0 to 3 have samples"),
+        ([0, 1, 9], "the smallest class number is 0. 3 of the classes from 0 to 9 have samples"),
+    ],
+)
+def test_class_numbers_with_gaps_are_warned_of(targets, told, caplog):
+    doubts._warn_of_gaps.cache_clear()
+    federation = cp.Federation.from_datasets([(torch.rand(6, 2), torch.tensor(targets * 2))], heldout=0)
+    doubts.tell_doubts(federation)
+    assert [told in message for message in caplog.messages] == ([True] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("pixels", "warned"),
+    [
+        (torch.arange(96.0).view(6, 4, 4) + 160, True),
+        (torch.arange(96.0).view(6, 4, 4) / 95, False),
+        (torch.arange(96.0).view(6, 4, 4) % 17, False),
+        (torch.arange(96.0).view(6, 4, 4) - 1, False),
+        (torch.arange(96.0).view(6, 16), False),
+        (torch.arange(96).view(6, 4, 4).byte(), False),
+    ],
+)
+def test_pixels_that_are_fractions_are_warned_of(pixels, warned, caplog):
+    doubts._warn_of_pixels.cache_clear()
+    federation = cp.Federation.from_arrays(pixels, torch.arange(6) % 2, partition=cp.iid(2))
+    doubts.tell_doubts(federation)
+    assert [m.startswith("The inputs are whole numbers from 0 to 255") for m in caplog.messages] == [True] * warned
 
 
 @pytest.mark.parametrize(

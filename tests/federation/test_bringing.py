@@ -440,7 +440,7 @@ MISTAKES = {
         given([(X, Y), (X.astype(float) + 1e300, Y)]),
         "client 1: the input of sample 0 holds NaN or infinity",
     ),
-    "whose": (given(tensors(), partition=cp.natural()), r"Name its column, columns=\{'identity': 'hospital'\}"),
+    "whose": (given(tensors(), partition=cp.natural()), r"Name a table's column, columns=\{'identity': 'hospital'\}"),
     "a bare input": (one(lambda i: X[i]), r"sample 0 is of type ndarray; a data set must give pairs \(input, target\)"),
     "three parts": (one(lambda i: (1, 2, 3)), "sample 0 has 3 parts; a data set must give pairs"),
     "unknown parts": (one(lambda i: {"a": 1, "label": 2}), "which part of a sample holds its inputs. It has a, label"),

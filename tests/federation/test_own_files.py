@@ -467,7 +467,7 @@ def test_tables_that_cannot_be_had_are_told(patients, tmp_path, monkeypatch):
     told("which column of a.csv holds the targets. It has age, pulse, smokes, town, state", path)
     told("There is no column 'stat' in a.csv. Did you mean 'state'", path, targets="stat")
     told("There is no column 'ag' in a.csv. Did you mean 'age'", path, targets="state", inputs=["ag", "pulse"])
-    told(r"the column town holds text. Name the columns of numbers, columns=\{'inputs'", path, targets="state")
+    told(r"the column town holds text. .* name the columns of numbers, columns=\{'inputs'", path, targets="state")
     told("has no column for the inputs, only label", pd.DataFrame({"label": [1, 2]}))
     several = pd.DataFrame({"age": [1, 2], "state": [0, 1], "drug": [1, 0]})
     told("the table has one column of targets. For several, give arrays", several, targets=["state", "drug"])
@@ -586,3 +586,27 @@ def test_own_files_in_toml(patients, animals, tmp_path, monkeypatch, capsys):
 def test_settings_that_do_not_fit_a_data_set_are_told(name, settings, sentence):
     with pytest.raises(CounterpoiseError, match=sentence):
         cp.load(name, partition=IID, **settings)
+
+
+def test_a_path_that_is_not_there_is_told_with_what_lies_beside_it(animals, monkeypatch):
+    monkeypatch.chdir(animals.parent)
+    with pytest.raises(CounterpoiseError, match=r"no data set 'animal' and no such file or folder .* mean 'animals'\?"):
+        cp.load("animal", partition=IID)
+    with pytest.raises(CounterpoiseError, match=rf"mean '{animals}'\?"):
+        cp.load(animals.parent / "animls", partition=IID)
+
+
+def test_one_hot_targets_of_a_file_are_told(tmp_path):
+    np.savez(tmp_path / "hot.npz", x=np.zeros((4, 2), "f"), y=np.eye(4))
+    with pytest.raises(CounterpoiseError, match=r"hot.npz: targets are one-hot rows of 4 numbers; .* y.argmax\(1\)"):
+        cp.load(tmp_path / "hot.npz", partition=IID)
+
+
+def test_columns_of_text_are_told_with_what_they_may_be(tmp_path):
+    table = tmp_path / "table.csv"
+    table.write_text("age,hospital,label\n1,north,0\n2,south,1\n")
+    with pytest.raises(CounterpoiseError, match=r"who each row comes from, say columns=\{'identity': 'hospital'\};"):
+        cp.load(table, partition=IID)
+    table.write_text("file,label\na/1.JPG,0\na/2.JPG,1\n")
+    with pytest.raises(CounterpoiseError, match=r"the column file names pictures, 'a/1.JPG' .* for each class, or"):
+        cp.load(table, partition=IID)

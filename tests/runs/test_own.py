@@ -543,7 +543,7 @@ def test_hints_say_that_a_comparison_of_own_code_must_be_trusted(
     project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = compared(str(project / "a.toml"), ["fedavg", "mine.rules:ours"], seeds=2)
-    command = f"counterpoise resume {tmp_path} --trust FOLDER"
+    command = f"counterpoise resume {tmp_path} --trust project"
     with pytest.raises(SystemExit):
         comparing._stopped(tmp_path, plan, Workers(), comparing.Shown(), signal.SIGINT)
     assert capsys.readouterr().err.strip().endswith(f"Stopped with 0 of 4 runs done. Continue with: {command}")
@@ -552,6 +552,15 @@ def test_hints_say_that_a_comparison_of_own_code_must_be_trusted(
     now = datetime.now(UTC)
     runs = [SavedRun(tmp_path / piece.place, piece.values, (), "stopped", "", now) for piece in plan.pieces(arm)]
     assert ranking._finishing([Group(arm.label, tuple(runs))], {arm.label: [0]}) == [f"to finish: {command}"]
+
+
+def test_a_module_that_is_not_there_is_told_with_the_one_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text("def net(shape, classes): ...")
+    (tmp_path / "a.toml").write_text(
+        'rounds = 1\nmethod = "fedavg"\nmodel = "netz:net"\n[data]\nname = "digits"\npartition = { name = "iid", clients = 2 }\n'
+    )
+    with pytest.raises(CounterpoiseError, match=r"no model 'netz' and no module netz in .* Did you mean 'nets:net'\?"):
+        compared(str(tmp_path / "a.toml"), ["fedavg"], seeds=1)
 
 
 def test_only_choices_name_code() -> None:

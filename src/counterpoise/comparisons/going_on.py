@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Plan
+from counterpoise.own import folder_of
 from counterpoise.runs.trust import own_names
 from counterpoise.texts import counted
 
@@ -24,10 +26,12 @@ def how_far(folder: Path, plan: Plan) -> str:
 def resuming(folder: Path, values: Any, words: Sequence[str] = ()) -> str:
     """The command that goes on; `values` are the configurations, which may name code of the user's own.
 
-    `words` are more options.
+    `words` are more options. If this process has imported that code, its folder is named.
 
     >>> resuming(Path("runs/mine"), {"model": {"name": "my_project.models:net"}})
     'counterpoise resume runs/mine --trust FOLDER'
     """
-    trust = ["--trust", "FOLDER"] if own_names(values) else []
+    names = own_names(values)
+    known = {os.path.relpath(home) for name in names if (home := folder_of(name)) is not None}
+    trust = ["--trust", known.pop() if len(known) == 1 else "FOLDER"] if names else []
     return shlex.join(["counterpoise", "resume", str(folder), *words, *trust])

@@ -6,6 +6,7 @@ import functools
 import json
 import os
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
+from counterpoise.federation.bringing.samples import refuse_one_hot
 from counterpoise.federation.catalogue import DATASETS, place
 from counterpoise.federation.dealing import is_natural
 from counterpoise.federation.features import Skew, within
@@ -160,8 +162,7 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
     path = Path(name).expanduser()
     named, arrays = name in DATASETS, path.suffix == ".npz" or (os.path.isdir(path) and any(path.glob("*.npy")))
     if not named and not arrays and not os.path.exists(path):
-        check_known(name)
-        raise unknown("data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})")
+        raise _missing(name, path)
     for what, given, fits in (
         ("columns", columns, "tables, pictures and flwr: data sets"),
         ("resize", resize, "pictures"),
@@ -170,7 +171,20 @@ def _arrays(name: str, options: str, stamp: object, seed: int) -> Raw:
             raise CounterpoiseError(f"{what} is for {fits}; the arrays of {name} are taken as they are.")
     if named:
         return DATASETS[name].arrays(seed)
-    return read_arrays(path) if arrays else _brought(path, None, columns, resize, natural)
+    if not arrays:
+        return _brought(path, None, columns, resize, natural)
+    raw = read_arrays(path)
+    refuse_one_hot(raw.y_train, name)
+    return raw
+
+
+def _missing(name: str, path: Path) -> CounterpoiseError:
+    """The error for what is neither a data set nor a path; files beside it are suggested unless a data set is near."""
+    if path.name == name and not path.suffix and get_close_matches(name, DATASETS):
+        return unknown("data set", name, DATASETS)
+    there = [one.name for one in path.parent.iterdir() if one.name[0] != "."] if os.path.isdir(path.parent) else []
+    near = [str(path.with_name(one)) for one in get_close_matches(path.name, there, n=1)]
+    return unknown("data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})", near)
 
 
 def check_known(name: str) -> None:
@@ -178,7 +192,7 @@ def check_known(name: str) -> None:
     path = Path(name).expanduser()
     is_path = path.suffix or path.name != name or name.startswith(FLOWER) or os.path.exists(path)
     if name not in DATASETS and not is_path:
-        raise unknown("data set", name, DATASETS)
+        raise _missing(name, path)
 
 
 def _brought(data: Any, test: Any, columns: Any, resize: Any, natural: bool) -> Raw:

@@ -245,7 +245,7 @@ def _identities(identities: Any, samples: int) -> tuple[Tensor, Names | None]:
     if identities is None:
         raise CounterpoiseError(
             "This data does not say who its samples come from; a natural partition needs one identity per sample. Name "
-            "its column, columns={'identity': 'hospital'}; put pictures into a folder for each client, "
+            "a table's column, columns={'identity': 'hospital'}; put an array identity_train into an .npz file; put pictures into a folder for each client, "
             "photos/hospital/cat/1.png; or give arrays: from_arrays(x, y, identities=...)."
         )
     found = texts(identities)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from counterpoise.blame import hook_of, place_of
 from counterpoise.errors import CounterpoiseError, brief
+from counterpoise.hooks import Client, Cohort, Reply, Round, Step
 from counterpoise.memory import out_of_memory
 
 __all__ = ["CLIENT_NAMES", "explained", "reason_of", "refusal"]
@@ -52,10 +53,21 @@ def explained(what: str, names: str = "") -> Iterator[None]:
         if out_of_memory(error) or not (where := place_of(error)):
             raise
         said = brief(" ".join(str(error).split()))[1:-1].rstrip(".")
-        hint = f" {names}" if isinstance(error, KeyError) and names else ""
+        hint = f" {names}" if isinstance(error, KeyError) and names else _offered(error)
         raise CounterpoiseError(
             f"{hook_of(error) or what} failed ({where}): {type(error).__name__}: {said}.{hint}"
         ) from error
+
+
+def _offered(error: Exception) -> str:
+    """What a hook may ask of the object that it asked for something else; empty if that is not one of a hook's."""
+    asked = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    kinds: dict[str, type] = {kind.__name__: kind for kind in (Client, Cohort, Reply, Round)} | {"BatchStep": Step}
+    kind = kinds.get(type(asked).__name__)
+    if kind is None:
+        return ""
+    has = sorted({*dir(kind), *getattr(kind, "__dataclass_fields__", ())})
+    return f" A {kind.__name__} has {', '.join(name for name in has if name[0] != '_')}."
 
 
 def refusal(reason: str) -> CounterpoiseError:

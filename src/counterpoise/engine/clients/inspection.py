@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from counterpoise.blame import place_of
 from counterpoise.engine.clients.calling import outputs_of
+from counterpoise.engine.clients.doubts import tell_doubts
 from counterpoise.engine.clients.keyed import Keyed
 from counterpoise.engine.clients.recurrent import Unrolled, drops
 from counterpoise.engine.clients.tokens import check_tokens, embeddings_checked
@@ -94,6 +95,7 @@ def inspect_model(model: nn.Module, federation: Federation, metrics: Mapping[str
             )
         if usual:
             _check_classes(outputs, federation)
+            tell_doubts(federation)
         if usual and federation.base.sequences:
             check_tokens(outputs, federation)
         for key, metric in metrics.items():

@@ -20,13 +20,13 @@ from counterpoise.federation.bringing.samples import has_colour
 from counterpoise.federation.bringing.source import Block, Columns, Head, Later, Source
 from counterpoise.federation.naming import Names, sorted_names
 
-__all__ = ["from_pictures"]
+__all__ = ["PICTURES", "from_pictures"]
 
 log = logging.getLogger(__name__)
 
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 """What PIL may open. Some of its other formats run programs."""
-_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm", ".pbm")
 _MOST_PIXELS = 89_000_000
 """A larger picture is refused: a small file can unpack to any size."""
 _HIDDEN = "._"
@@ -73,18 +73,18 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _pictures(files: list[Path]) -> list[Path]:
-    return [path for path in files if path.suffix.lower() in _SUFFIXES]
+    return [path for path in files if path.suffix.lower() in PICTURES]
 
 
 def _tell_left_out(files: list[Path]) -> None:
-    known = (*_SUFFIXES, *_NOTES)
+    known = (*PICTURES, *_NOTES)
     if odd := [path for path in files if path.suffix.lower() not in known and path.name[0] != "."]:
         log.warning(
             "%d %s left out (%s for example): the names of pictures end in %s.",
             len(odd),
             "file is" if len(odd) == 1 else "files are",
             odd[0],
-            ", ".join(_SUFFIXES),
+            ", ".join(PICTURES),
         )
 
 
@@ -93,7 +93,7 @@ def _classes(folder: Path, where: str, level: str | None) -> Source:
     files = {name: _files(folder / name) for name in names}
     each = {name: _pictures(found) for name, found in files.items()}
     _tell_left_out([path for found in files.values() for path in found])
-    if not any(each.values()) and (loose := [p for p in sorted(folder.iterdir()) if p.suffix.lower() in _SUFFIXES]):
+    if not any(each.values()) and (loose := [p for p in sorted(folder.iterdir()) if p.suffix.lower() in PICTURES]):
         raise CounterpoiseError(
             f"{where}: the pictures of {folder} lie side by side, {loose[0].name} for example. Put them into one folder "
             f"for each class, {folder / 'cat' / loose[0].name}."

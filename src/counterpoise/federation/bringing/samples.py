@@ -16,7 +16,7 @@ from counterpoise.federation.bringing.source import Block, Later
 from counterpoise.federation.readers import channels_first
 from counterpoise.federation.structure import check_dense
 
-__all__ = ["Form", "check_alike", "has_colour", "inputs_of", "target_array", "targets_of"]
+__all__ = ["Form", "check_alike", "has_colour", "inputs_of", "refuse_one_hot", "target_array", "targets_of"]
 
 
 @dataclass(frozen=True)
@@ -166,13 +166,18 @@ def _resized(array: np.ndarray, what: str, form: Form) -> np.ndarray:
 def targets_of(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:
     """Targets as one array: class numbers, numbers, arrays of numbers, or text."""
     made = _texts(values, where) if _has_text(values) else target_array(values, where)
-    if made.dtype.kind == "U":
-        return made
-    if made.ndim == 2 and made.shape[1] > 1 and ((made == 0) | (made == 1)).all() and (made.sum(1) == 1).all():
+    refuse_one_hot(made, where)
+    return made
+
+
+def refuse_one_hot(made: np.ndarray, where: str) -> None:
+    """Refuse rows with a single 1, because they would be taken for several targets of each sample."""
+    if made.dtype.kind == "U" or made.ndim != 2 or made.shape[1] < 2:
+        return
+    if ((made == 0) | (made == 1)).all() and (made.sum(1) == 1).all():
         raise CounterpoiseError(
             f"{where}: targets are one-hot rows of {made.shape[1]} numbers; give class numbers instead, y.argmax(1)."
         )
-    return made
 
 
 def target_array(values: np.ndarray | Sequence[Any], where: str) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.federation.bringing.pictures import PICTURES
 from counterpoise.federation.bringing.source import TARGETS, Columns, Source
 from counterpoise.federation.naming import texts
 from counterpoise.memory import bytes_in_words, machine_memory
@@ -150,9 +151,15 @@ def _numbers(values: np.ndarray, column: str, where: str) -> np.ndarray:
         return np.empty(0, np.float32)
     if values.dtype.kind not in "buif":
         found = "text" if texts(values) is not None else f"values such as {brief(values[0])}"
+        if str(values[0]).lower().endswith(PICTURES):
+            raise CounterpoiseError(
+                f"{where}: the column {column} names pictures, {brief(str(values[0]))} for example, and a table is read for "
+                "its numbers alone. Put pictures into a folder for each class, or give a torch Dataset that opens them."
+            )
         raise CounterpoiseError(
-            f"{where}: the column {column} holds {found}. Name the columns of numbers, columns={{'inputs': [...]}}, or turn "
-            "it into numbers first (pandas.get_dummies)."
+            f"{where}: the column {column} holds {found}. If it says who each row comes from, say "
+            f"columns={{'identity': {column!r}}}; otherwise name the columns of numbers, columns={{'inputs': [...]}}, or "
+            "turn it into numbers first (pandas.get_dummies)."
         )
     _no_gaps(np.isnan(values) if values.dtype.kind == "f" else None, column, where)
     with np.errstate(over="ignore"):  # infinity is refused later
