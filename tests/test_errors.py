@@ -8,11 +8,12 @@ import re
 import types
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 import counterpoise as cp
-from counterpoise.errors import CounterpoiseError, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, like_named, no_file, no_folder, takes_only_its_options, unknown
 
 RECEIVED = {"Client", "Comparison", "Report", "Curve", "Run", "Step", "World"}
 """A hook or a user receives these and never makes one."""
@@ -93,3 +94,19 @@ def test_names_that_are_equally_near_are_suggested_three_at_most() -> None:
     told = str(unknown("thing", "some-rather-long-name", names))
     assert re.findall("some-rather-long-name-(.)'", told) == ["e", "d", "c"]
     assert str(unknown("thing", "alpa", ["alpha", "alphabet"])).endswith("Did you mean 'alpha'? Others: alphabet.")
+
+
+def test_a_missing_file_is_told_with_the_nearest_name_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").touch()
+    (tmp_path / "mine.csv").touch()
+    (tmp_path / "runs").mkdir()
+    meant = tmp_path / "mine.toml"
+    assert str(no_file(tmp_path / "mien.toml")) == f"There is no file {tmp_path / 'mien.toml'}. Did you mean {meant}?"
+    assert str(no_file(tmp_path / "zzz.toml")) == f"There is no file {tmp_path / 'zzz.toml'}."
+    assert str(no_file("no/such/place.toml")) == "There is no file no/such/place.toml."
+    assert str(no_folder(tmp_path / "rums")).endswith(f"Did you mean {tmp_path / 'runs'}?")
+    assert like_named(tmp_path / "mine.tom", ".toml") == [str(meant)]
+
+
+def test_names_with_commas_are_quoted_in_a_list() -> None:
+    assert str(unknown("cell", "zz", ["a", "a, late"])) == "There is no cell 'zz'. Known: a, 'a, late'."

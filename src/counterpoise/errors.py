@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -27,6 +28,9 @@ __all__ = [
     "changed",
     "check_call",
     "guard",
+    "like_named",
+    "no_file",
+    "no_folder",
     "takes_only_its_options",
     "unknown",
 ]
@@ -103,11 +107,12 @@ def changed(key: str, before: object, now: object) -> str:
 
 
 def unknown(
-    kind: str, name: object, known: Iterable[str], where: str = "", meant: Sequence[str] = ()
+    kind: str, name: object, known: Iterable[str], where: str = "", meant: Sequence[str] = (), listing: str = ""
 ) -> CounterpoiseError:
     """The error for an unknown name. It suggests the names in `meant`, or else the nearest known names.
 
-    It names each only once: with a suggestion, it lists the others if they are few; without one, all known names.
+    It names each only once: with a suggestion, it lists the others if they are few; without one, all known names, or
+    the command that lists them, `listing`. Names with a comma are quoted in a list.
 
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
     "There is no method 'fedpox'. Did you mean 'fedprox'? Others: fedavg."
@@ -120,13 +125,41 @@ def unknown(
     near = near or [longer for longer in known if name and longer.startswith(str(name))][:3]
     others = [one for one in known if one not in near]
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    if not near:
+    shown = [repr(one) if "," in one else one for one in others]
+    if not near and listing:
+        hint = f" {listing} lists them."
+    elif not near:
         more = f" and {len(others) - _MANY} more" if len(others) > _MANY else ""
-        hint = f" Known: {', '.join(others[:_MANY])}{more}."
+        hint = f" Known: {', '.join(shown[:_MANY])}{more}."
     elif 0 < len(others) <= _FEW:
-        hint += f" Others: {', '.join(others)}."
+        hint += f" Others: {', '.join(shown)}."
     place = f" {where}" if where else ""
     return CounterpoiseError(f"There is no {kind} {brief(str(name))}{place}.{hint}")
+
+
+def no_file(path: str | Path) -> CounterpoiseError:
+    """The error for a file that does not exist, with the nearest name in its folder that ends alike."""
+    return CounterpoiseError(f"There is no file {path}." + _instead(like_named(path)))
+
+
+def no_folder(path: str | Path) -> CounterpoiseError:
+    """The error for a folder that does not exist, with the nearest name beside it."""
+    return CounterpoiseError(f"There is no folder {path}." + _instead(like_named(path)))
+
+
+def like_named(path: str | Path, suffix: str | None = None) -> list[str]:
+    """The files beside a path, or if it has no suffix the folders, whose names are most like its own."""
+    path = Path(path)
+    suffix = path.suffix if suffix is None else suffix
+    try:
+        beside = [one for one in path.parent.iterdir() if (one.suffix == suffix if suffix else one.is_dir())]
+    except OSError:
+        return []
+    return [str(path.parent / name) for name in _nearest(path.name, sorted(one.name for one in beside))]
+
+
+def _instead(near: Sequence[str]) -> str:
+    return f" Did you mean {' or '.join(near)}?" if near else ""
 
 
 def _nearest(name: str, known: Sequence[str]) -> list[str]:

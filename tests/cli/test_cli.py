@@ -187,6 +187,8 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
             2,
             "There is no preset 'quikstart' (a file's name ends in .toml). Did you mean 'quickstart'?",
         ),
+        (["run", "zzz"], 2, "There is no preset 'zzz' (a file's name ends in .toml). counterpoise presets lists them."),
+        (["runs", "show", "runz"], 2, "There is no folder runz."),
         (
             ["run", "quickstart", "--target", "90"],
             2,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from kept import keep
+from rich.text import Text
 
 from counterpoise.cli.screen import Console, output, print_told
 from counterpoise.cli.shelf import in_words
-from counterpoise.cli.tables import named_lines, stand_table
+from counterpoise.cli.tables import lines, named_lines, stand_table
 from counterpoise.comparisons.collection import collect
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import columns
@@ -114,3 +115,15 @@ def test_rows_of_a_study_fit_any_terminal_and_break_no_word() -> None:
         " ".join(" ".join(narrow[3:]).split())
         == "figure 3: no regulariser 9.98 ± 0.45 lower section 5.1, a representative run"
     )
+
+
+def test_a_listing_fits_sixty_columns() -> None:
+    heads = ("changed", "method", "data", "seed", "rounds", "accuracy", "run")
+    row = ["11-18 07:40", "counterpoise", "organamnist", "4", "14/20 stopped", "28.4 %*", "runs/a/seed-4"]
+
+    def listed(width: int) -> list[str]:
+        return "\n".join(line.plain for line in lines(heads, [[*map(Text, row)]], ("seed",), width)).splitlines()
+
+    assert [len(listed(width)) for width in (78, 77)] == [2, 4]
+    assert listed(60)[2:] == ["counterpoise organamnist    4 14/20 stopped 28.4 %* ", "  11-18 07:40 runs/a/seed-4"]
+    assert max(map(len, listed(60))) <= 60

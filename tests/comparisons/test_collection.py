@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from kept import do, keep
 from scipy import stats
@@ -23,7 +25,7 @@ from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_plan
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
-from counterpoise.comparisons.tables import as_latex, as_markdown, as_plain, columns, own_columns
+from counterpoise.comparisons.tables import as_csv, as_latex, as_markdown, as_plain, columns, own_columns
 from counterpoise.comparisons.worker import failure, told
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, paired
@@ -391,6 +393,17 @@ def test_tables_for_papers(kept: Path) -> None:
     assert r"accuracy (\%)" in latex[2]
     with pytest.raises(cp.CounterpoiseError, match="The baseline must be one of fedavg, "):
         stand(collect([kept]), "x")
+
+
+def test_a_table_as_comma_separated_values(kept: Path) -> None:
+    found = stand(collect([kept]))
+    read = pd.read_csv(io.StringIO(as_csv(found)), index_col="method")
+    assert list(read.index) == [row.label for row in found.rows]
+    for row in found.rows:
+        assert read.loc[row.label, "accuracy"] == row.mean
+        assert read.loc[row.label, "seconds"] == row.measures["seconds"]
+        assert row.paired is None or read.loc[row.label, "difference"] == row.paired.difference
+    assert math.isnan(read.loc["fedavg", "difference"])
 
 
 def test_names_in_latex_are_escaped(kept: Path) -> None:

@@ -356,6 +356,16 @@ def test_costs_are_those_of_whole_runs(made):
         assert float(number["text"][0]) == pytest.approx(cost, rel=0.005)
 
 
+def test_costs_say_what_clients_uploaded_and_are_lower_on_a_phone(made):
+    _, _, parts = made
+    chart = charts(parts)["cost"]
+    assert chart.caption.endswith("Of what was sent, clients uploaded 12 kB.")
+    figure = chart.figures[()]
+    rows, panels = len(RANKED), 4
+    assert figure.layout.height == 34 * rows + 10 + 66
+    assert figure.layout.meta["narrow"]["height"] == panels * (24 * rows + 10 + 66)
+
+
 def test_a_method_has_one_colour_everywhere_and_no_two_share_a_look(made):
     _, _, parts = made
     colours = {"fedavg": look(0).colour, "feddua:fedavg": look(1).colour, "scaffold": look(2).colour}

@@ -161,7 +161,7 @@ def test_a_listing_shows_the_accuracy_on_held_out_samples(tmp_path: Path, capsys
     list_all([tmp_path], "", "", "", "", False)
     told = capsys.readouterr().out
     assert f" {100 * value:.1f} %* " in told
-    assert told.endswith("* mean over clients on their held-out data, as the run has no test set\n")
+    assert told.endswith("* mean over clients on their held-out data: nothing was measured on a test set\n")
     list_all([tmp_path], "", "", "", "", True)
     (plain,) = json.loads(capsys.readouterr().out)
     assert [plain[f"{kind}accuracy"] for kind in ("", "client_", "personal_")] == [None, value, None]

@@ -173,7 +173,7 @@ def presets(
 
     names = [name for name in preset_names() if part in name]
     if part and not names:
-        raise unknown("preset", part, preset_names())
+        raise unknown("preset", part, preset_names(), listing="counterpoise presets")
     if as_toml:
         if part not in names:
             raise CounterpoiseError("--toml prints one preset; give its whole name: counterpoise presets NAME --toml.")

@@ -71,7 +71,7 @@ def compare(
     since: Since = "",
     before: Before = "",
     form: Annotated[
-        str, typer.Option("--format", metavar="FORM", help="text, markdown, or latex (with the package booktabs).")
+        str, typer.Option("--format", metavar="FORM", help="text, markdown, csv, or latex (with the package booktabs).")
     ] = "text",
     metric: Metric = "",
     target: Target = None,

@@ -13,12 +13,12 @@ import tomli_w
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.cli.screen import echo, output
+from counterpoise.cli.screen import echo, output, print_told
 from counterpoise.cli.tables import lines
 from counterpoise.comparisons.collection import read_or_tell, read_run, run_folders
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.wording import number
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, no_folder
 from counterpoise.measures import (
     CLIENT,
     PERSONAL,
@@ -67,7 +67,7 @@ def list_all(folders: Sequence[Path] | None, method: str, data: str, since: str,
     for line in lines(heads, [_listed(run) for run in found], ("seed", "rounds", "accuracy"), console.width):
         console.print(line, soft_wrap=True)
     if any(_accuracy(run).endswith("*") for run in found):
-        echo("* mean over clients on their held-out data, as the run has no test set")
+        print_told(["* mean over clients on their held-out data: nothing was measured on a test set"], console)
     for run in found:
         if run.status == UNREADABLE:
             echo(f"unreadable: {run.sentence}")
@@ -137,7 +137,7 @@ def show_one(folder: Path, metric: str, target: float | None, as_json: bool) -> 
         f"left out: client {_cell(run.name_of(one.client))} in {one.times} of {counted(one.asked, 'round')}, mostly because {one.reason}"
         for one in left_out(run.records)[:_LEFT_OUT]
     ]
-    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    print_told(lines, console)
     console.print(table)
     if 0 < len(each) <= _MOST:
         console.print()
@@ -196,7 +196,7 @@ def places(folders: Sequence[Path] | None) -> list[Path]:
 def _one(folder: Path) -> SavedRun:
     if not any((folder / name).exists() for name in ("config.toml", FAILURE)):
         if not folder.exists():
-            raise CounterpoiseError(f"There is no folder {folder}.")
+            raise no_folder(folder)
         if (folder / COMPARISON).exists():
             raise CounterpoiseError(
                 f"{folder} holds a comparison, not a run: see it with `counterpoise runs compare {folder}`, or show one "

@@ -22,16 +22,25 @@ _SHORT |= {
 
 
 def lines(heads: Sequence[str], rows: Sequence[Sequence[Text]], right: Sequence[str], width: int) -> Iterator[Text]:
-    """Aligned rows, one per line. If one is too wide, all last cells, which are paths, get a line of their own."""
+    """Aligned rows, one per line. If one is too wide, all last cells, which are paths, get a line of their own.
+
+    If the rest is still too wide, the first cells, which are dates, join the paths.
+    """
     table = [[Text(head, style="bold") for head in heads], *rows]
     wide = [max(row[place].cell_len for row in table) for place in range(len(heads) - 1)]
     fits = sum(wide) + len(wide) + max(row[-1].cell_len for row in table) <= width
+    first = 0 if sum(wide) + len(wide) - 1 <= width else 1
     for row in table:
-        line = Text()
-        for head, cell, size in zip(heads, row, wide, strict=False):
-            pad = " " * (size - cell.cell_len)
-            line.append_text(Text(pad) + cell if head in right else cell + Text(pad)).append(" ")
-        yield line + row[-1] if fits else Text("\n  ").join([line, row[-1]])
+        cells = []
+        for head, cell, size in [*zip(heads, row, wide, strict=False)][0 if fits else first :]:
+            pad = Text(" " * (size - cell.cell_len))
+            cells.append(pad + cell if head in right else cell + pad)
+        line = Text(" ").join(cells)
+        yield (
+            Text(" ").join([line, row[-1]])
+            if fits
+            else Text("\n  ").join([line, Text(" ").join([*row[:first], row[-1]])])
+        )
 
 
 def named_lines(heads: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[RenderableType]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, no_folder
 from counterpoise.runs.contents import CONFIG, FAILURE
 from counterpoise.runs.saved import SavedRun, load_run, unreadable_run
 
@@ -77,7 +77,7 @@ def run_folders(folders: Iterable[str | Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
-            raise CounterpoiseError(f"There is no folder {folder}.")
+            raise no_folder(folder)
         inside = (path.parent for name in (CONFIG, FAILURE) for path in folder.rglob(name))
         found |= dict.fromkeys(sorted(set(inside), key=lambda path: _natural(str(path))))
     return list(found)

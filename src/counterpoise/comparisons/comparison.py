@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,16 @@ from typing import TYPE_CHECKING
 from counterpoise.comparisons.collection import Group, failures
 from counterpoise.comparisons.plan import Plan
 from counterpoise.comparisons.ranking import verdict
-from counterpoise.comparisons.standing import Stand, seeds_of, stand_of
-from counterpoise.comparisons.tables import OWN_MODELS, as_latex, as_markdown, columns, on_clients, own_columns
+from counterpoise.comparisons.standing import Stand, stand_of
+from counterpoise.comparisons.tables import (
+    OWN_MODELS,
+    as_latex,
+    as_markdown,
+    as_numbers,
+    columns,
+    on_clients,
+    own_columns,
+)
 from counterpoise.measures import best_two, is_share, metric_words
 from counterpoise.runs.frames import frame
 from counterpoise.runs.saved import SavedRun
@@ -93,23 +100,7 @@ class Comparison:
         """
         import pandas as pd
 
-        rows = []
-        for row in self.stand.rows:
-            beside = row.paired
-            rows.append(
-                {
-                    self.plan.arm_word: row.label,
-                    self.stand.metric: row.mean,
-                    "deviation": row.deviation,
-                    "seeds": len(seeds_of(row)),
-                    "difference": math.nan if beside is None else beside.difference,
-                    "low": math.nan if beside is None else beside.low,
-                    "high": math.nan if beside is None else beside.high,
-                    "p": math.nan if beside is None else beside.p,
-                    **row.measures,
-                }
-            )
-        return pd.DataFrame(rows).set_index(self.plan.arm_word)
+        return pd.DataFrame(as_numbers(self.stand, self.plan.arm_word)).set_index(self.plan.arm_word)
 
     def to_markdown(self) -> str:
         """The table in Markdown, as `counterpoise runs compare --format markdown`."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from counterpoise.comparisons.contents import COMPARISON, of_comparison
 from counterpoise.comparisons.plan import read_plan
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, no_folder
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.folder import busy
 from counterpoise.runs.locks import Busy, hold, in_use
@@ -19,7 +19,7 @@ __all__ = ["check_removable", "remove"]
 def check_removable(folder: Path) -> None:
     """Refuse a folder that is not a run's or a comparison's, that holds links, or that a process is using."""
     if not folder.is_dir():
-        raise CounterpoiseError(f"There is no folder {folder}.")
+        raise no_folder(folder)
     if folder.is_symlink():
         raise CounterpoiseError(f"{folder} is a link to {folder.resolve()}. Name the folder itself to remove it.")
     compared = (folder / COMPARISON).exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -24,7 +26,18 @@ from counterpoise.measures import (
     plain_name,
 )
 
-__all__ = ["FORMATS", "OWN_MODELS", "as_latex", "as_markdown", "as_plain", "columns", "on_clients", "own_columns"]
+__all__ = [
+    "FORMATS",
+    "OWN_MODELS",
+    "as_csv",
+    "as_latex",
+    "as_markdown",
+    "as_numbers",
+    "as_plain",
+    "columns",
+    "on_clients",
+    "own_columns",
+]
 
 _EACH = (
     "mean over clients on their held-out data, by each client's personal model if the method makes one, otherwise by"
@@ -137,7 +150,38 @@ def as_latex(found: Stand) -> str:
     return "\n\n".join([*([f"% {told}"] if told else []), table(*columns(found)), *second])
 
 
-FORMATS: dict[str, Callable[[Stand], str]] = {"latex": as_latex, "markdown": as_markdown}
+def as_numbers(found: Stand, first: str = "method") -> list[dict[str, Any]]:
+    """A row for each group: mean over seeds, spread, paired difference from the baseline, and costs. No value is scaled."""
+    rows = []
+    for row in found.rows:
+        beside = row.paired
+        rows.append(
+            {
+                first: row.label,
+                found.metric: row.mean,
+                "deviation": row.deviation,
+                "seeds": len(seeds_of(row)),
+                "difference": math.nan if beside is None else beside.difference,
+                "low": math.nan if beside is None else beside.low,
+                "high": math.nan if beside is None else beside.high,
+                "p": math.nan if beside is None else beside.p,
+                **row.measures,
+            }
+        )
+    return rows
+
+
+def as_csv(found: Stand) -> str:
+    """The rows of `as_numbers` as comma-separated values; what is not known is empty."""
+    rows = [{key: "" if value != value else value for key, value in row.items()} for row in as_numbers(found)]
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+FORMATS: dict[str, Callable[[Stand], str]] = {"csv": as_csv, "latex": as_latex, "markdown": as_markdown}
 
 
 def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:

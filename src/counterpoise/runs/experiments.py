@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from counterpoise.choices import parse_choice, parse_value
-from counterpoise.errors import CounterpoiseError, brief, unknown
+from counterpoise.errors import CounterpoiseError, brief, like_named, no_file, unknown
 from counterpoise.own import allow
 from counterpoise.presets import preset_names
 from counterpoise.runs.contents import METRICS
@@ -96,7 +96,7 @@ def _base(source: str, like: str) -> str:
     beside = Path(source).parent / like
     if like.endswith(".toml") or beside.is_file():
         return str(beside)
-    raise unknown("preset", like, preset_names(), "(a file's name ends in .toml)")
+    raise unknown("preset", like, preset_names(), "(a file's name ends in .toml)", listing="counterpoise presets")
 
 
 def _allow_file(source: str, values: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
         try:
             text = read_text(path)
         except (FileNotFoundError, NotADirectoryError):
-            raise CounterpoiseError(f"There is no file {source}.") from None
+            raise no_file(source) from None
         values = parse_toml(text, source)
         for place in _PATHS:
             values = _beside(values, place, path.parent)
@@ -141,7 +141,8 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
             f"{source} is a folder. Give a preset's name (counterpoise presets lists them) or a TOML file; a run in a "
             f"folder goes on with: counterpoise resume {shlex.quote(source)}"
         )
-    raise unknown("preset", source, preset_names(), "(a file's name ends in .toml)")
+    where, near = "(a file's name ends in .toml)", like_named(source, ".toml")
+    raise unknown("preset", source, preset_names(), where, near, listing="counterpoise presets")
 
 
 def _beside(values: dict[str, Any], place: Sequence[str], folder: Path) -> dict[str, Any]:

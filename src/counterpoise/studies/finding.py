@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import no_file
 from counterpoise.studies.reading import chosen, read_study
 from counterpoise.studies.results import Results, read_results
 from counterpoise.studies.standing import ClaimRow, Row, claim_rows, doubts, rows
@@ -50,7 +50,7 @@ def found_in(path: Path, results: Path | None = None, cells: Sequence[str] = ())
     place = results or path.with_suffix(".json")
     if not place.exists():
         if results is not None:
-            raise CounterpoiseError(f"There is no file {results}.")
+            raise no_file(results)
         return Finding(study, {})
     before, found = read_results(place)
     return Finding(study, found, tuple(doubts(study, before)))

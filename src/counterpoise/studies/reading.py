@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from counterpoise.comparisons.plan import slugs
-from counterpoise.errors import CounterpoiseError, unknown
+from counterpoise.errors import CounterpoiseError, no_file, unknown
 from counterpoise.own import allow
 from counterpoise.studies.contents import of_study
 from counterpoise.studies.form import (
@@ -39,7 +39,7 @@ def read_study(path: Path) -> Study:
     try:
         text = read_text(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise CounterpoiseError(f"There is no file {path}.") from None
+        raise no_file(path) from None
     values = parse_toml(text, str(path))
     allow(values, path.parent)
     return made_study(values, path.stem, str(path), path.parent)

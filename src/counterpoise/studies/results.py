@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, no_file
 from counterpoise.measures import Curve
 from counterpoise.runs.files import replace_text
 from counterpoise.runs.kept import Finite, Form, Round, checked
@@ -174,7 +174,7 @@ def read_results(path: Path) -> tuple[Study, Results]:
     try:
         values = parse_json(read_text(path, _MOST_BYTES), str(path))
     except (FileNotFoundError, NotADirectoryError):
-        raise CounterpoiseError(f"There is no file {path}.") from None
+        raise no_file(path) from None
     if isinstance(values, dict) and type(schema := values.get("schema")) is int and schema > SCHEMA:
         raise CounterpoiseError(f"{path} was written by a newer version of counterpoise. Upgrade counterpoise.")
     found = checked(_Document, values, str(path))

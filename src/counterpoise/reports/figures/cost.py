@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import NEUTRAL, shade, unit
+from counterpoise.measures.columns import size
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.panels import axes, row_panels
 from counterpoise.reports.study import Arm, Study
@@ -63,8 +64,20 @@ def costs(study: Study) -> Chart | Missing:
         {(): row_panels(figure, [arm.label for arm in study.arms], scales)},
         caption=f"Whole runs, {means}. Time is wall-clock time on one machine, with whatever else ran on it; memory is "
         "the process's, or the GPU's if there was one; state is what server and clients keep between rounds besides "
-        "the model.",
+        f"the model.{_uploads(study)}",
     )
+
+
+def _uploads(study: Study) -> str:
+    """What clients sent, apart from what they were sent, because only the two together have a panel."""
+    found: dict[str, list[str]] = {}
+    for arm in study.arms:
+        if any(sent := [measures.cost(run.records).bytes_up for run in arm.runs]):
+            found.setdefault(size(measures.across_seeds(sent)[0]), []).append(arm.name)
+    if not found:
+        return ""
+    named = (f"{amount} ({', '.join(names)})" if len(found) > 1 else amount for amount, names in found.items())
+    return f" Of what was sent, clients uploaded {'; '.join(named)}."
 
 
 def _bar(figure: go.Figure, row: int, arm: Arm, values: list[float], unit: str, panel: int) -> None:

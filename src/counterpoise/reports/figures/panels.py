@@ -13,6 +13,8 @@ __all__ = ["axes", "lay_out", "row_panels"]
 
 _ROW = 34
 """Pixels of a row of dots or bars."""
+_LOW_ROW = 24
+"""The same on a narrow page, where panels stand below each other."""
 _AXIS = 66
 """Pixels below a panel for its axis and the axis's title."""
 _GAP = 0.05
@@ -33,14 +35,15 @@ def lay_out(
     *,
     above: int = 0,
     bare: bool = False,
+    low: int | None = None,
 ) -> go.Figure:
     """Place panels in a grid, and keep in the figure's `meta` what a narrow page changes in order to stack them.
 
     A panel is its ``x`` and ``y`` axis and its ``note``, a name above it; `tall` is its height, with `below` for its
-    axis and `above` for its name. In `bare` grids only the lowest panels number their x axis, because all share it.
+    axis and `above` for its name, and `low` its height if panels are stacked. In `bare` grids only the lowest panels number their x axis, because all share it.
     """
     wide, notes = _grid(panels, tall, below, above, columns, bare)
-    narrow, stacked = _grid(panels, tall, below, above, 1, bare)
+    narrow, stacked = _grid(panels, tall if low is None else low, below, above, 1, bare)
     for place, panel in enumerate(panels):
         figure.update_layout({f"{axis}axis{place + 1 if place else ''}": panel[axis] for axis in "xy"})
     figure.update_layout(wide)
@@ -85,5 +88,5 @@ def row_panels(figure: go.Figure, labels: Sequence[str], titles: Sequence[Mappin
     named = rows(go.Figure(), labels).layout.yaxis.to_plotly_json()
     panels = [{"x": x, "y": named | ({"matches": "y"} if place else {})} for place, x in enumerate(titles)]
     lines = max((text.count("<br>") + 1 for text in named["ticktext"]), default=1)
-    tall = max(_ROW, 16 * lines + 6) * max(len(labels), 1) + 10
-    return sized(lay_out(figure, panels, tall, _AXIS, len(panels)), tall + _AXIS, showlegend=False)
+    tall, low = (max(row, 16 * lines + 6) * max(len(labels), 1) + 10 for row in (_ROW, _LOW_ROW))
+    return sized(lay_out(figure, panels, tall, _AXIS, len(panels), low=low), tall + _AXIS, showlegend=False)
