@@ -23,8 +23,9 @@ UNREACHABLE = re.compile("NewConnectionError|NameResolutionError|ConnectTimeoutE
 
 def call(*command: str | Path, cwd: Path) -> str:
     """What a command prints on standard output; a test that needs it fails when it does."""
-    # The checkout must not leak into the clean environment. How pip finds packages stays as it is.
-    leaks = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    # The checkout must not leak into the clean environment. How pip finds packages stays as it is. Bytecode is written,
+    # or every program would compile torch anew.
+    leaks = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
     environment = {key: value for key, value in os.environ.items() if key not in leaks}
     done = subprocess.run([str(c) for c in command], cwd=cwd, env=environment, capture_output=True, text=True)
     if done.returncode:

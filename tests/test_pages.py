@@ -147,6 +147,7 @@ def give(line: str) -> None:
 
 BASE = """
 rounds = 2
+cohort = 0.3
 model = "mlp"
 method = "fedavg"
 data = { name = "cifar10", partition = { name = "iid", clients = 10 } }
