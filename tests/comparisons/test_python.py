@@ -96,7 +96,12 @@ def test_own_methods_a_model_and_arrays_are_compared(nowhere: Path) -> None:
 
 def test_the_plan_is_the_command_lines() -> None:
     words = ["cohort=3", "local.batch=8", "model=linear", "data.partition={name='iid', clients=5}", "data.probe=0"]
-    theirs = compared("quickstart", ["fedavg", "fedprox(mu=0.5)"], [*words, "local.epochs=1", "local.optimizer=sgd"], 2)
+    theirs = compared(
+        "quickstart",
+        ["fedavg", "fedprox(mu=0.5)"],
+        [*words, "local.epochs=1", "local.optimizer={name='sgd', lr=0.1}"],
+        2,
+    )
     settings = {**SETTINGS, "rounds": 40, "local": cp.Local(batch=8, optimizer=cp.sgd(0.1)), "model": "linear"}
 
     def deal(seed: int) -> cp.Federation:

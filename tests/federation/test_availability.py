@@ -13,7 +13,8 @@ import counterpoise as cp
 from counterpoise.engine import Simulation
 from counterpoise.errors import CounterpoiseError
 from counterpoise.federation import AVAILABILITIES, Drawn, Table
-from counterpoise.federation.availability import DROPPED, availability
+from counterpoise.federation.absence import DROPPED
+from counterpoise.federation.availability import availability
 
 SIZES = (1, 2, 3, 10, 4)
 

@@ -31,7 +31,7 @@ from safetensors.torch import load_file
 import counterpoise as cp
 from counterpoise.engine import Engine, Simulation
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.availability import AWAY, SILENT
+from counterpoise.federation.absence import AWAY, SILENT
 from counterpoise.flower.credentials import make_key
 from counterpoise.flower.keeper import _parents, descendants
 from counterpoise.flower.local import LINK, Deployment, free_port

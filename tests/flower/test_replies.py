@@ -21,7 +21,7 @@ from worlds import FixedWorld, server
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Limits
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.availability import FAILED, SILENT
+from counterpoise.federation.absence import FAILED, SILENT
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.node import _in_a_sentence
 from counterpoise.flower.records import Unreadable, from_record, to_record

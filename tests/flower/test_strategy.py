@@ -16,7 +16,7 @@ from helpers import assert_close, blobs, double, small
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
-from counterpoise.federation.availability import AWAY, FAILED
+from counterpoise.federation.absence import AWAY, FAILED
 from counterpoise.flower import Strategy, client_app
 from counterpoise.flower.roster import Roster
 from counterpoise.flower.server import _in_a_sentence

@@ -229,7 +229,7 @@ def test_without_modules_no_probe_is_asked_for() -> None:
 
 
 def test_its_parts_say_what_they_need() -> None:
-    method = feda4().replacing(weigh=cp.parts.uniform())
+    method = feda4().replacing(weigh=(cp.parts.uniform(),))
     with pytest.raises(CounterpoiseError, match="need its part probing"):
         Simulation(method, blobs([5, 6], probe=1), small(), engine=double()).advance()
 

@@ -8,7 +8,7 @@ from helpers import blobs, small
 
 import counterpoise as cp
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
-from counterpoise.federation.availability import AWAY, DROPPED, FAILED
+from counterpoise.federation.absence import AWAY, DROPPED, FAILED
 from counterpoise.method import Cohort, Verdict
 from counterpoise.runs.ending import doubts, left_out, untrained
 

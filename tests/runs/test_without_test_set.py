@@ -160,7 +160,7 @@ def test_a_listing_shows_the_accuracy_on_held_out_samples(tmp_path: Path, capsys
     value = run.last("client_accuracy")
     list_all([tmp_path], "", "", "", "", False)
     told = capsys.readouterr().out
-    assert f" {100 * value:.1f} %* " in told
+    assert f" {100 * value:.1f} %*" in told
     assert told.endswith("* mean over clients on their held-out data: nothing was measured on a test set\n")
     list_all([tmp_path], "", "", "", "", True)
     (plain,) = json.loads(capsys.readouterr().out)

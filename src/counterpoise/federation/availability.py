@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError, brief, check_call, takes_only_its_options
+from counterpoise.federation.absence import AWAY, DROPPED, FAILED, SILENT
 from counterpoise.federation.assignment import Assignment
 from counterpoise.randomness import counter, permuted, purpose, sample, uniform
 from counterpoise.registry import Option, Registry, Spec
@@ -24,10 +25,6 @@ from counterpoise.texts import MOST_LINE, parse_json, read_lines, read_text
 
 __all__ = [
     "AVAILABILITIES",
-    "AWAY",
-    "DROPPED",
-    "FAILED",
-    "SILENT",
     "Availability",
     "Call",
     "Sampler",
@@ -40,13 +37,6 @@ __all__ = [
     "uniformly",
     "weighted",
 ]
-
-DROPPED = "it dropped out of the round"
-"""The reason on record for a straggler."""
-SILENT = "it did not reply"
-AWAY = "it is not connected"
-FAILED = "its training failed"
-"""Reasons on record for clients of a deployment that took no part in a round."""
 
 Sampler = Callable[[int, int, int], Tensor]
 """A user's own sampler: ``(seed, round, population) -> client numbers``"""

@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common.constant import ErrorCode
 
 from counterpoise.engine.clients.messages import Arrays, byte_count, show_text, stack_replies
-from counterpoise.federation.availability import FAILED, SILENT
+from counterpoise.federation.absence import FAILED, SILENT
 from counterpoise.flower.records import Unreadable, from_record
 from counterpoise.method import Cohort
 

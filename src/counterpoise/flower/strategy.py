@@ -32,7 +32,7 @@ from counterpoise.engine.rounds.setup import Choice, Setup
 from counterpoise.engine.scores import Loss, Metrics
 from counterpoise.errors import CounterpoiseError, Diverged, Failed
 from counterpoise.federation import Availability, Federation, Sampler
-from counterpoise.federation.availability import AWAY, DROPPED
+from counterpoise.federation.absence import AWAY, DROPPED
 from counterpoise.flower.records import from_record, to_metrics, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics, sift_replies
 from counterpoise.flower.roster import Roster

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from counterpoise.engine.rounds.reasons import too_long
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.federation.availability import AWAY, FAILED, SILENT
+from counterpoise.federation.absence import AWAY, FAILED, SILENT
 from counterpoise.measures import curve
 
 __all__ = ["LeftOut", "doubts", "left_out", "untrained"]

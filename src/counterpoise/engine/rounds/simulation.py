@@ -21,7 +21,7 @@ from counterpoise.engine.rounds.records import MOST_ROUNDS, RoundRecord
 from counterpoise.engine.rounds.setup import Settings, Setup
 from counterpoise.engine.rounds.store import Store
 from counterpoise.errors import CounterpoiseError
-from counterpoise.federation.availability import DROPPED, SILENT
+from counterpoise.federation.absence import DROPPED, SILENT
 from counterpoise.federation.federation import Federation
 from counterpoise.local import Local
 from counterpoise.measures import check_metric
