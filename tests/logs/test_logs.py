@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from pathlib import Path
 from typing import Any
 
@@ -128,11 +129,19 @@ def test_wandb_reads_the_run_back_from_its_files(tmp_path: Path, monkeypatch: py
     out = tmp_path / "run"
     run = cp.simulate("fedprox", federation(), rounds=3, out=out, log=cp.logs.wandb(folder=tmp_path), **SETTINGS)
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    store, records = DataStore(), []
-    store.open_for_scan(str(path))
-    while data := store.scan_data():
-        records.append(Record.FromString(data))
-    store.close()
+
+    def read() -> list[Any]:
+        store, found = DataStore(), []
+        store.open_for_scan(str(path))
+        while data := store.scan_data():
+            found.append(Record.FromString(data))
+        store.close()
+        return found
+
+    end = time.monotonic() + 30  # W&B's own process writes the file after `finish` has returned
+    while not (records := read()) or not any(r.HasField("exit") for r in records):
+        assert time.monotonic() < end
+        time.sleep(0.05)
     told = [{i.key or i.nested_key[0]: json.loads(i.value_json) for i in r.history.item} for r in records]
     assert [(line["_step"], line["server/accuracy"]) for line in told if "server/accuracy" in line] == run.curve()
     (begun,) = (r.run for r in records if r.HasField("run"))
