@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 import typer
+from safetensors.torch import save_file
 
 import counterpoise as cp
 from counterpoise.cli import main
@@ -227,7 +228,7 @@ def flower_app(names: dict[str, Any]) -> None:
     """The app that the page changes, and a run."""
     typed("counterpoise deploy new first", "counterpoise run quickstart --out /srv/runs/first")(names)
     Path("srv/link").mkdir()
-    torch.save(cp.models.mlp((64,), 3).state_dict(), "srv/runs/first/model.pt")
+    save_file(cp.models.mlp((64,), 3).state_dict(), "srv/runs/first/model.safetensors")
     exec(Path("first/app.py").read_text(), names)
 
 

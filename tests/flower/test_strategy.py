@@ -12,6 +12,7 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from grids import InProcess
 from helpers import assert_close, blobs, double, small
+from safetensors.torch import load_file
 
 import counterpoise as cp
 from counterpoise.engine import Evaluation, Simulation
@@ -146,13 +147,13 @@ def test_the_folder_is_that_of_a_simulation(tmp_path):
 def test_the_model_of_a_finished_run_loads_into_plain_torch(tmp_path):
     made = gone("fedavgm", out=tmp_path / "run")
     plain = small()
-    plain.load_state_dict(torch.load(tmp_path / "run" / "model.pt", weights_only=True))
+    plain.load_state_dict(load_file(tmp_path / "run" / "model.safetensors"))
     inputs = torch.rand(5, 6, dtype=next(plain.parameters()).dtype)
     assert torch.equal(plain(inputs), made.run.model(inputs))
     assert not torch.equal(plain(inputs), small()(inputs))
-    before = (tmp_path / "run" / "model.pt").read_bytes()
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
     gone("fedavgm", rounds=5, out=tmp_path / "run")
-    assert (tmp_path / "run" / "model.pt").read_bytes() != before
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() != before
 
 
 def test_the_names_of_keys_stand_in_the_report_and_stay_if_a_node_does_not_come_back(tmp_path):

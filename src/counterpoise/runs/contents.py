@@ -29,7 +29,7 @@ METRICS = "metrics.jsonl"
 CLIENTS = "clients.jsonl"
 HOLDINGS = "federation.json"
 FAILURE = "failure.txt"
-MODEL = "model.pt"
+MODEL = "model.safetensors"
 REPORT = "report.html"
 INDEX = "checkpoint.json"
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import tomli_w
 import torch
+from safetensors.torch import save_file
 
 from counterpoise.engine.rounds.loop import Loop
 from counterpoise.engine.rounds.records import RoundRecord
@@ -122,9 +123,10 @@ class Folder:
         self._holdings = {HOLDINGS: _sha256(text)}
 
     def write_model(self, module: torch.nn.Module) -> Path:
-        """Write a model's weights and buffers by name, for `torch.load` and ``load_state_dict`` of any other program."""
-        state = {name: tensor.cpu() for name, tensor in module.state_dict().items()}
-        replace_file(self.path / MODEL, lambda partial: torch.save(state, partial))
+        """Write a model's weights and buffers by name, for ``load_state_dict`` in any other program."""
+        # Copies, because the format refuses tensors that share memory; tied weights are tied again by the module.
+        state = {name: tensor.cpu().contiguous().clone() for name, tensor in module.state_dict().items()}
+        replace_file(self.path / MODEL, lambda partial: save_file(state, partial))
         return self.path / MODEL
 
     def note_batch(self, batch: Batch | None, round: int) -> None:
