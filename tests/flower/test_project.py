@@ -109,6 +109,17 @@ def test_keys_and_certificates_are_their_owners_alone(tmp_path):
     assert {stat.S_IMODE(path.parent.stat().st_mode) for path in files} == {0o700}
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["", "bad name", "https://link.example", "link.example:9092", "m\u00fcnchen.example", "a" * 64, "a." * 127 + "a"],
+)
+def test_what_is_no_servers_name_is_not_certified(tmp_path, name):
+    with pytest.raises(CounterpoiseError, match="is neither a server's name nor an address"):
+        certify(tmp_path, ["link.example", name])
+    assert not list(tmp_path.iterdir())
+    certify(tmp_path, ["::1", "192.0.2.7", "xn--mnchen-3ya.example", "a" * 63, "*.example.org"])
+
+
 def test_the_certificate_is_good_for_its_names_and_vouched_for(tmp_path):
     certify(tmp_path, ["192.0.2.7", "link.example"])
     server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=tmp_path / "ca.crt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import ipaddress
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,6 +21,9 @@ __all__ = ["certify", "make_key"]
 _VALID = datetime.timedelta(days=365)
 _HERE = ("127.0.0.1", "localhost")
 """A SuperLink's own processes reach it under the first of these, so every certificate is good for both."""
+_LABEL = r"[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_HOST = re.compile(rf"(?=.{{1,253}}$)(\*\.)?{_LABEL}(\.{_LABEL})*")
+"""A server's name as certificates have it."""
 
 
 def certify(folder: Path, hosts: Iterable[str] = (), *, renew: bool = False) -> None:
@@ -53,7 +57,10 @@ def certify(folder: Path, hosts: Iterable[str] = (), *, renew: bool = False) -> 
 
 
 def make_key(path: Path) -> None:
-    """Write a node's key and, beside it, the public key (``.pub``) that its operator registers. A key that is there is not replaced."""
+    """Write a node's key and, beside it, the public key (``.pub``) that its operator registers.
+
+    A key that is there is not replaced.
+    """
     if path.exists():
         raise CounterpoiseError(
             f"{path} already exists. If a node uses this key, a new one would not be known to the SuperLink. Choose "
@@ -88,6 +95,11 @@ def _host(name: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:
+        if not _HOST.fullmatch(name):
+            raise CounterpoiseError(
+                f"{name[:80]!r} is neither a server's name nor an address. Give it as nodes do, without https:// and "
+                "without a port, such as link.example.org or 192.0.2.7; letters with accents as xn--..."
+            ) from None
         return x509.DNSName(name)
 
 
