@@ -21,7 +21,7 @@ _DARK = 16
 
 
 def tell_doubts(federation: Federation) -> None:
-    """Warn of class numbers with gaps, and of pixels from 0 to 255 that are fractions."""
+    """Warn of class numbers with gaps, and of pixels from 0 to 255 that are stored as floating-point numbers."""
     base = federation.base
     if federation.classes and federation.class_names is None and isinstance(base.targets, Tensor):
         there = torch.unique(base.targets)
@@ -47,7 +47,7 @@ def _warn_of_gaps(first: int, there: int, classes: int) -> None:
 @functools.cache
 def _warn_of_pixels(brightest: int) -> None:
     log.warning(
-        "The inputs are whole numbers from 0 to %d as fractions, which are left as they are. If they are pixels, give "
-        "bytes, x.astype('uint8'), which become 0 to 1, or divide by 255.",
+        "The inputs are whole numbers from 0 to %d, stored as floating-point numbers, so they are not scaled. If they are "
+        "pixels, give x.astype('uint8'), which is scaled to 0 to 1, or divide by 255.",
         brightest,
     )
