@@ -93,7 +93,7 @@ def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
     [
         ((1, 1), 130, BACKENDS[1]),
         ((10, 10), 112, BACKENDS[0]),
-        ((10, 2), 130, BACKENDS[1]),
+        ((10, 2), 140, BACKENDS[1]),
         ((2, 10), 105, BACKENDS[1]),
         ((50, 50), 25, BACKENDS[1]),
     ],
@@ -343,7 +343,8 @@ class Loops:
         size = np.sqrt(self.v / (1 - square**self.rounds))
         r = sqrt(float((size * size).mean()))
         n = (1 + floor) * r * self.m / (1 - 0.8**self.rounds) / (size + floor * r)
-        self.step = u + (1 - len(heard) / POPULATION) * (self.pace * n - u)
+        h = len(heard) / POPULATION
+        self.step = h * ((1 - h) + h * self.pace) * u + (1 - h) * self.pace * n
         self.w = self.w + self.step
         return c
 

@@ -57,11 +57,10 @@ def pace(
         z = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
         t = _agreement(round.cohort.updates, state["step"])
         alpha = (state["pace"] * torch.exp(gain * t)).clamp(least, most)
-        unheard = 1 - len(round.cohort.updates) / round.world.population
-        step = u + unheard * (alpha * z - u)
+        heard = len(round.cohort.updates) / round.world.population
+        step = heard * (1 + heard * (alpha - 1)) * u + (1 - heard) * alpha * z
         new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
-        used = {"pace": float(alpha)} if unheard else {}
-        return round.but(combined=step, state=new, facts={**round.facts, **used})
+        return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
 
     return Part("pace", server_state=server_state, apply=apply)
 
