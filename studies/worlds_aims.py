@@ -95,13 +95,7 @@ def _under_attack(worlds: Sequence[World]) -> Iterator[list[Any]]:
 
 
 def _left_out(rows: Sequence[Row]) -> Iterator[list[Any]]:
-    """Two aims. A study keeps how many replies were left out, not whose: the second row is by hand."""
-    views = {
-        row.cell.runs_of: row
-        for row in rows
-        if row.cell.name.endswith(", honest left out") and row.values and not set_up(row.cell.runs_of).adversary
-    }
-    if not views:
+    if not (views := _honest(rows, ", honest left out")):
         return
     name, most = max(views.items(), key=lambda pair: pair[1].mean)
     worst = sorted(((max(row.values.values()), name) for name, row in views.items()), reverse=True)[:2]
@@ -109,8 +103,19 @@ def _left_out(rows: Sequence[Row]) -> Iterator[list[Any]]:
     found = f"{most.mean:.2f} % in `{name}`, the most of any world; in the worst runs {runs}"
     aim = f"under {_LEFT_OUT:g} % in every world"
     yield ["honest replies that the gate leaves out, honest worlds", aim, found, most.mean < _LEFT_OUT]
-    often = "not counted in the studies; on digits some honest clients were left out more than once"
-    yield ["honest clients that the gate leaves out, honest worlds", "none more than once", often, False]
+    words = ["honest clients that the gate leaves out, honest worlds", "none more than once"]
+    if often := _honest(rows, ", honest left out twice"):
+        name, most = max(often.items(), key=lambda pair: pair[1].mean)
+        found = f"{most.mean:.2f} % of them in `{name}`, the most of any world" if most.mean else "none"
+        yield [*words, found, not most.mean]
+    else:
+        yield [*words, "not counted yet", None]
+
+
+def _honest(rows: Sequence[Row], ending: str) -> dict[str, Row]:
+    """The views with this ending of worlds without adversaries, by world."""
+    views = [row for row in rows if row.cell.name.endswith(ending) and row.values]
+    return {row.cell.runs_of: row for row in views if not set_up(row.cell.runs_of).adversary}
 
 
 def _times() -> Iterator[list[Any]]:

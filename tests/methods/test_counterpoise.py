@@ -93,7 +93,7 @@ def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
     [
         ((1, 1), 130, BACKENDS[1]),
         ((10, 10), 112, BACKENDS[0]),
-        ((10, 2), 140, BACKENDS[1]),
+        ((10, 2), 150, BACKENDS[1]),
         ((2, 10), 105, BACKENDS[1]),
         ((50, 50), 25, BACKENDS[1]),
     ],
@@ -155,7 +155,8 @@ def path_in_one_dimension(h, m, counts, steps, rate, start, cohorts, clip=2):
         alpha = min(12.0, max(0.5, alpha * exp(middle(np.sign([v * step for v in e])))))
         u = sum(part * v for part, v in zip(parts, e, strict=True))
         mean = 0.8 * mean + 0.2 * u
-        step = u + (1 - len(ids) / len(h)) * (alpha * mean / (1 - 0.8**round) - u)
+        q = len(ids) / len(h)
+        step = q * (1 - q**4 + q**4 * alpha) * u + (1 - q) * alpha * mean / (1 - 0.8**round)
         w += step
         found.append(w)
     return found
@@ -343,8 +344,8 @@ class Loops:
         size = np.sqrt(self.v / (1 - square**self.rounds))
         r = sqrt(float((size * size).mean()))
         n = (1 + floor) * r * self.m / (1 - 0.8**self.rounds) / (size + floor * r)
-        h = len(heard) / POPULATION
-        self.step = h * ((1 - h) + h * self.pace) * u + (1 - h) * self.pace * n
+        q = len(heard) / POPULATION
+        self.step = q * (1 - q**4 + q**4 * self.pace) * u + (1 - q) * self.pace * n
         self.w = self.w + self.step
         return c
 

@@ -367,7 +367,7 @@ def test_scaffold_by_data_weighs_the_update_and_the_variate():
         (scaffold(weights="data"), 25, 3),
         (feddyn(1.0), 85, 3),
         (feddc(1.0), 50, 3),
-        (counterpoise(), 60, 3),
+        (counterpoise(), 100, 3),
         (counterpoise(), 60, 1),
     ],
     ids=["II", "I", "data", "feddyn", "feddc", "counterpoise", "counterpoise, one lost"],

@@ -150,30 +150,18 @@ def test_standardised_pixels_have_a_part_of_the_page_once_there_are_results() ->
     ]
 
 
-@pytest.mark.parametrize("there", [False, True])
-def test_one_seed_is_told_until_there_are_results_with_standardised_pixels(there: bool) -> None:
+def test_how_it_stands_with_standardised_pixels_is_told_in_one_sentence() -> None:
     worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
-    rows, forms, sweep, best, _, first = (found_in(ROOT / "studies" / name).rows for name in worlds["FILES"])
-    standard = [row for row in rows if row.cell.name == "fmnist-iid"] if there else []
-    page = worlds["page"](rows, forms, sweep, best, standard, first)
-    assert ("## With standardised pixels" in page, "which is one seed of" in " ".join(page.split())) == (
-        there,
-        not there,
-    )
-
-
-def test_one_seed_with_standardised_pixels_is_beside_the_same_seed_without() -> None:
-    values = {"pixels 0 to 1": (40, 60, 70), "standardised": (65, 66, 71)}
-    labels = ("fedavg", "fedadam", "counterpoise")
-    rows = [row(cell, *pair) for cell, some in values.items() for pair in zip(labels, some, strict=True)]
-    assert runpy.run_path(str(ROOT / "studies/worlds.py"))["smaller"](rows) == (
-        "5.0 points ahead of the best of FedAvg and FedAdam instead of 10.0, and 6.0 ahead of FedAvg instead of 30.0"
+    others = [row(cell, label, *[value] * 5) for cell in "ab" for label, value in (("fedavg", 65), ("rfa", 71))]
+    standard = [*others, row("a", "counterpoise", 69.5, 70, 70.5, 71, 71.5), row("b", "counterpoise", *range(80, 85))]
+    assert worlds["standardised"](standard) == (
+        "best in 1 of 2 worlds (in 0 of them within noise), and below the best other method by at most 0.5 points in 1"
     )
 
 
 def test_what_pages_say_of_standardised_pixels_is_what_was_found() -> None:
     worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
-    found = worlds["smaller"](found_in(ROOT / "studies/worlds-pixels.toml").rows)
+    found = worlds["standardised"](found_in(ROOT / "studies/worlds-standard.toml").rows)
     for page in ("README.md", "docs/choose.md", "docs/methods/counterpoise.md"):
         assert found in " ".join((ROOT / page).read_text().split()), page
 
@@ -237,8 +225,12 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
             "0.80 % in `fmnist-iid`, the most of any world; in the worst runs 1.5 % in `fmnist-iid` and 0.2 % in `fmnist-rare`",
             "no",
         ),
-        ("not counted in the studies; on digits some honest clients were left out more than once", "no"),
+        ("not counted yet", ""),
     ]
+    for often, told in ((2.0, ("1.00 % of them in `fmnist-rare`, the most of any world", "no")), (0.0, ("none", "yes"))):
+        twice = row("fmnist-rare, honest left out twice", "counterpoise", 0, often, runs_of="fmnist-rare")
+        *_, table = reached(made, [*rows, twice])
+        assert tuple(cells_of(table)[7][2:]) == told
 
 
 def test_times_count_as_reached_only_if_raw_times_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

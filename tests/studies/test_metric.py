@@ -187,3 +187,16 @@ def test_shares_of_honest_and_of_hostile_replies_that_are_left_out() -> None:
     assert curve_of(records, "hostile replies left out") == [(1, 0.5)]
     assert parse_metric("mean", "honest replies left out").lower
     assert not parse_metric("mean", "hostile replies left out").lower
+
+
+def test_the_share_of_honest_clients_that_are_left_out_in_more_than_one_round() -> None:
+    everyone = {"claims": dict.fromkeys(range(4), 1), "liars": (0,)}
+    records = [
+        record(1, {}, {}, claims={}, excluded={}),
+        record(2, {}, {}, **everyone, excluded={0: "why", 1: "why"}),
+        record(3, {}, {}, **everyone, excluded={0: "why", 1: "why", 2: "why"}),
+        record(4, {}, {}, claims={4: 1}, excluded={2: "it dropped out"}),
+    ]
+    found = curve_of(records, "honest clients left out twice")
+    assert found == [(2, 0), (3, pytest.approx(1 / 3)), (4, 0.25)]
+    assert parse_metric("last", "honest clients left out twice").lower

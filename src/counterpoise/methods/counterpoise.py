@@ -59,12 +59,12 @@ def counterpoise(
 
     Clients step along ``g - a (y_i - y_bar)``. The server corrects their updates:
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``. It clips these, averages them by capped counts into u, and steps:
-    ``w <- w + lr (u + q (alpha z - u))``.
+    ``w <- w + lr (q (1 + q^4 (alpha - 1)) u + (1 - q) alpha z)``.
 
     d_i is a client's update, y_i its memory (the mean gradient of its last round before any correction), y_bar the mean
     of the memories, and k_i how far its optimiser carries it per unit of gradient. c is how much the memory says, and a
-    the part of c that clients apply. q is the share of the population that is not in u, z the direction of the long
-    step (u smoothed over rounds, coordinate by coordinate) and alpha, the pace, its length.
+    the part of c that clients apply. q is the share of the population that is in u, z is u smoothed over rounds,
+    coordinate by coordinate, and alpha, the pace, lengthens steps.
     """
     refuse_idle("counterpoise", locals())
     bounds = Bounds(gate_doubt, gate_proof, gate_most, gate_spread, gate_clients)

@@ -20,7 +20,7 @@ def pace(
     square: float = 0.99,
     floor: float = 0.3,
 ) -> Part:
-    """The step ``u + q (alpha z - u)``: u the combined update, q the share of the population that is not in it.
+    """The step ``q (1 + q^4 (alpha - 1)) u + (1 - q) alpha z``: u is the combined update, q the share of clients in it.
 
     alpha, the pace, begins at 1 and stays between `least` and `most`. In every round ``alpha <- alpha exp(gain t)``,
     with t the median cosine of the clients' updates with the step before, over the clients that moved. An update is
@@ -32,8 +32,9 @@ def pace(
     of V over the coordinates. So coordinates that move little are moved more, and if all move alike, z is M. If all
     updates are scaled, so are the steps.
 
-    Means and long steps make up for the clients that a round does not hear. If all are heard, the step is u. Clients
-    that were left out count as not heard: what is left of a cohort under attack gains from longer steps.
+    A mean over rounds makes up for the clients that a round does not hear, so ``1 - q`` of the step is along z. The
+    update itself is lengthened only if it speaks for nearly all: by alpha if all clients are heard, hardly if half are,
+    because colluders among them would be lengthened too. Clients that were left out count as not heard.
     """
     if most < least:
         raise CounterpoiseError(
@@ -58,7 +59,7 @@ def pace(
         t = _agreement(round.cohort.updates, state["step"])
         alpha = (state["pace"] * torch.exp(gain * t)).clamp(least, most)
         heard = len(round.cohort.updates) / round.world.population
-        step = heard * (1 + heard * (alpha - 1)) * u + (1 - heard) * alpha * z
+        step = heard * (1 + heard**4 * (alpha - 1)) * u + (1 - heard) * alpha * z
         new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
         return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
 

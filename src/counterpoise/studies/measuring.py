@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ __all__ = ["check_measure", "curve_of", "lower_is_better", "scale_of"]
 
 _PERSONAL, _COUPLING, _NOTE, _CHOSEN = "personal ", "coupling of ", "note ", " chosen by clients"
 _BY_DATA = " by data"
+_TWICE = "honest clients left out twice"
 
 
 def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
@@ -31,6 +33,7 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
     - ``detection recall``, ``detection false alarms``: shares of lies and of honest claims that were rejected
     - ``count error``: of the counts estimated for honest clients, the median relative error
     - ``honest replies left out``, ``hostile replies left out``: shares of a round's honest and hostile replies
+    - ``honest clients left out twice``: the share of those heard so far that were left out in more than one round
 
     Everything else is measured on the test set.
     """
@@ -38,6 +41,8 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
         found = [(record.round, _BY_ROUND[measure](record)) for record in records]
     elif measure == "effective clients":
         found = effective_clients(records)
+    elif measure == _TWICE:
+        found = _left_out_twice(records)
     elif measure.startswith(_PERSONAL) and measure.endswith(_BY_DATA):
         metric = measure.removeprefix(_PERSONAL).removesuffix(_BY_DATA)
         found = [(record.round, _by_data(record, metric)) for record in records]
@@ -58,7 +63,7 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
 def check_measure(measure: str, metrics: Iterable[str], where: str) -> None:
     """Refuse a measure that runs with these metrics will not have. What a method notes is known only when it runs."""
     every = {"loss", *metrics}
-    known = {"effective clients", *_BY_ROUND, *every, *(f"train_{name}" for name in every)}
+    known = {"effective clients", _TWICE, *_BY_ROUND, *every, *(f"train_{name}" for name in every)}
     known |= {_PERSONAL + name + more for name in every for more in ("", _BY_DATA)}
     known |= {name + _CHOSEN for name in every}
     if measure not in known and not measure.startswith((_COUPLING, _NOTE)):
@@ -73,7 +78,7 @@ def scale_of(measure: str) -> float:
 
 def lower_is_better(measure: str) -> bool:
     """Whether less of it is better, as of a loss."""
-    return _is_loss(measure) or measure in ("detection false alarms", "count error", "honest replies left out")
+    return _is_loss(measure) or measure in ("detection false alarms", "count error", "honest replies left out", _TWICE)
 
 
 def _is_loss(measure: str) -> bool:
@@ -124,8 +129,13 @@ def _count_error(record: RoundRecord) -> float:
     return count_error([guess for guess, _ in known], [claimed for _, claimed in known])
 
 
+def _honest(record: RoundRecord) -> set[int]:
+    """The honest clients that replied."""
+    return set(record.outcome.claims) - set(record.liars)
+
+
 def _honest_left_out(record: RoundRecord) -> float:
-    return _left_out(record, set(record.outcome.claims) - set(record.liars))
+    return _left_out(record, _honest(record))
 
 
 def _hostile_left_out(record: RoundRecord) -> float:
@@ -135,6 +145,18 @@ def _hostile_left_out(record: RoundRecord) -> float:
 def _left_out(record: RoundRecord, clients: set[int]) -> float:
     """The share of these clients, all of which replied, that the method left out."""
     return len(clients & set(record.outcome.excluded)) / len(clients) if clients else math.nan
+
+
+def _left_out_twice(records: Sequence[RoundRecord]) -> Curve:
+    times: Counter[int] = Counter()
+    heard: set[int] = set()
+    found: Curve = []
+    for record in records:
+        honest = _honest(record)
+        heard |= honest
+        times.update(honest & set(record.outcome.excluded))
+        found.append((record.round, sum(often > 1 for often in times.values()) / len(heard) if heard else math.nan))
+    return found
 
 
 _BY_ROUND: Mapping[str, Callable[[RoundRecord], float]] = {
