@@ -74,7 +74,7 @@ def load(
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
-    Federation(10 clients, samples of shape (1, 8, 8), test 359, probe 10)
+    Federation(10 clients, 1428 samples of shape (1, 8, 8) in 10 classes, 287 of them held out; test 359, probe 10)
     """
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
