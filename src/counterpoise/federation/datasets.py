@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, brief, like_named, takes_only_its_options, unknown
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.bringing.samples import refuse_one_hot
@@ -182,9 +182,8 @@ def _missing(name: str, path: Path) -> CounterpoiseError:
     """The error for what is neither a data set nor a path; files beside it are suggested unless a data set is near."""
     if path.name == name and not path.suffix and get_close_matches(name, DATASETS):
         return unknown("data set", name, DATASETS)
-    there = [one.name for one in path.parent.iterdir() if one.name[0] != "."] if os.path.isdir(path.parent) else []
-    near = [str(path.with_name(one)) for one in get_close_matches(path.name, there, n=1)]
-    return unknown("data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})", near)
+    where = f"and no such file or folder ({os.path.abspath(path)})"
+    return unknown("data set", name, DATASETS, where, like_named(path, any_kind=True))
 
 
 def check_known(name: str) -> None:
