@@ -94,7 +94,7 @@ def _differs(course: Course) -> bool:
         next(course)
     except Differs:
         return True
-    except Exception:
+    except (CounterpoiseError, StopIteration):  # it cannot go on, or has nothing left to do
         return False
     course.close()
     return False
