@@ -147,13 +147,20 @@ def no_folder(path: str | Path) -> CounterpoiseError:
     return CounterpoiseError(f"There is no folder {path}." + _instead(like_named(path)))
 
 
-def like_named(path: str | Path, suffix: str | None = None) -> list[str]:
-    """The files beside a path, or if it has no suffix the folders, whose names are most like its own."""
+def like_named(path: str | Path, suffix: str | None = None, any_kind: bool = False) -> list[str]:
+    """The files beside a path, or if it has no suffix the folders, whose names are most like its own.
+
+    With `any_kind`, files and folders with any suffix, but none that are hidden.
+    """
     path = Path(path)
     suffix = path.suffix if suffix is None else suffix
+
+    def fits(one: Path) -> bool:
+        return one.name[0] != "." if any_kind else one.suffix == suffix if suffix else one.is_dir()
+
     try:
-        beside = [one for one in path.parent.iterdir() if (one.suffix == suffix if suffix else one.is_dir())]
-    except OSError:
+        beside = [one for one in path.parent.iterdir() if fits(one)]
+    except (OSError, ValueError):  # a name with a null character is a ValueError
         return []
     return [str(path.parent / name) for name in _nearest(path.name, sorted(one.name for one in beside))]
 

@@ -68,6 +68,15 @@ class Parameter:
         """What the option takes, in words: 'a number at least 0', 'one of clip, soft'."""
         return _kind(self.type, self.option)
 
+    def about(self) -> str:
+        """What it means and takes, in words; an option whose author said nothing of it has its own name as meaning.
+
+        >>> told, untold = (Parameter("mu", float, 0.1, Option(meaning)) for meaning in ("strength", "mu"))
+        >>> told.about(), untold.about()
+        ('strength (a number)', 'a number')
+        """
+        return self.kind() if self.option.meaning == self.name else f"{self.option.meaning} ({self.kind()})"
+
     def check(self, value: Any, owner: str) -> Any:
         checked = _coerce(self.type, value, self.option)
         if checked is _REFUSED:

@@ -170,7 +170,7 @@ class Registry(Generic[T]):
         kinds = {name: kind_in_words(parameter.type) for name, parameter in parameters.items()}
         checked.__signature__ = readable(signature, kinds)  # type: ignore[attr-defined]
         text = inspect.getdoc(factory) or ""
-        meanings = "".join(f"\n    {p.name}: {p.option.meaning} ({p.kind()})" for p in parameters.values())
+        meanings = "".join(f"\n    {p.name}: {p.about()}" for p in parameters.values())
         checked.__doc__ = f"{text}\n\nOptions:{meanings}" if meanings else text
         entry = Entry(name, text.partition("\n")[0], checked, parameters, group, paper, wraps)
         return entry

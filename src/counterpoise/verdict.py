@@ -7,7 +7,7 @@ from typing import Literal
 
 from counterpoise.errors import takes_only_its_options
 
-__all__ = ["Action", "Verdict"]
+__all__ = ["Action", "Verdict", "claiming"]
 
 Action = Literal["accepted", "corrected", "warned", "excluded"]
 """The claim stands; another count replaces it; it is found false but still used; its client is left out."""
@@ -43,3 +43,17 @@ class Verdict:
     def concerns(self, client: int) -> str:
         """What the verdict is about, for a sentence."""
         return f"the claim of client {client} to {self.claimed:g} samples" if self.about_claim else f"client {client}"
+
+    def told(self, client: int) -> str:
+        """The verdict as a line. A reason that begins with the claim does not repeat it here.
+
+        >>> Verdict(90, 40.0, 30.0, 50.0, 9.0, "corrected", claiming(90) + "its update suggests 40").told(3)
+        'the claim of client 3 to 90 samples is corrected: its update suggests 40'
+        """
+        reason = self.reason.removeprefix(claiming(self.claimed)) if self.about_claim else self.reason
+        return f"{self.concerns(client)} is {self.action}: {reason}"
+
+
+def claiming(count: float) -> str:
+    """How a reason begins that must be understood without the verdict."""
+    return f"it claims {count:g} samples, but "

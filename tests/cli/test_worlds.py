@@ -220,6 +220,14 @@ def test_partition_writes_a_drawing_and_numbers(cli, tmp_path):
     assert (found["clients"], found["samples"]) == (20, 1428)
 
 
+def test_partition_says_how_large_a_test_set_of_every_clients_own_is(cli):
+    words = ("partition", "quickstart", "--set", "data.features={name='rotation', degrees=20}")
+    assert "The test set" not in cli(*words)[1]
+    _, out, _ = cli(*words, "--set", "data.skewed_test=true")
+    test = len(cp.load("digits", partition=cp.iid(clients=20)).test)
+    assert f"The test set holds {test} samples as each client sees them, {20 * test} in all." in out
+
+
 def test_partition_calls_clients_and_labels_by_their_names(cli, tmp_path):
     who, kinds = ["north", "south", "north"] * 4, ["cat", "dog\x1b[31m", "a very long kind of animal"] * 4
     np.savez("own.npz", x=np.zeros((12, 2), "f"), y=np.array(kinds), identity=np.array(who))

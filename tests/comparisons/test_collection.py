@@ -175,6 +175,16 @@ def test_options_in_brackets_that_cannot_be_read_are_refused(text: str, sentence
         parse_choice(text)
 
 
+def test_methods_with_a_blank_between_them_are_told_of_the_comma() -> None:
+    for text in ("fedavg fedprox", "fedavg fedprox(mu=0.1, lr=1)", "fedavg; fedprox"):
+        with pytest.raises(cp.CounterpoiseError, match=r"is not one method\. Separate methods by commas"):
+            plan(methods=[text])
+    for text, sentence in (("fedprox(mu=1, mu=2)", "mu is given twice"), ("feddua::fedavg", "is neither a name")):
+        with pytest.raises(cp.CounterpoiseError, match=sentence):
+            plan(methods=[text])
+    assert [arm.label for arm in plan(methods=["feddua : fedprox (mu=0.1)"]).arms] == ["feddua:fedprox(mu=0.1)"]
+
+
 def test_slugs_are_plain_and_no_two_alike() -> None:
     found = slugs(["a:b", "a-b", "a - b", "../../x", ""])
     assert found == ["a-b", "a-b_2", "a-b_3", "x", "arm"]

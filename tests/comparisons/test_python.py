@@ -156,12 +156,15 @@ def test_a_folder_is_gone_on_with_and_the_same_call_returns_it(
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert [len(group.done) for group in more.groups] == [3, 3]
     assert read_plan(out).seeds == (0, 1, 2)
-    with pytest.raises(cp.CounterpoiseError, match="the model begins with other weights"):
+    with pytest.raises(cp.CounterpoiseError, match="the model begins with other weights") as told:
         cp.compare(["fedavg", mine(0.5)], fed, seeds=3, out=out, **{**settings, "model": net()})
+    assert "5 other runs of this comparison differ too. To train fedavg, mine again, remove their" in str(told.value)
     with pytest.raises(cp.CounterpoiseError, match="a value that your own method holds or uses has changed") as told:
-        cp.compare(["fedavg", mine(0.7)], fed, seeds=3, out=out, **settings)
+        cp.compare(["fedavg", mine(0.7), "fedprox"], fed, seeds=3, out=out, **settings)
     places = " ".join(f"{out}/mine/seed-{seed}" for seed in range(3))
+    assert "2 other runs of this comparison differ too. " in str(told.value)
     assert f"To train mine again, remove its runs first: counterpoise runs rm {places}. Or " in str(told.value)
+    assert not (out / "fedprox").exists()
     assert not list(out.rglob("failure.txt"))
     with pytest.raises(cp.CounterpoiseError, match="rounds was 3 and is 4"):
         cp.compare(["fedavg"], fed, out=out, **{**settings, "rounds": 4})

@@ -516,13 +516,27 @@ def test_a_model_or_loss_of_the_wrong_kind_is_told_in_a_sentence(given, sentence
         started(**given)
 
 
+STEPPING, WEIGHED = ("feddyn", "feddc", "adabest", "fedavgm"), ("fednova", "fedavg", "rfa")
+
+
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
         (lambda: Method("m", weigh=by_data()), "the slot weigh must be a tuple of parts"),
         (lambda: Method("m", weigh=(Part("a/b"),)), "must not be empty or contain a slash"),
-        (lambda: Method("m", combine=(mean(),), update=(server_step(),)), "A mean needs weights"),
-        (lambda: Method("m", weigh=(by_data(),), update=(server_step(),)), "server's step needs one update"),
+        (
+            lambda: Method("m", combine=(mean(), by_data()), update=(server_step(),)),
+            r"A mean needs weights, and no part that acts before it has set any\. .* into the slot weigh; a part of your",
+        ),
+        (
+            lambda: Method("m", weigh=(by_data(),), update=(server_step(), mean())),
+            "server's step needs one update, and no part that acts before it has made one",
+        ),
+        *(
+            (lambda name=name: METHODS.make(name).replacing(combine=()), "needs one update, and no")
+            for name in STEPPING
+        ),
+        *((lambda name=name: METHODS.make(name).replacing(weigh=()), "needs weights, and no") for name in WEIGHED),
         (
             lambda: fedavg().adding(trust=Part("lost", apply=lambda round: None)),
             "part lost: apply must return the round",

@@ -262,14 +262,14 @@ def test_fingerprints_tell_parts_apart_by_name_place_and_content():
 
 def test_a_federation_shows_its_parts():
     federation = written()
-    assert repr(federation).startswith(
-        "Federation(4 clients, samples of shape {'attention_mask': (5,), 'input_ids': (5,)}, test 20"
-    )
+    told = "samples of shape {'attention_mask': (5,), 'input_ids': (5,)} in 3 classes, "
+    assert repr(federation).startswith(f"Federation(4 clients, {sum(SIZES)} {told}")
+    assert repr(federation).endswith("; test 20)")
     assert "attention_mask 5, input_ids 5" in federation._repr_html_()
     assert federation.base.numbers == 10
     assert federation.only(1).base.inputs["input_ids"].shape == (9, 5)
     one = Federation.from_clients([(np.ones((4, 2)), np.arange(4) % 2)])
-    assert repr(one).startswith("Federation(1 client, samples")
+    assert repr(one).startswith("Federation(1 client, 4 samples")
     flipped = cp.adversary.label_flip(clients=[0]).data(federation, torch.tensor([0]))
     assert flipped.base.inputs is federation.base.inputs
 

@@ -108,7 +108,8 @@ def test_random_splits_are_clients():
 def test_names_of_clients_are_kept_and_shown(tmp_path):
     federation = Federation.from_datasets({"north": tensors(0, 12), "south": PARTS[1]}, test=tensors())
     assert federation.client_names == ("north", "south")
-    assert repr(federation) == "Federation(2 clients (north, south), samples of shape (2,), test 20)"
+    samples = "20 samples of shape (2,) in 3 classes, 4 of them held out"
+    assert repr(federation) == f"Federation(2 clients (north, south), {samples}; test 20)"
     assert (federation.only(1).client_names, federation.on_server().client_names) == (("south",), ("north", "south"))
     assert federation.only("south").fingerprint == federation.only(1).fingerprint
     run = cp.simulate("fedavg", federation, model=cp.models.linear, rounds=1, out=tmp_path / "run")

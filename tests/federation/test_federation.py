@@ -112,6 +112,18 @@ def test_a_set_that_cannot_be_made_is_refused(settings, sentence):
         Federation.from_arrays(*arrays(), partition=cp.iid(3), **settings)
 
 
+def test_a_federation_is_told_in_a_line():
+    """Three clients with 20 samples each, of which a quarter is held out; the server's samples are not counted twice."""
+    x, y = arrays(60)
+    whole = Federation.from_arrays(x, y, partition=cp.iid(3), heldout=0.25, test=(x[:7], y[:7]))
+    assert repr(whole) == "Federation(3 clients, 60 samples of shape (1,) in 3 classes, 15 of them held out; test 7)"
+    assert repr(whole.on_server()) == "Federation(3 clients, samples of shape (1,) in 3 classes; test 7)"
+    probed = Federation.from_arrays(x, y, partition=cp.iid(3), heldout=0, probe=1)
+    assert repr(probed).endswith("57 samples of shape (1,) in 3 classes, none of them held out; no test set, probe 3)")
+    numbers = Federation.from_arrays(x, y.astype(float), partition=cp.iid(3), heldout=0)
+    assert repr(numbers).endswith("60 samples of shape (1,), none of them held out; no test set)")
+
+
 def test_a_probe_set_needs_classes():
     x, y = arrays()
     with pytest.raises(CounterpoiseError, match="A probe set is drawn per class; these targets are not class numbers"):

@@ -594,6 +594,13 @@ def test_a_path_that_is_not_there_is_told_with_what_lies_beside_it(animals, monk
         cp.load("animal", partition=IID)
     with pytest.raises(CounterpoiseError, match=rf"mean '{animals}'\?"):
         cp.load(animals.parent / "animls", partition=IID)
+    for name in ("visits.csv", ".visits.cvs"):
+        (animals.parent / name).write_text("x,y\n1,0\n")
+    with pytest.raises(CounterpoiseError, match=r"mean 'visits\.csv'\?"):  # nothing hidden, but another suffix
+        cp.load("visits.cvs", partition=IID)
+    for name in ("no/visits.csv", "no\0/visits.csv"):
+        with pytest.raises(CounterpoiseError, match=r"There is no data set .* and no such file or folder"):
+            cp.load(name, partition=IID)
 
 
 def test_one_hot_targets_of_a_file_are_told(tmp_path):

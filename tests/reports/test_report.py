@@ -81,6 +81,20 @@ def test_curves_are_means_over_seeds_with_a_deviation_either_side(made):
     assert band["y"][12:] == pytest.approx((values.mean(0) - values.std(0, ddof=1))[::-1], rel=1e-3)
 
 
+@pytest.mark.parametrize(("rounds", "apart"), [(2, 1), (10, 1), (14, None)])
+def test_ticks_are_whole_rounds(tmp_path, rounds, apart):
+    """Plotly draws about ten ticks, so that it puts none between two of more than eleven rounds."""
+    comparison(tmp_path, seeds=2, rounds=rounds)
+    shown = charts({part.title: part for section in sections(study([tmp_path])) for part in section.parts})
+    drawn = {key: [figure.layout for figure in chart.figures.values()] for key, chart in shown.items()}
+    axes = [
+        (key, layout[name]) for key, all_of in drawn.items() for layout in all_of for name in layout if "xaxis" in name
+    ]
+    found = [(key, axis.dtick) for key, axis in axes if axis.title.text == "rounds"]
+    assert {dtick for _, dtick in found} == {apart}
+    assert {key for key, _ in found} == {"curves", "weights", "couplings", "detection"}
+
+
 def test_bytes_and_seconds_add_up_along_the_axis(made):
     _, records, parts = made
     figures = charts(parts)["curves"].figures

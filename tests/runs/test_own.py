@@ -113,6 +113,9 @@ def spoilt() -> cp.Method:
 
 def boom() -> cp.Method:
     return cp.methods.fedavg().replacing("boom", weigh=cp.Part("n", apply=lambda round: round.but(weights=1 / 0)))
+
+def kept(keep: float) -> cp.Method:
+    return cp.methods.fedavg()
 """
 FILE = """
 rounds = 1
@@ -445,6 +448,7 @@ def test_a_method_of_ones_own_is_shown_by_its_name(project: Path, cli, monkeypat
     monkeypatch.chdir(project)
     status, said = cli("methods", "mine.rules:ours")
     assert (status, "mu = " in said) == (0, True)
+    assert "keep  a number" in cli("methods", "mine.rules:kept")[1]  # whose author does not say what it means
     assert "Did you mean 'mine.rules:ours'?" in cli("methods", "mine.rules.ours")[1]
 
 

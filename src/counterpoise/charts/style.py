@@ -28,6 +28,7 @@ __all__ = [
     "shade",
     "sized",
     "unit",
+    "whole_rounds",
     "words",
     "wrapped",
 ]
@@ -36,6 +37,10 @@ _DASHES = ("solid", "dash", "dot", "dashdot")
 _PER_DASH = 6
 """So many colours can be told apart by colour-blind readers, too."""
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up")
+
+_EACH = 10
+"""If the last round is at most so many after the first, each has its tick. If there are more, plotly puts no tick
+between two of them, because it draws about ten."""
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
 _RAMPS = {"light": ("#edf2f7", "#7fb2d6", "#0b4a78"), "dark": ("#1c2a38", "#2f7fb3", "#c3e6ff")}
@@ -105,10 +110,16 @@ def sized(figure: go.Figure, height: int, x: str | None = None, y: str | None = 
     """Set a figure's height, axis titles and other layout."""
     figure.update_layout(height=height, **layout)
     if x is not None:
-        figure.update_xaxes(title_text=x)
+        figure.update_xaxes(title_text=x, **(whole_rounds(figure) if x == "rounds" else {}))
     if y is not None:
         figure.update_yaxes(title_text=y)
     return figure
+
+
+def whole_rounds(figure: go.Figure) -> dict[str, Any]:
+    """What an axis of rounds needs so that its ticks are whole rounds, given the figure with its traces."""
+    rounds = [at for trace in figure.data for at in (() if trace.x is None else trace.x)] or [0]
+    return {"dtick": 1} if max(rounds) - min(rounds) <= _EACH else {}
 
 
 def alone(figure: go.Figure, title: str = "") -> go.Figure:

@@ -115,7 +115,7 @@ def _line(record: RoundRecord, rounds: int) -> str:
     lines = [f"round {record.round} of {rounds}: {', '.join(found)}, {record.seconds:.0f} s"]
     lines += [f"  client {client} is left out: {reason}" for client, reason in record.outcome.excluded.items()]
     lines += [
-        f"  {verdict.concerns(client)} is {verdict.action}: {verdict.reason}"
+        f"  {verdict.told(client)}"
         for client, verdict in record.outcome.verdicts.items()
         if verdict.action != "accepted" and record.outcome.excluded.get(client) != verdict.reason
     ]

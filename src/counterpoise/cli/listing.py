@@ -105,7 +105,7 @@ def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
     for p in entry.parameters.values():
         options.add_row(
             Text(p.name if p.required else f"{p.name} = {p.default}", style="cyan"),
-            Text(f"{p.option.meaning} ({p.kind()})"),
+            Text(p.about()),
         )
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]

@@ -30,7 +30,8 @@ def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | Non
     values = override(values, settings)
     values |= {} if seed is None else {"seed": seed}
     check_named(values, source)
-    federation = setup(parse(values, source)).federation
+    config = parse(values, source)
+    federation = setup(config).federation
     shown = spread(federation.clients, _DRAWN)
     counts = label_counts(federation, shown)
     facts = overview(federation, counts)
@@ -56,6 +57,9 @@ def draw(source: str, settings: Sequence[str], seed: int | None, out: Path | Non
     lines = _lines(counts[spread(len(counts), _COLUMNS).numpy()], facts, _labels(federation))
     if federation.client_names is not None and federation.clients <= _ROWS:
         lines.append(f"Clients, from the left: {', '.join(federation.client_names)}.")
+    if config.data.skewed_test and federation.test is not None:
+        each, everyone = len(federation.test) // federation.clients, len(federation.test)
+        lines.append(f"The test set holds {each} samples as each client sees them, {everyone} in all.")
     echo("\n".join(lines))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from counterpoise.choices import pair, parse_choice, parse_value, split
 from counterpoise.comparisons.plan import Arm, Plan, slugs, worded
-from counterpoise.errors import CounterpoiseError
+from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.methods import METHODS
 from counterpoise.own import digests, own_part
 from counterpoise.runs.build import check_choices
@@ -48,7 +48,7 @@ def compared(
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
     own = dict(config.method)
-    choices = [parse_choice(text) for text in methods] or config.paper.methods or _usual(own)
+    choices = [_typed(text) for text in methods] or config.paper.methods or _usual(own)
     check_named([{**values, "method": choice} for choice in choices], source)
     choices = [completed(choice, own) for choice in choices]
     for setting in settings:
@@ -57,6 +57,18 @@ def compared(
     arms, against = method_arms([check_method(choice) for choice in choices], baseline)
     numbers = first_seeds(config, seeds)
     return with_code(Plan("compare", source, command, numbers, arms, against, values, chosen=bool(baseline)))
+
+
+def _typed(text: str) -> dict[str, Any]:
+    """A method as it was typed. If it cannot be read and has blanks outside brackets, it was meant as several."""
+    try:
+        return parse_choice(text)
+    except CounterpoiseError:
+        if len(re.sub(r"\(.*?\)", "", text).split()) < 2:
+            raise
+        raise CounterpoiseError(
+            f"{brief(text)} is not one method. Separate methods by commas: --methods 'fedavg,fedprox(mu=0.1)'."
+        ) from None
 
 
 def completed(choice: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from counterpoise.runs.run import Run
 from counterpoise.runs.saved import SavedRun, status_of
 from counterpoise.runs.starting import setup_course
 from counterpoise.runs.together import drive_together
+from counterpoise.texts import counted
 
 __all__ = ["run_here"]
 
@@ -54,12 +55,10 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
     def ended(place: int, what: Run | BaseException) -> None:
         piece = pieces[place]
         if isinstance(what, Differs):  # before anything is trained: the folder holds something else
-            mine = [str(folder / one.place) for one in pieces if folder and one.label == piece.label]
-            raise Differs(
-                f"{what.what} To train {piece.label} again, remove its runs first: "
-                f"{shlex.join(['counterpoise', 'runs', 'rm', *mine])}. Or choose another folder, or replace all that "
-                f"{folder} holds with overwrite=True."
-            )
+            assert folder is not None
+            later = zip(pieces[place + 1 :], courses[place + 1 :], strict=True)
+            more = [one for one, course in later if _kept(folder, one) and _differs(course)]
+            raise _refusal(what, [piece, *more], pieces, folder)
         if isinstance(what, Exception):
             tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
         if isinstance(what, Run):
@@ -83,6 +82,37 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
         piece.place: _in_memory(ends[piece.place], piece, held[id(made.federation)])
         for piece, made in zip(pieces, setups, strict=True)
     }
+
+
+def _kept(folder: Path, piece: Piece) -> bool:
+    return (folder / piece.place / "config.toml").exists()
+
+
+def _differs(course: Course) -> bool:
+    """Whether a folder holds another run than this one. It is begun to find that out, and goes no further."""
+    try:
+        next(course)
+    except Differs:
+        return True
+    except (CounterpoiseError, StopIteration):  # it cannot go on, or has nothing left to do
+        return False
+    course.close()
+    return False
+
+
+def _refusal(what: Differs, differing: Sequence[Piece], pieces: Sequence[Piece], folder: Path) -> Differs:
+    """The error for a folder with other runs: the first that differs, how many do, and how to remove these methods'."""
+    labels = list(dict.fromkeys(piece.label for piece in differing))
+    mine = [str(folder / piece.place) for piece in pieces if piece.label in labels and _kept(folder, piece)]
+    more = len(differing) - 1
+    also = (
+        f" {counted(more, 'other run')} of this comparison {'differs' if more == 1 else 'differ'} too." if more else ""
+    )
+    return Differs(
+        f"{what.what}{also} To train {', '.join(labels)} again, remove {'its' if len(labels) == 1 else 'their'} runs "
+        f"first: {shlex.join(['counterpoise', 'runs', 'rm', *mine])}. Or choose another folder, or replace all that "
+        f"{folder} holds with overwrite=True."
+    )
 
 
 def _pieces(plan: Plan, folder: Path | None) -> Iterator[Piece]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options, unknown
+from counterpoise.errors import CounterpoiseError, brief, like_named, takes_only_its_options, unknown
 from counterpoise.federation.bringing import Columns, bring
 from counterpoise.federation.bringing.facts import facts_of
 from counterpoise.federation.bringing.samples import refuse_one_hot
@@ -74,7 +74,7 @@ def load(
 
     >>> import counterpoise as cp
     >>> cp.load("digits", partition=cp.dirichlet(0.5, clients=10), probe=1)
-    Federation(10 clients, samples of shape (1, 8, 8), test 359, probe 10)
+    Federation(10 clients, 1428 samples of shape (1, 8, 8) in 10 classes, 287 of them held out; test 359, probe 10)
     """
     if not isinstance(partition, Partition):
         raise CounterpoiseError("partition must be a recipe such as cp.dirichlet(0.5, clients=100).")
@@ -182,9 +182,8 @@ def _missing(name: str, path: Path) -> CounterpoiseError:
     """The error for what is neither a data set nor a path; files beside it are suggested unless a data set is near."""
     if path.name == name and not path.suffix and get_close_matches(name, DATASETS):
         return unknown("data set", name, DATASETS)
-    there = [one.name for one in path.parent.iterdir() if one.name[0] != "."] if os.path.isdir(path.parent) else []
-    near = [str(path.with_name(one)) for one in get_close_matches(path.name, there, n=1)]
-    return unknown("data set", name, DATASETS, f"and no such file or folder ({os.path.abspath(path)})", near)
+    where = f"and no such file or folder ({os.path.abspath(path)})"
+    return unknown("data set", name, DATASETS, where, like_named(path, any_kind=True))
 
 
 def check_known(name: str) -> None:

@@ -24,7 +24,6 @@ from counterpoise.federation.samples import Samples
 from counterpoise.federation.scaling import PLAIN, Scaling, scaled
 from counterpoise.federation.structure import check_alike
 from counterpoise.randomness import check_seed
-from counterpoise.texts import counted
 from counterpoise.trees import cat
 
 if TYPE_CHECKING:
@@ -81,11 +80,9 @@ class Federation:
         return self.base.shape
 
     def __repr__(self) -> str:
-        sets = [f"{name} {len(s)}" for name in ("test", "probe", "proxy") if (s := getattr(self, name)) is not None]
-        names = self.client_names or ()
-        named = f" ({', '.join(names[:4])}{', ...' if len(names) > 4 else ''})" if names else ""
-        shape = f"samples of shape {self.shape}"
-        return f"Federation({counted(self.clients, 'client')}{named}, {shape}, {', '.join(sets) or 'no server sets'})"
+        from counterpoise.federation.pictures import federation_text
+
+        return federation_text(self)
 
     def _repr_html_(self) -> str:
         from counterpoise.federation.pictures import federation_html
@@ -307,7 +304,7 @@ class Federation:
         >>> from torch.utils.data import TensorDataset
         >>> north = TensorDataset(torch.rand(6, 2), torch.arange(6) % 2)
         >>> Federation.from_datasets({"north": north, "south": (np.ones((4, 2), "f"), [0, 1, 1, 0])})
-        Federation(2 clients (north, south), samples of shape (2,), no server sets)
+        Federation(2 clients (north, south), 10 samples of shape (2,) in 2 classes, 2 of them held out; no test set)
         """
         check_seed(seed)
         given, part = _apart(test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,17 +12,40 @@ from counterpoise.federation.assignment import Elsewhere
 from counterpoise.federation.overview import Holder, holdings, label_counts, overview, spread
 from counterpoise.federation.structure import shape_in_words
 from counterpoise.sketch import card, heat, table
+from counterpoise.texts import counted
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-__all__ = ["federation_frame", "federation_html", "plot_federation"]
+__all__ = ["federation_frame", "federation_html", "federation_text", "plot_federation"]
 
 _SHOWN = 40
 """The most clients in the small picture."""
 _NAMED = 5
 """The most clients whose names are written."""
+
+
+def federation_text(federation: Holder) -> str:
+    """A federation in a line: clients, samples, classes, and what the server holds."""
+    named = f" ({_names(federation.client_names)})" if federation.client_names else ""
+    samples, out = "samples", ""
+    if not isinstance(federation.train, Elsewhere):
+        everyone = torch.arange(federation.clients)
+        train, heldout = (int(part.sizes(everyone).sum()) for part in (federation.train, federation.heldout))
+        samples, out = counted(train + heldout, "sample"), f", {heldout or 'none'} of them held out"
+    classes = "" if federation.classes is None else f" in {federation.classes} class{'es' * (federation.classes != 1)}"
+    sets = [
+        f"no {name} set" if own is None else f"{name} {len(own)}"
+        for name in ("test", "probe", "proxy")
+        if (own := getattr(federation, name)) is not None or name == "test"
+    ]
+    clients = f"{counted(federation.clients, 'client')}{named}"
+    return f"Federation({clients}, {samples} of shape {federation.shape}{classes}{out}; {', '.join(sets)})"
+
+
+def _names(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def federation_html(federation: Holder) -> str:
@@ -34,7 +58,7 @@ def federation_html(federation: Holder) -> str:
         if (held := getattr(federation, name)) is not None
     ]
     if names := federation.client_names:
-        rows.insert(0, ("names", ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")))
+        rows.insert(0, ("names", _names(names)))
     if isinstance(federation.train, Elsewhere):
         return card(f"{title}, whose data lie on their own machines", "", table(rows))
     if federation.classes is None:

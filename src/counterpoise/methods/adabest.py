@@ -14,6 +14,7 @@ from torch import Tensor
 from counterpoise.method import Client, Method, Part, Reply, Round, Step
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import mean, uniform
+from counterpoise.parts.updating import need_combined
 from counterpoise.registry import Option, Paper
 
 __all__ = ["adabest"]
@@ -51,8 +52,8 @@ def bias_estimates(mu: float, beta: float) -> Part:
         return Reply(reply.update, {}, {"h": client.state["h"] / absent - mu * reply.trained, "last": now})
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
-        middle = round.model + round.combined
+        combined = need_combined(round)
+        middle = round.model + combined
         model = middle + beta * (middle - round.state["middle"])
         return round.but(model=model, state={"middle": middle, "round": round.state["round"] + 1})
 

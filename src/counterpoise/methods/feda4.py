@@ -19,6 +19,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_data, cosines, mean, server_step
+from counterpoise.parts.weighing import need_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["feda4"]
@@ -105,7 +106,7 @@ def trajectory_step(
     """
 
     def apply(round: Round) -> Round:
-        assert round.weights is not None
+        weights = need_weights(round, "FedA4's step along trajectories")
         phi, accuracy = _read_note(round, "concentration"), _read_note(round, "probe_accuracy")
         penalty = torch.exp(-beta * (accuracy - accuracy.mean()).square())
         g = round.cohort.updates / round.world.local.passes
@@ -113,7 +114,7 @@ def trajectory_step(
         similarity = cosines(g, middle)
         biased = (phi >= tau_conc) | (similarity <= tau_sim)
         sign = torch.where(biased, 1.0, -1.0).to(phi.dtype) * (1 if direction == "printed" else -1)
-        factors = (round.weights * penalty * sign).to(g.dtype)
+        factors = (weights * penalty * sign).to(g.dtype)
         step = (1 - theta) * (factors @ g) + theta * factors.sum() * middle
         noted = round.noting(penalty=penalty, similarity=similarity, biased=biased.to(phi.dtype))
         return noted.but(model=round.model + eta * step)

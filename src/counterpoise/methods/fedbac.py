@@ -19,6 +19,7 @@ from torch import Tensor
 from counterpoise.method import Client, Method, Part, Round, Step, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import cosines, mean
+from counterpoise.parts.updating import need_combined
 from counterpoise.registry import Option, Paper
 
 __all__ = ["fedbac", "fedbac_soft"]
@@ -194,13 +195,12 @@ def direction(beta: float, eta: float, momentum: Momentum, sent: bool) -> Part:
     """``w <- w + eta u`` and ``v <- beta v + (1 - beta) u`` (section 3.5), or v by data (section 3.2)."""
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
-        followed = round.combined
+        followed = combined = need_combined(round)
         if momentum == "data":
             shares = round.cohort.examples / round.cohort.examples.sum()
             followed = shares.to(followed.dtype) @ round.cohort.updates
         v = beta * round.state["v"] + (1 - beta) * followed
-        return round.but(model=round.model + eta * round.combined, state={"v": v})
+        return round.but(model=round.model + eta * combined, state={"v": v})
 
     return Part(
         "direction",

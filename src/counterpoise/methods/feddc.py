@@ -17,6 +17,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Client, Method, Part, Reply, Round, Step, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import mean, mean_gradient, shares, uniform
+from counterpoise.parts.updating import need_combined
 from counterpoise.registry import Option, Paper
 
 __all__ = ["feddc"]
@@ -65,11 +66,11 @@ def drift_correction(alpha: float, variate: Variate) -> Part:
         return Reply(reply.update, {"change": new - own}, {"c": new, "h": client.state["h"] + reply.trained})
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
+        combined = need_combined(round)
         seen = len(round.cohort) / round.world.population
         c = round.state["c"] + seen * (shares(round) @ round.reports["change"])
-        h = round.state["h"] + seen * round.combined
-        return round.but(model=round.model + round.combined + h, state={"c": c, "h": h})
+        h = round.state["h"] + seen * combined
+        return round.but(model=round.model + combined + h, state={"c": c, "h": h})
 
     def check(world: World) -> None:
         if world.local.optimizer.reach is None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from counterpoise.method import Client, Method, Part, Reply, Round, Step
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import mean, uniform
+from counterpoise.parts.updating import need_combined
 from counterpoise.registry import Option, Paper
 
 __all__ = ["feddyn"]
@@ -49,9 +50,9 @@ def dynamic_regulariser(alpha: float, score: Score = "server") -> Part:
         return Reply(reply.update, {}, {"g": client.state["g"] - alpha * reply.trained})
 
     def apply(round: Round) -> Round:
-        assert round.combined is not None
-        h = round.state["h"] - alpha * len(round.cohort) / round.world.population * round.combined
-        return round.but(model=round.model + round.combined - h / alpha, state={"h": h})
+        combined = need_combined(round)
+        h = round.state["h"] - alpha * len(round.cohort) / round.world.population * combined
+        return round.but(model=round.model + combined - h / alpha, state={"h": h})
 
     return Part(
         "dynamic-regulariser",

@@ -15,6 +15,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round, World
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_data, proximal, server_step
+from counterpoise.parts.weighing import need_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["fednova"]
@@ -66,13 +67,13 @@ def normalised_mean(mu: float) -> Part:
         return world.local.optimizer.reach(steps)
 
     def apply(round: Round) -> Round:
-        assert round.weights is not None
+        weights = need_weights(round, "FedNova's mean")
         asked = round.world.local.asked(round.cohort.ids, round.cohort.examples)
-        reach = reaches(round.world, asked.to(round.weights.dtype))
-        credible = torch.where(round.bounded(reach) == reach, round.weights, 0)
+        reach = reaches(round.world, asked.to(weights.dtype))
+        credible = torch.where(round.bounded(reach) == reach, weights, 0)
         credible = credible / credible.sum()
         tau = (credible * reach).sum()
-        each = round.weights / reach
+        each = weights / reach
         factors = tau * (credible / reach).sum() * each / each.sum()
         combined = factors.to(round.model.dtype) @ round.cohort.updates
         return round.noting(normaliser=reach).but(weights=factors, combined=combined)

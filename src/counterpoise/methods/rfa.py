@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Method, Part, Round
 from counterpoise.methods.registry import METHODS
 from counterpoise.parts import by_data, server_step, square_distances, uniform
+from counterpoise.parts.weighing import need_weights
 from counterpoise.registry import Option, Paper
 
 __all__ = ["geometric_median", "rfa"]
@@ -47,12 +47,9 @@ def median_point(tolerance: float, iterations: int) -> Part:
     """The geometric median as a weighted mean of the updates. The run records the weights and the iterations taken."""
 
     def apply(round: Round) -> Round:
-        if round.weights is None:
-            raise CounterpoiseError(
-                "A geometric median needs weights: put a part such as parts.by_data() into the slot weigh."
-            )
+        given = need_weights(round, "A geometric median")
         squares = square_distances(round.cohort.updates)
-        weights, took = geometric_median(squares, round.weights.cpu(), tolerance, iterations)
+        weights, took = geometric_median(squares, given.cpu(), tolerance, iterations)
         weights = weights.to(round.model.device)
         combined = weights.to(round.model.dtype) @ round.cohort.updates
         return round.but(weights=weights, combined=combined, facts={**round.facts, "iterations": took})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import inf
 
-from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
+from counterpoise.parts.weighing import need_weights
 
 __all__ = ["mean"]
 
@@ -14,9 +14,7 @@ def mean() -> Part:
     """``sum_i a_i d_i / sum_i a_i``, per layer if the weights are. The round is skipped if a sum is not positive."""
 
     def apply(round: Round) -> Round:
-        weights = round.weights
-        if weights is None:
-            raise CounterpoiseError("A mean needs weights: put a part such as parts.by_data() into the slot weigh.")
+        weights = need_weights(round, "A mean")
         total = weights.sum(0)
         if not all(0 < part < inf for part in total.view(-1).tolist()):
             return round.skip("the clients' weights do not sum to a positive number")

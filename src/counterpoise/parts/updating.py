@@ -11,7 +11,7 @@ from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Schedule
 from counterpoise.method import Part, Round
 
-__all__ = ["adaptive", "server_momentum", "server_step"]
+__all__ = ["adaptive", "need_combined", "server_momentum", "server_step"]
 
 SecondMoment = Callable[[Tensor, Tensor], Tensor]
 """``(v, u^2) -> v``"""
@@ -21,7 +21,7 @@ def server_step(lr: float = 1.0) -> Part:
     """``w <- w + lr u``, with u the combined update."""
 
     def apply(round: Round) -> Round:
-        combined = _read_combined(round)
+        combined = need_combined(round)
         return round.but(model=round.model + lr * combined)
 
     return Part("server-step", apply=apply)
@@ -34,7 +34,7 @@ def server_momentum(beta: float, lr: float = 1.0, schedule: Schedule | None = No
         return {"velocity": torch.zeros_like(start)}
 
     def apply(round: Round) -> Round:
-        combined = _read_combined(round)
+        combined = need_combined(round)
         velocity = beta * round.state["velocity"] + combined
         rate = lr if schedule is None else lr * schedule.factor(round.world.round)
         return round.but(model=round.model + rate * velocity, state={"velocity": velocity})
@@ -52,7 +52,7 @@ def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: floa
         return {"m": torch.zeros_like(start), "v": torch.full_like(start, tau**2)}
 
     def apply(round: Round) -> Round:
-        combined = _read_combined(round)
+        combined = need_combined(round)
         m = beta1 * round.state["m"] + (1 - beta1) * combined
         v = moment(round.state["v"], combined.square())
         return round.but(model=round.model + lr * m / (v.sqrt() + tau), state={"m": m, "v": v})
@@ -60,9 +60,11 @@ def adaptive(name: str, moment: SecondMoment, beta1: float, tau: float, lr: floa
     return Part(name, server_state=server_state, apply=apply)
 
 
-def _read_combined(round: Round) -> Tensor:
+def need_combined(round: Round) -> Tensor:
+    """The combined update, for a part that makes the new model from it."""
     if round.combined is None:
         raise CounterpoiseError(
-            "The server's step needs one update: put a part such as parts.mean() into the slot combine."
+            "The server's step needs one update, and no part that acts before it has made one. Put one that does, such "
+            "as parts.mean(), into the slot combine; a part of your own there must return round.but(combined=...)."
         )
     return round.combined

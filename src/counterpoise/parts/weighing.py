@@ -8,7 +8,7 @@ from torch import Tensor
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
 
-__all__ = ["by_data", "equal", "refuse_weights", "shares", "uniform"]
+__all__ = ["by_data", "equal", "need_weights", "refuse_weights", "shares", "uniform"]
 
 
 def shares(round: Round) -> Tensor:
@@ -39,6 +39,16 @@ def uniform() -> Part:
         return round.but(weights=equal(round))
 
     return Part("uniform", apply=apply, by_counts=False)
+
+
+def need_weights(round: Round, what: str) -> Tensor:
+    """The weights, for a part that combines updates by them; `what` needs them, for the error."""
+    if round.weights is None:
+        raise CounterpoiseError(
+            f"{what} needs weights, and no part that acts before it has set any. Put one that does, such as "
+            "parts.by_data(), into the slot weigh; a part of your own there must return round.but(weights=...)."
+        )
+    return round.weights
 
 
 def refuse_weights(round: Round, part: str) -> None:

@@ -67,7 +67,8 @@ class DataConfig(_Table):
     pool: bool = False
     """Deal the test set to clients too."""
     skewed_test: bool = False
-    """Make the test set one copy for each client, as that client sees it."""
+    """Make the test set one copy for each client, as that client sees it. With 100 clients, it is 100 times as large,
+    and so is the time that an evaluation takes."""
     samples: int | None = Field(None, ge=1)
     """Keep this many training samples, drawn at random; by default all."""
     columns: dict[str, str | list[str]] | None = None

@@ -192,6 +192,8 @@ def test_around_a_rule_that_ignores_counts_nothing_reads_corrected() -> None:
     verdict = outcome.verdicts[3]
     assert verdict.action == "warned"
     assert "suggests 44" in verdict.reason
+    assert f"{verdict.claimed:g}" in verdict.reason
+    assert verdict.told(3).count(f"{verdict.claimed:g} samples") == 1
     assert len(set(outcome.weights.values())) == 1
     silent: dict[str, Any] = {
         "told": {"gradient": np.where(np.arange(12) == 5, 0.0, 1.0)},

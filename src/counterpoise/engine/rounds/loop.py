@@ -302,4 +302,4 @@ def _log_outcome(round: int, outcome: Outcome) -> None:
         log.info("round %d: client %d is left out: %s", round, client, reason)
     for client, verdict in outcome.verdicts.items():
         if verdict.action != "accepted" and outcome.excluded.get(client) != verdict.reason:
-            log.info("round %d: %s is %s: %s", round, verdict.concerns(client), verdict.action, verdict.reason)
+            log.info("round %d: %s", round, verdict.told(client))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from counterpoise.method import Action, Verdict
 from counterpoise.methods.feddua.constants import FEWEST_CLIENTS, HORIZON
+from counterpoise.verdict import claiming
 
 __all__ = ["Finding", "write_verdicts"]
 
@@ -99,7 +100,7 @@ def _give_reason(row: _Row, corrected: bool) -> str:
         return ""
     what = "the update it sent" if row.by_update else "what it reports about its training"
     when = f"over its last rounds together (at most {HORIZON})" if row.by_memory else "in this round"
-    reason = f"it claims {row.claimed:g} samples, but {what} {when} suggests {row.estimated:.3g}"
+    reason = f"{claiming(row.claimed)}{what} {when} suggests {row.estimated:.3g}"
     if row.under and not corrected:
         return f"{reason}; a client may claim less than it holds"
     if row.taken != row.estimated:

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import ALARM, NEUTRAL, called, sized
+from counterpoise.charts.style import ALARM, NEUTRAL, called, sized, whole_rounds
 from counterpoise.measures.records import Curve
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.figures.learning import SPREAD, every_seed
@@ -108,6 +108,7 @@ def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
         _map(figure, place, arm, run, clients)
     ends = [r.round for _, run in here for r in run.records]
     x = {"title": {"text": "rounds"}, "showgrid": False, "range": [min(ends) - 1.5, max(ends) + 0.5]}
+    x |= whole_rounds(figure)
     y = {"title": {"text": "client"}, "type": "category", "showgrid": False, "nticks": 8}
     panels = [
         {

@@ -10,7 +10,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, called, sized
+from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, called, sized, whole_rounds
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.figures.panels import axes, lay_out
 from counterpoise.reports.study import Arm, Study, liars, verdicts
@@ -218,7 +218,7 @@ def detection(study: Study) -> Chart | Missing:
     highest = max((y for t in by_round.data if t.yaxis == "y2" for y in t.y), default=0.0)
     panels = [
         {
-            "x": {"title": {"text": "rounds"}},
+            "x": {"title": {"text": "rounds"}, **whole_rounds(by_round)},
             "y": {"tickformat": ".0%", "range": [-0.03 * top, 1.05 * top]},
             "note": {"text": what, "font": {"size": 13}},
         }
