@@ -125,6 +125,34 @@ def test_tables_fit_the_page_on_a_screen(page):
     resize(page, 1200)
 
 
+def test_no_legend_scrolls_on_a_phone(page):
+    """One that scrolls hides names, and takes half of the plot."""
+    resize(page, 390)
+    bars, names = page.evaluate(
+        """[[...document.querySelectorAll('.legend .scrollbar')].map(bar => bar.getBoundingClientRect().height),
+            document.querySelectorAll('#chart-curves .legendtext').length]"""
+    )
+    assert names == 5
+    assert len(bars) > 1
+    assert max(bars) == 0
+    resize(page, 1200)
+
+
+def test_tables_fit_the_paper_with_every_column(page):
+    page.send("Emulation.setEmulatedMedia", media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    resize(page, 680)
+    over = page.evaluate(
+        """[...document.querySelectorAll('.wide')].map(one => [one.firstChild.getBoundingClientRect().width - one.clientWidth,
+            getComputedStyle(one).overflowX, getComputedStyle(one.querySelector('td'), '::before').printColorAdjust])"""
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.send("Emulation.setEmulatedMedia", media="")
+    resize(page, 1200)
+    assert len(over) == 2
+    assert all(wide <= 1 and (cut, dots) == ("visible", "exact") for wide, cut, dots in over), over
+
+
 def test_names_at_the_ends_of_lines_can_be_read_in_both_themes(page):
     """Letters need more contrast than lines: at least 4.5 to 1."""
     contrast = """(() => {
