@@ -62,6 +62,10 @@ def test_every_chart_is_drawn(page):
     assert page.evaluate("document.querySelectorAll('table tbody tr').length") == 6  # five methods; one that judges
 
 
+def test_the_contents_mark_the_first_section_at_the_top(page):
+    assert page.evaluate("[...document.querySelectorAll('nav a[aria-current]')].map(one => one.hash)") == ["#result"]
+
+
 def test_charts_have_titles_axes_and_legends(page):
     words = page.evaluate("document.querySelector('[data-chart=curves]').innerText")
     assert all(word in words for word in ("Learning curves", "test accuracy", "rounds", "fedavg", "feddua:fedavg"))

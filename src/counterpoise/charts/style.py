@@ -96,7 +96,10 @@ def wrapped(text: str, width: int = 20) -> str:
 def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:
     """Name the places 0, 1, ... of a figure's y axis, from top to bottom."""
     return figure.update_yaxes(
-        tickvals=list(range(len(labels))), ticktext=list(map(wrapped, labels)), range=[len(labels) - 0.5, -0.5]
+        tickvals=list(range(len(labels))),
+        ticktext=list(map(wrapped, labels)),
+        ticklabelstandoff=5,  # clear of a dot at the axis
+        range=[len(labels) - 0.5, -0.5],
     )
 
 

@@ -140,6 +140,7 @@
 
   // The contents stay in sight and mark the section being read.
   const links = new Map([...document.querySelectorAll("nav a")].map((one) => [one.hash.slice(1), one]));
+  links.values().next().value?.toggleAttribute("aria-current", true);
   const reading = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       if (!isIntersecting) continue;

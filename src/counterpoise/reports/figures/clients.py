@@ -136,7 +136,7 @@ def _tenths(study: Study, own: bool) -> go.Figure | None:
             every_seed(figure, len(shown), arm, {seed: spread.worst_decile for seed, spread in found.items()}, hover, 1)
             shown.append(arm.label)
     scale = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
-    titles = ("gap: best tenth minus worst tenth", f"mean {measures.metric_words(study.metric)} of the worst tenth")
+    titles = ("gap: best minus worst tenth", f"{measures.metric_words(study.metric)} of the worst tenth")
     return row_panels(figure, shown, [scale | {"title": {"text": text}} for text in titles]) if shown else None
 
 
