@@ -119,6 +119,7 @@ def test_clients_gap_and_worst_tenth(made):
     assert panel(gap, 1)[0]["x"] == pytest.approx([min(v) for v in last])
     assert "gap" in gap.layout.xaxis.title.text
     assert "worst" in gap.layout.xaxis2.title.text
+    assert [(axis.minallowed, axis.maxallowed) for axis in (gap.layout.xaxis, gap.layout.xaxis2)] == [(-0.02, 1.02)] * 2
 
 
 def test_clients_own_models_are_a_view_of_their_own(tmp_path):
@@ -273,6 +274,8 @@ def test_couplings_and_the_effective_number_over_rounds(made):
     for place, measure in enumerate((measures.couplings, measures.effective_clients)):
         seeds = panel(figures["means of all rounds",], place)[2 * RANKED.index("fedavg")]
         assert seeds["x"] == pytest.approx([np.mean([v for _, v in measure(run)]) for run in records["fedavg"]])
+    drawn = figures["means of all rounds",].layout.xaxis
+    assert (drawn.minallowed, drawn.maxallowed) == (-1.05, 1.05)  # no correlation is beyond 1
     means = [
         np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
     ]

@@ -90,7 +90,7 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
             name=arm.name,
             line={"color": arm.look.colour, "width": 1.5},
             fillcolor=shade(arm.look.colour, 0.12),
-            marker={"color": shade(arm.look.colour, 0.45), "size": 5},
+            marker={"color": shade(arm.look.colour, 0.65), "size": 5},
             showlegend=False,
             **(dots if len(each) <= _DOTS else {"boxpoints": False}),
         )
@@ -135,7 +135,8 @@ def _tenths(study: Study, own: bool) -> go.Figure | None:
             every_seed(figure, len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover, 0)
             every_seed(figure, len(shown), arm, {seed: spread.worst_decile for seed, spread in found.items()}, hover, 1)
             shown.append(arm.label)
-    scale = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
+    scale: dict[str, Any] = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
+    scale |= {"minallowed": -0.02, "maxallowed": 1.02} if percent(study.metric) else {}  # a deviation may reach beyond
     titles = ("gap: best minus worst tenth", f"{measures.metric_words(study.metric)} of the worst tenth")
     return row_panels(figure, shown, [scale | {"title": {"text": text}} for text in titles]) if shown else None
 
