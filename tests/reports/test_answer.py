@@ -304,11 +304,13 @@ def swept(tmp_path, settings: list[dict]):
 
 def test_a_sweep_names_its_method_and_shows_the_response(tmp_path):
     found = swept(tmp_path, [{"method.mu": mu} for mu in (0.1, 0.001, 0.01)])
-    assert found.title == "fedprox on digits, by method.mu"
+    assert found.title == "fedprox on digits, by mu"
     first = sections(found)[0].parts[0]
     assert first.key == "response"
+    assert first.title.endswith(", by mu")
     (figure,) = first.figures.values()
-    dots, line = figure.to_plotly_json()["data"]
+    assert figure.layout.xaxis.title.text == "mu"
+    dots, line, _ = figure.to_plotly_json()["data"]
     ends = {row.label: list(row.values.values()) for row in found.standing.rows}
     assert list(line["x"]) == [0.001, 0.01, 0.1]
     assert line["y"] == pytest.approx([np.mean(ends[f"arm {place}"]) for place in (1, 2, 0)])
@@ -320,23 +322,57 @@ def test_a_sweep_from_zero_spaces_its_values_evenly_and_keeps_the_colours_of_its
     found = swept(tmp_path, [{"method.mu": mu} for mu in (1.0, 0.0, 0.01)])
     first = response(found)
     (figure,) = first.figures.values()
-    dots, line = figure.to_plotly_json()["data"]
-    assert list(line["x"]) == [0, 1, 2]
+    dots, line, means = figure.to_plotly_json()["data"]
+    assert list(line["x"]) == list(means["x"]) == [0, 1, 2]
     assert list(figure.layout.xaxis.ticktext) == ["0", "0.01", "1"]
     ends = {row.label: np.mean(list(row.values.values())) for row in found.standing.rows}
     assert line["y"] == pytest.approx([ends[f"arm {place}"] for place in (1, 2, 0)])
-    assert line["marker"]["color"] == [look(place).colour for place in (1, 2, 0)]
+    assert means["y"] == line["y"]
+    assert means["marker"]["color"] == [look(place).colour for place in (1, 2, 0)]
     assert "evenly spaced" in first.caption
     assert dots["customdata"] == [text for text in ("0", "0.01", "1") for _ in range(3)]
 
 
 def test_a_sweep_of_two_settings_has_a_line_for_each_value_of_the_other(tmp_path):
     found = swept(tmp_path, [{"method.lr": lr, "method.mu": mu} for lr in (0.5, 1.0) for mu in (0.1, 0.2, 0.3)])
-    (figure,) = response(found).figures.values()
-    lines = [trace for trace in figure.to_plotly_json()["data"] if trace.get("name")]
-    assert [line["name"] for line in lines] == ["method.lr=0.5", "method.lr=1.0"]
-    assert [list(line["x"]) for line in lines] == [[0.1, 0.2, 0.3]] * 2
-    assert figure.layout.xaxis.type == "linear"
+    chart = response(found)
+    assert chart.switches == {"By": ["mu", "lr"]}  # the one with most values first
+    names, places = (["lr=0.5", "lr=1.0"], [0.1, 0.2, 0.3]), (["mu=0.1", "mu=0.2", "mu=0.3"], [0.5, 1.0])
+    for along, (named, at) in zip(("mu", "lr"), (names, places), strict=True):
+        figure = chart.figures[along,]
+        lines = [trace for trace in figure.to_plotly_json()["data"] if trace.get("name")]
+        assert [line["name"] for line in lines] == named
+        assert [list(line["x"]) for line in lines] == [at] * len(named)
+        assert all(line["mode"] == "lines" for line in lines)  # a legend shows no setting's colour
+        assert figure.layout.xaxis.type == "linear"
+        assert figure.layout.xaxis.title.text == along
+
+
+def test_a_sweep_shows_where_seeds_ended_only_once(tmp_path):
+    found = swept(tmp_path, [{"method.mu": mu} for mu in (0.1, 0.2)])
+    assert [part.key for section in sections(found)[:2] for part in section.parts if isinstance(part, Chart)] == [
+        "response",
+        "curves",
+    ]
+
+
+def test_a_sweep_calls_its_settings_as_its_labels_do(tmp_path):
+    points = [{"local": {"lr": 0.1, "epochs": n}, "method": {"name": "fedprox", "lr": 1.0}} for n in (1, 2)]
+    arms = tuple(Arm(f"arm {n}", str(n), point) for n, point in enumerate(points))
+    keep(tmp_path)
+    found = replace(study([tmp_path]), plan=Plan("sweep", "x", "x", (0,), arms, "", {}))
+    assert list(found.keys.values()) == ["local.lr", "epochs", "method", "method.lr"]
+    assert found.title == "fedavg on digits, by local.lr, epochs and method.lr"  # the methods are named already
+
+
+def test_if_all_are_level_none_is_marked_best(tmp_path):
+    for name in ("fedavg", "fedbac"):  # of as many letters, so that their numbers are the same
+        keep(tmp_path / name, method={"name": name})
+    tables = [part for section in sections(study([tmp_path])) for part in section.parts if isinstance(part, Table)]
+    headline = next(table for table in tables if table.key == "headline")
+    assert headline.rows[0][1] == headline.rows[1][1]
+    assert headline.marks == ["", ""]
+    assert "Volatility and gap are in percentage points." in headline.caption
 
 
 def test_twelve_methods_have_colours_of_their_own():

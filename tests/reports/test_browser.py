@@ -62,6 +62,10 @@ def test_every_chart_is_drawn(page):
     assert page.evaluate("document.querySelectorAll('table tbody tr').length") == 6  # five methods; one that judges
 
 
+def test_the_contents_mark_the_first_section_at_the_top(page):
+    assert page.evaluate("[...document.querySelectorAll('nav a[aria-current]')].map(one => one.hash)") == ["#result"]
+
+
 def test_charts_have_titles_axes_and_legends(page):
     words = page.evaluate("document.querySelector('[data-chart=curves]').innerText")
     assert all(word in words for word in ("Learning curves", "test accuracy", "rounds", "fedavg", "feddua:fedavg"))
@@ -123,6 +127,34 @@ def test_tables_fit_the_page_on_a_screen(page):
     )
     assert over == []
     resize(page, 1200)
+
+
+def test_no_legend_scrolls_on_a_phone(page):
+    """One that scrolls hides names, and takes half of the plot."""
+    resize(page, 390)
+    bars, names = page.evaluate(
+        """[[...document.querySelectorAll('.legend .scrollbar')].map(bar => bar.getBoundingClientRect().height),
+            document.querySelectorAll('#chart-curves .legendtext').length]"""
+    )
+    assert names == 5
+    assert len(bars) > 1
+    assert max(bars) == 0
+    resize(page, 1200)
+
+
+def test_tables_fit_the_paper_with_every_column(page):
+    page.send("Emulation.setEmulatedMedia", media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    resize(page, 680)
+    over = page.evaluate(
+        """[...document.querySelectorAll('.wide')].map(one => [one.firstChild.getBoundingClientRect().width - one.clientWidth,
+            getComputedStyle(one).overflowX, getComputedStyle(one.querySelector('td'), '::before').printColorAdjust])"""
+    )
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.send("Emulation.setEmulatedMedia", media="")
+    resize(page, 1200)
+    assert len(over) == 2
+    assert all(wide <= 1 and (cut, dots) == ("visible", "exact") for wide, cut, dots in over), over
 
 
 def test_names_at_the_ends_of_lines_can_be_read_in_both_themes(page):

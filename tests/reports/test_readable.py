@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
+import plotly.graph_objects as go
 import pytest
 from kept import comparison, keep
 
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.heard import weights
 from counterpoise.reports.figures.learning import curves
-from counterpoise.reports.figures.readable import spaced
+from counterpoise.reports.figures.readable import legend, spaced
 from counterpoise.reports.study import study
 
 METHODS = ("fedavg", "fedprox", "scaffold", "fedadam")
@@ -87,3 +90,35 @@ def test_a_method_that_weighs_all_alike_has_no_map(tmp_path):
     assert isinstance(both, Chart)
     assert "All clients of a round alike, so without a map: fedavg" in both.caption
     assert sum(trace.type == "heatmap" for trace in both.figures[()].data) == 1
+
+
+def test_methods_with_the_same_weights_share_a_map(tmp_path):
+    for name in ("fedavg", "fedbac", "scaffold"):  # the first two have as many letters, so their weights are the same
+        for seed in range(2):
+            keep(tmp_path / f"{name}-{seed}", method={"name": name}, seed=seed)
+    chart = weights(study([tmp_path]))
+    names = [[note.text for note in figure.layout.annotations] for figure in chart.figures.values()]
+    assert {*names[0]} in ({"fedavg and 1 more", "scaffold"}, {"fedbac and 1 more", "scaffold"})
+    assert names[0] == names[1]
+    assert re.search("The same weights, so one map: (fedavg; fedbac|fedbac; fedavg)[.]", chart.caption)
+    assert "Without weights" not in chart.caption
+
+
+def test_who_is_heard_with_another_seed_alone_makes_another_map(tmp_path):
+    for name, seed in (("fedavg", 0), ("fedavg", 1), ("fedbac", 0)):
+        keep(tmp_path / f"{name}-{seed}", method={"name": name}, seed=seed)
+    figure = weights(study([tmp_path])).figures["seed 0",]
+    assert sorted(note.text for note in figure.layout.annotations) == ["fedavg", "fedbac"]
+
+
+def test_a_map_begins_before_the_first_round_only_for_liars(tmp_path):
+    keep(tmp_path / "honest")
+    keep(tmp_path / "lied", liars=(1,))
+    starts = [weights(study([tmp_path / name])).figures[()].layout.xaxis.range[0] for name in ("honest", "lied")]
+    assert starts == [0.5, -0.5]
+
+
+@pytest.mark.parametrize(("names", "rows"), [(["a", "b", "c"], 1), (["a" * 17] * 9, 9), (["a" * 9, "b" * 9, "c"], 2)])
+def test_a_narrow_figure_grows_by_its_legend(names, rows):
+    found = legend(go.Figure(layout={"height": 300}), names)
+    assert found == {"showlegend": True, "height": 300 + 19 * rows}

@@ -20,7 +20,9 @@ from counterpoise.charts.style import look, unit, wrapped
 from counterpoise.cli import main
 from counterpoise.errors import CounterpoiseError
 from counterpoise.reports.answer import answer
-from counterpoise.reports.chart import Chart, Missing, Table
+from counterpoise.reports.chart import Chart, Missing, Note, Section, Table
+from counterpoise.reports.figures.cost import _scaled
+from counterpoise.reports.page import page
 from counterpoise.reports.report import render, sections
 from counterpoise.reports.study import study
 from counterpoise.runs.config import override
@@ -131,6 +133,7 @@ def test_clients_gap_and_worst_tenth(made):
     assert panel(gap, 1)[0]["x"] == pytest.approx([min(v) for v in last])
     assert "gap" in gap.layout.xaxis.title.text
     assert "worst" in gap.layout.xaxis2.title.text
+    assert [(axis.minallowed, axis.maxallowed) for axis in (gap.layout.xaxis, gap.layout.xaxis2)] == [(-0.02, 1.02)] * 2
 
 
 def test_clients_own_models_are_a_view_of_their_own(tmp_path):
@@ -271,12 +274,22 @@ def test_the_weight_map_leaves_empty_who_was_not_asked_and_crosses_who_was_left_
     assert [t["y"] for t in liars] == [["1", "6"]] * 3
 
 
+def test_colours_begin_at_zero_so_that_little_differs_from_nothing(made):
+    _, _, parts = made
+    for key in ("labels", "weights"):
+        figure = charts(parts)[key].figures["seed 1",]
+        cells = [cell for t in traces(figure) if t["type"] == "heatmap" for row in t["z"] for cell in row if cell]
+        assert (figure.layout.coloraxis.cmin, figure.layout.coloraxis.cmax) == (0, max(cells))  # one end is ignored
+
+
 def test_couplings_and_the_effective_number_over_rounds(made):
     _, records, parts = made
     figures = charts(parts)["couplings"].figures
     for place, measure in enumerate((measures.couplings, measures.effective_clients)):
         seeds = panel(figures["means of all rounds",], place)[2 * RANKED.index("fedavg")]
         assert seeds["x"] == pytest.approx([np.mean([v for _, v in measure(run)]) for run in records["fedavg"]])
+    drawn = figures["means of all rounds",].layout.xaxis
+    assert (drawn.minallowed, drawn.maxallowed) == (-1.05, 1.05)  # no correlation is beyond 1
     means = [
         np.mean(v) for v in zip(*([c for _, c in measures.couplings(run)] for run in records["fedavg"]), strict=True)
     ]
@@ -354,16 +367,34 @@ def test_detection_over_rounds_and_thresholds_and_the_table_of_verdicts(made):
     assert found["claims judged"] == "144"
     assert int(found["accepted"]) + int(found["excluded"]) == 144
     assert "warned" not in found
-    assert found["lies flagged"] == "100.0%"
-    assert found["honest claims flagged"] == f"{np.mean([d.false_alarms for d in each]):.1%}"
+    assert found["lies flagged"] == "100.0 %"
+    assert found["honest claims flagged"] == f"{100 * np.mean([d.false_alarms for d in each]):.1f} %"
     assert found["error of counts"] != "not known"
+
+
+def test_detection_that_never_changes_takes_little_height(tmp_path):
+    heights = []
+    for rounds in (1, 12):
+        keep(tmp_path / str(rounds), rounds=rounds, cohort=8, verdicts=True, liars=(1,))
+        figure = charts(shown(tmp_path / str(rounds)))["detection"].figures["over rounds",]
+        heights.append((len({y for t in panel(figure, 1) for y in t["y"]}), figure.layout.height))
+        assert figure.layout.showlegend is False  # there is one method
+    (one, flat), (several, tall) = heights
+    assert one < 2 <= several
+    assert flat == tall - 150
+
+
+def test_long_runs_are_told_in_minutes_and_hours():
+    units = [_scaled("time", seconds) for seconds in (599.0, 601.0, 36001.0)]
+    assert units == [("s", 1.0), ("min", 60.0), ("h", 3600.0)]
+    assert _scaled("traffic", 2e6) == ("MB", 1e6)
 
 
 def test_costs_are_those_of_whole_runs(made):
     _, _, parts = made
     figure = charts(parts)["cost"].figures[()]
     axes = [figure.layout[f"xaxis{place}"].title.text for place in ("", 2, 3, 4)]
-    assert axes == ["time of all rounds (s)", "sent both ways (kB)", "most memory held (MB)", "state kept (kB)"]
+    assert axes == ["time (s)", "traffic (kB)", "memory (MB)", "state (kB)"]
     for place, cost in enumerate((12 * 0.51, 18.0, 100.0, 2.0)):
         bar, number = panel(figure, place)[:2]
         assert bar["x"] == pytest.approx([cost])
@@ -447,7 +478,6 @@ def test_one_run_alone_shows_all_it_has(tmp_path):
     assert found == {
         "curves",
         "served",
-        "gap",
         "labels",
         "weights",
         "couplings",
@@ -456,6 +486,27 @@ def test_one_run_alone_shows_all_it_has(tmp_path):
         "cost",
     }
     assert reports.write(tmp_path / "run") == tmp_path / "run" / "report.html"
+
+
+def test_a_single_run_tells_in_words_what_would_be_single_dots(tmp_path):
+    records = keep(tmp_path / "run", liars=(2,))
+    drawn = charts(shown(tmp_path / "run"))
+    each = records[-1].clients["accuracy"].values()
+    told = f"worst served tenth of clients has {100 * min(each):.2f} % on average, the best {100 * max(each):.2f} %."
+    assert told in drawn["served"].caption  # of 8 clients, a tenth is one
+    assert drawn["couplings"].switches == {"Show": ["rank correlation", "effective clients"]}
+    effective = np.mean([value for _, value in measures.effective_clients(records)])
+    assert drawn["couplings"].caption.endswith(f"effective clients {effective:.2g}.")
+    personal = keep(tmp_path / "own", personal=True)[-1].clients["personal_accuracy"].values()
+    caption = charts(shown(tmp_path / "own"))["served"].caption
+    assert f"{100 * min(personal):.2f} % on average by personal models" in caption
+
+
+def test_personal_models_are_named_only_if_there_are_any(tmp_path):
+    keep(tmp_path / "server")
+    keep(tmp_path / "own", personal=True)
+    for name, named in (("server", False), ("own", True)):
+        assert ("personal" in shown(tmp_path / name)["Client by client"].caption) is named
 
 
 def test_a_run_of_no_round_and_a_torn_one_still_report(tmp_path):
@@ -488,8 +539,9 @@ def test_an_older_schema_still_reports(tmp_path):
     )
     found = {p.key: p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart)}
     cost = found["cost"].figures[()].layout
-    assert [cost.xaxis.title.text, cost.xaxis2.title.text] == ["time of all rounds (s)", "sent both ways (kB)"]
+    assert [cost.xaxis.title.text, cost.xaxis2.title.text] == ["time (s)", "traffic (kB)"]
     assert "xaxis3" not in cost.to_plotly_json()
+    assert not {"memory", "state"} & {*re.findall("[a-z]+", found["cost"].caption)}  # which were not measured
     assert named(found["curves"].figures["test accuracy", "rounds"], "fedavg")
     assert "fedavg on digits" in reports.write(tmp_path).read_text()
 
@@ -501,6 +553,23 @@ def test_a_damaged_file_of_holdings_is_passed_over(tmp_path):
 
 
 # ---------------------------------------------------------------- one safe, small file
+
+
+def test_negative_numbers_have_a_minus_sign_and_names_stay_as_they_are_typed():
+    table = Table("x", "X", ["method", "vs"], [["fedprox(mu=-1)", "-0.5 [-1.0, +0.2]"]], caption="fed-1 is at -2.")
+    written = page("t", "", [Section("s", "S", [table, Note("N", "From -3 on.")])], "").partition("<script>")[0]
+    signed = [text.replace("~", "\N{MINUS SIGN}") for text in ("~0.5 [~1.0, +0.2]", "fed-1 is at ~2.", "From ~3 on.")]
+    for text in (*signed, "fedprox(mu=-1)"):
+        assert f">{text}<" in written or f" {text}<" in written
+
+
+def test_no_line_of_a_command_ends_within_an_option(made):
+    written = render(study([made[0]]))
+    commands = re.findall("<details>.*?<pre>(.*?)</pre>", written, re.S)
+    assert len(commands) == 3
+    for text in commands:
+        assert "<span>--set</span> seed=1" in text
+        assert "--set" not in text.replace("<span>--set</span>", "")
 
 
 def test_markup_in_names_is_text(tmp_path):
@@ -517,7 +586,7 @@ def test_markup_in_names_is_text(tmp_path):
 
 @pytest.mark.slow
 def test_twenty_runs_of_two_hundred_rounds_fit_into_eight_megabytes(tmp_path):
-    for number, name in enumerate(("fedavg", "fedprox", "scaffold", "feddua:fedavg", "fedbac")):
+    for number, name in enumerate(("fedavg", "fedprox", "scaffold", "feddua:fedavg", "counterpoise")):
         for seed in range(4):
             keep(
                 tmp_path / f"{number}-{seed}",

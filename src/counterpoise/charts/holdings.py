@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from counterpoise.charts.style import NEUTRAL, called, sized
+from counterpoise.charts.style import NEUTRAL, called, from_zero, sized
 
 __all__ = ["holdings_figure"]
 
@@ -49,4 +49,6 @@ def holdings_figure(found: Mapping[str, Any]) -> go.Figure:
     figure.update_yaxes(title_text="samples", row=2, col=1)
     tall = min(max(counts.shape[1] * 22, 160), 420)
     bar = {"title": {"text": "samples of a label"}}
-    return sized(figure, round(tall / 0.76) + 110, coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70})
+    return sized(
+        figure, round(tall / 0.76) + 110, coloraxis={"colorbar": bar} | from_zero(counts.flat), margin={"b": 70}
+    )

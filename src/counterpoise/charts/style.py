@@ -23,6 +23,7 @@ __all__ = [
     "called",
     "elided",
     "escaped",
+    "from_zero",
     "look",
     "rows",
     "shade",
@@ -43,7 +44,7 @@ _EACH = 10
 between two of them, because it draws about ten."""
 
 _SANS = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', sans-serif"
-_RAMPS = {"light": ("#edf2f7", "#7fb2d6", "#0b4a78"), "dark": ("#1c2a38", "#2f7fb3", "#c3e6ff")}
+_RAMPS = {"light": ("#d3e2ef", "#7fb2d6", "#0b4a78"), "dark": ("#273d52", "#2f7fb3", "#c3e6ff")}
 _INKS = {"light": ("#33373d", "#e4e6ea"), "dark": ("#d5d8dd", "#2e333b")}
 
 
@@ -65,6 +66,12 @@ def shade(colour: str, opacity: float) -> str:
     """A colour that lets some of the background through."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def from_zero(values: Iterable[float | None]) -> dict[str, float]:
+    """The ends of a colour axis that begins at zero; plotly ignores one end without the other."""
+    found = [0.0, *(value for value in values if value is not None)]
+    return {"cmin": min(found), "cmax": max(found) or 1.0}
 
 
 def words(text: str) -> str:
@@ -94,7 +101,10 @@ def wrapped(text: str, width: int = 20) -> str:
 def rows(figure: go.Figure, labels: Sequence[str]) -> go.Figure:
     """Name the places 0, 1, ... of a figure's y axis, from top to bottom."""
     return figure.update_yaxes(
-        tickvals=list(range(len(labels))), ticktext=list(map(wrapped, labels)), range=[len(labels) - 0.5, -0.5]
+        tickvals=list(range(len(labels))),
+        ticktext=list(map(wrapped, labels)),
+        ticklabelstandoff=5,  # clear of a dot at the axis
+        range=[len(labels) - 0.5, -0.5],
     )
 
 
@@ -182,6 +192,7 @@ def _template(theme: str) -> go.layout.Template:
                 "xanchor": "left",
                 "y": 1.01,
                 "yanchor": "bottom",
+                "maxheight": 1,  # otherwise it scrolls, and paper hides half of it
                 "bgcolor": "rgba(0,0,0,0)",
                 "font": {"size": 12.5},
             },

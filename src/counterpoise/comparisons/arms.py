@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -26,6 +26,7 @@ __all__ = [
     "method_arms",
     "setting_arms",
     "shared_config",
+    "short_keys",
     "swept",
     "with_code",
 ]
@@ -168,7 +169,7 @@ def combined(
 
 def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
     """The arms of a sweep: settings with dotted keys, each point labelled by its own."""
-    short = _short([key for one in points for key in one])
+    short = short_keys([key for one in points for key in one])
     labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in points]
     _no_twins(labels)
     if any(key == "seed" for one in points for key in one):
@@ -226,7 +227,7 @@ def check_method(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": choice["name"]} | {key: whole[key] for key in options}
 
 
-def _short(keys: Sequence[str]) -> dict[str, str]:
+def short_keys(keys: Iterable[str]) -> dict[str, str]:
     """The last part of each key, or the whole key if another one has the same ending."""
     ends = {key: key.rpartition(".")[2] for key in keys}
     return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}

@@ -9,7 +9,7 @@ from counterpoise.measures.curves import volatility
 from counterpoise.measures.fairness import Distribution
 from counterpoise.measures.records import Curve, Record
 
-__all__ = ["COLUMNS", "Column", "Finished", "size"]
+__all__ = ["COLUMNS", "Column", "Finished", "size", "three"]
 
 
 class Finished(NamedTuple):
@@ -41,6 +41,15 @@ class Column(NamedTuple):
     """Whether the table of the server's models has it."""
     personal: bool = False
     """Whether the table of personal models has it."""
+
+
+def three(value: float) -> str:
+    """A number with three digits, zeros included, so that a column of them lines up.
+
+    >>> three(0.66), three(5.0), three(391.2), three(3600.0), three(0.0)
+    ('0.660', '5.00', '391', '3600', '0')
+    """
+    return f"{value:#.3g}".rstrip(".") if 0 < value < 999.5 else f"{value:.0f}"
 
 
 def size(count: float) -> str:
@@ -87,7 +96,7 @@ COLUMNS = (
         "seconds",
         "Seconds: wall-clock time.",
         lambda run: sum(x.seconds for x in run.records),
-        lambda seconds: f"{seconds:.3g}" if seconds < 1000 else f"{seconds:.0f}",
+        three,
         short="sec.",
     ),
 )

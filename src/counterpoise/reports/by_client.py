@@ -35,7 +35,7 @@ def by_client(found: Study) -> Iterator[Table]:
         ["client", *(arm.label for arm in found.arms)],
         [[runs[0].name_of(client), *row] for client, row in zip(clients, cells, strict=True)],
         caption=f"{metric_words(found.metric).capitalize()}{unit and ' (%)'} in the last round that measured clients"
-        f"{spread}. Measured on {OWN_DATA}.",
+        f"{spread}. Measured on {OWN_DATA if found.personal else OWN_DATA.partition(':')[0]}.",
     )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from counterpoise.charts.style import elided
@@ -37,10 +38,35 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _each(runs: Iterable[SavedRun], text: Callable[[SavedRun], str], most: int = 3) -> str:
-    """What the runs have, each once; a count if that would be many."""
-    found = [one for one in dict.fromkeys(map(text, runs)) if one]
-    return " and ".join(found) if len(found) <= most else f"{' and '.join(found[:most])} and {len(found) - most} more"
+def _each(runs: Iterable[SavedRun], text: Callable[[SavedRun], str]) -> str:
+    """What the runs have, each once."""
+    return _merged([one for one in dict.fromkeys(map(text, runs)) if one])
+
+
+def _merged(texts: Sequence[str], most: int = 3) -> str:
+    """Texts in a row, with what they share at their beginnings and ends only once; of many, the first and a count.
+
+    >>> _merged([f"dealt by dirichlet (alpha {x})" for x in (0.1, 0.5, 5.0)]), _merged(["5 of 9", "7 of 9", "8 of 9"], 1)
+    ('dealt by dirichlet (alpha 0.1, 0.5 and 5.0)', '5 and 2 more of 9')
+    >>> _merged(["by lq (labels 2)", "by iid"]), _merged(["by lq (labels 2)", "by dirichlet (alpha 1)"])
+    ('by lq (labels 2) and iid', 'by lq (labels 2) and by dirichlet (alpha 1)')
+    >>> _merged(["cnn", "mlp"]), _merged(["a b", "a"]), _merged(["a"]), _merged([])
+    ('cnn and mlp', 'a b and a', 'a', '')
+    """
+    pieces = [re.findall(r"[\w.]+|[^\w.]+", text) for text in texts]
+    before, after = _shared(pieces), _shared([piece[::-1] for piece in pieces])
+    apart = ["".join(piece[before : len(piece) - after]) for piece in pieces]
+    if not all(one and one.count("(") == one.count(")") for one in apart):
+        before, after, apart = 0, 0, list(texts)
+    shown = apart if len(apart) <= most else [*apart[:most], f"{len(apart) - most} more"]
+    every = " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
+    first = pieces[0] if pieces else []
+    return "".join([*first[:before], every, *first[len(first) - after :]])
+
+
+def _shared(pieces: Sequence[Sequence[str]]) -> int:
+    """How many of their first pieces all have in common."""
+    return next((i for i, each in enumerate(zip(*pieces, strict=False)) if len({*each}) > 1), 0)
 
 
 def _name(run: SavedRun, *keys: str) -> str:

@@ -99,14 +99,19 @@ def _part(part: Chart | Table | Missing | Note | Listing) -> str:
         case Missing():
             return f'<p class="missing"><strong>{escaped(part.title)}.</strong> {escaped(part.reason)}</p>'
         case Note():
-            return f'<p class="note"><strong>{escaped(part.title)}.</strong> {escaped(part.text)}</p>'
+            return f'<p class="note"><strong>{escaped(part.title)}.</strong> {_minus(escaped(part.text))}</p>'
         case Listing():
             before = f"<p>{escaped(part.before)}</p>" if part.before else ""
-            commands = f"<pre>{escaped(chr(10).join(part.commands))}</pre>" if part.commands else ""
-            body = f"{before}{commands}<pre>{escaped(part.text)}</pre>"
             if part.open:
-                return f"<h3>{escaped(part.title)}</h3>{body}"
+                return f"<h3>{escaped(part.title)}</h3>{before}<pre>{_command(part.text)}</pre>"
+            commands = f"<pre>{_command(chr(10).join(part.commands))}</pre>" if part.commands else ""
+            body = f"{before}{commands}<pre>{escaped(part.text)}</pre>"
             return f"<details><summary>{escaped(part.title)}</summary>{body}</details>"
+
+
+def _command(text: str) -> str:
+    """A command in which no line ends within an option's name."""
+    return re.sub(r"--[a-z]+", r"<span>\g<0></span>", escaped(text))
 
 
 def _chart(chart: Chart) -> str:
@@ -128,7 +133,7 @@ def _chart(chart: Chart) -> str:
         f'<span class="save">{saves}</span></div>\n'
         + (f'<div class="switches">{switches}</div>\n' if switches else "")
         + f'<div class="chart" id="chart-{chart.key}" role="img" aria-label="{escaped(chart.title)}"></div>\n'
-        + f"<figcaption>{escaped(chart.caption)}</figcaption>\n</figure>"
+        + f"<figcaption>{_minus(escaped(chart.caption))}</figcaption>\n</figure>"
     )
 
 
@@ -140,13 +145,18 @@ def _table(table: Table) -> str:
     )
     colours, marks = table.colours or [None] * len(table.rows), table.marks or [""] * len(table.rows)
     rows = "\n".join(_row(table.columns, kinds, *row) for row in zip(table.rows, colours, marks, strict=True))
-    caption = f"<figcaption>{escaped(table.caption)}</figcaption>" if table.caption else ""
+    caption = f"<figcaption>{_minus(escaped(table.caption))}</figcaption>" if table.caption else ""
     form = "pairs" if len(table.columns) == 2 and len(table.rows) > _PAIRS else "dense" * (len(table.columns) > _DENSE)
     return (
         f'<figure id="table-{table.key}">\n<h3>{escaped(table.title)}</h3>\n'
         f'<div class="wide" tabindex="0"><table{_class(form)}><thead><tr>{heads}</tr></thead>\n'
         f"<tbody>{rows}</tbody></table></div>\n{caption}</figure>"
     )
+
+
+def _minus(text: str) -> str:
+    """Text whose negative numbers have a minus sign, as the charts and the answer have."""
+    return re.sub(r"(^|[ \[])-(?=\d)", "\\1\N{MINUS SIGN}", text)
 
 
 def _class(name: str) -> str:
@@ -170,6 +180,7 @@ def _row(heads: Sequence[str], kinds: Sequence[str], cells: Sequence[str], colou
 
 def _cell(head: str, kind: str, cell: str) -> str:
     text = escaped(cell)
+    text = _minus(text)
     if kind.startswith("long"):
         text = re.sub("[:(,]", r"\g<0><wbr>", text)
     return f'<td{_class(kind)} data-head="{escaped(head)}">{text}</td>'

@@ -76,12 +76,20 @@ def charts(found: Study) -> list[Chart]:
 def sections(found: Study) -> list[Section]:
     """Everything a study can show; what it cannot show is listed in the last section, with the reason."""
     top, ends, lines = _top(found), final(found), curves(found)
-    lone = found.alone and len(found.seeds) < 2 and isinstance(ends, Chart)  # one dot, which the table has
+    by_setting = isinstance(top, Chart) and top.key == "response" and not found.personal  # it shows every seed's end
     told_apart = [*suspects(found), claims(found), detection(found)] if judging(found) else []
     every = [
         Section("result", "The result", [top]),
-        Section("learning", "Learning", [part for part in (*([] if lone else [ends]), lines) if not _same(part, top)]),
-        Section("clients", "The clients", [served(found), *by_client(found), gap(found), who_holds_what(found)]),
+        Section(
+            "learning",
+            "Learning",
+            [part for part in (*_unless(found.single or by_setting, ends), lines) if not _same(part, top)],
+        ),
+        Section(
+            "clients",
+            "The clients",
+            [served(found), *by_client(found), *_unless(found.single, gap(found)), who_holds_what(found)],
+        ),
         Section("heard", "Who was heard", [weights(found), *unheard(found), couplings(found)]),
         Section("trust", "Trust", [judged(found), *told_apart]),
         Section("cost", "Cost", [costs(found)]),
@@ -100,6 +108,11 @@ def sections(found: Study) -> list[Section]:
 def _top(found: Study) -> Chart | Missing:
     """The chart that shows the answer: how a setting changes the result, where every seed ended, or one run's curve."""
     return curves(found) if found.alone else response(found) or final(found)
+
+
+def _unless(told: bool, part: Chart | Missing) -> list[Chart | Missing]:
+    """The part, unless it is a chart and what it shows is told elsewhere."""
+    return [] if told and isinstance(part, Chart) else [part]
 
 
 def _same(part: Chart | Missing, other: Chart | Missing) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from counterpoise.charts.style import look
 from counterpoise.comparisons.ranking import verdict
 from counterpoise.comparisons.tables import OWN_MODELS, columns, on_clients, own_columns
-from counterpoise.measures import COLUMNS, Standing, is_share, metric_words
+from counterpoise.measures import COLUMNS, Standing, is_share, metric_words, on_shared_seeds
 from counterpoise.reports.answer import marks
 from counterpoise.reports.chart import Missing, Note, Table
 from counterpoise.reports.study import Study, best_first
@@ -32,7 +32,13 @@ def _headline(found: Study) -> Table:
         standing.rows,
         f"Finished runs only. {metric_words(standing.metric).capitalize()} of the last round{_spread(found)}. "
         f"{_differences(found, heads)}"
-        + " ".join([*filter(None, [on_clients(standing.metric)]), *(c.about for c in COLUMNS if c.server)]),
+        + " ".join(
+            [
+                *filter(None, [on_clients(standing.metric)]),
+                *(c.about for c in COLUMNS if c.server),
+                _points("Volatility and gap are", found),
+            ]
+        ),
     )
 
 
@@ -42,8 +48,12 @@ def _own(found: Study) -> Table:
         Table("own", "By personal models", *_without_blanks(*own_columns(found.standing))),
         found.standing.own,
         f"{OWN_MODELS} From the last round that measured clients; paired differences as in the other table. "
-        + " ".join(column.about for column in COLUMNS if column.personal and not column.server),
+        + " ".join([*(c.about for c in COLUMNS if c.personal and not c.server), _points("The gap is", found)]),
     )
+
+
+def _points(what: str, found: Study) -> str:
+    return f"{what} in percentage points." if is_share(found.standing.metric) else ""
 
 
 def _with_seeds(found: Study, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
@@ -70,6 +80,8 @@ def _spread(found: Study) -> str:
 def _sorted(found: Study, table: Table, rows: Sequence[Standing], caption: str) -> Table:
     """The table in the order of the ranking, with the colours and marks of its rows."""
     told, order = marks(rows, found.standing.lower), best_first(rows, found.standing.lower)
+    if len({row.mean for row in on_shared_seeds(rows)}) == 1:  # none is best
+        told = [""] * len(rows)
     return Table(
         table.key,
         table.title,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from counterpoise.charts.style import Look, elided, look, words
+from counterpoise.comparisons.arms import short_keys
 from counterpoise.comparisons.collection import Group, collect
 from counterpoise.comparisons.contents import COMPARISON
 from counterpoise.comparisons.plan import Plan, read_plan
@@ -93,11 +94,23 @@ class Study:
         """Whether there is nothing to compare."""
         return len(self.groups) == 1
 
+    @property
+    def single(self) -> bool:
+        """Whether there is only one run, which is one dot in a chart of seeds."""
+        return self.alone and len(self.seeds) < 2
+
     @cached_property
     def swept(self) -> dict[str, dict[str, Any]]:
         """Of a sweep: the settings of each group, by label."""
         arms = self.plan.arms if self.plan and self.plan.kind == "sweep" else ()
         return {arm.label: flatten(arm.settings) for arm in arms}
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """What a sweep's settings are called, as in its labels: ``mu`` for ``method.mu``, unless two end alike."""
+        whole = dict.fromkeys(key for values in self.swept.values() for key in values)
+        short = short_keys(key.removesuffix(".name") for key in whole)
+        return {key: short[key.removesuffix(".name")] for key in whole}
 
     @cached_property
     def seeds(self) -> list[int]:
@@ -151,8 +164,8 @@ class Study:
         where = f"on {' and '.join(data)}"
         methods = sorted({run.method for group in self.groups for run in group.runs})
         if self.swept:
-            keys = dict.fromkeys(key for values in self.swept.values() for key in values)
-            return f"{_list(methods)} {where}, by {_list(list(keys), 'settings')}"
+            by = [name for name in self.keys.values() if name != "method"]  # they are named already
+            return f"{_list(methods)} {where}" + (f", by {_list(by, 'settings')}" if by else "")
         return f"{_list([group.label for group in self.groups])} {where}"
 
 

@@ -38,12 +38,15 @@
     const { data, layout } = figure(key, choice(key), theme());
     if (narrow.matches && !printing) stack(data, layout);
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
-    if (printing) Object.assign(layout, { width: 660, height: Math.min(layout.height, 860) });
+    if (printing) Object.assign(layout, { width: 660, height: paper(layout.height) });
     const place = document.getElementById(`chart-${key}`);
     place.style.minHeight = `${layout.height}px`;
     drawn = Promise.all([drawn, Plotly.react(place, data, layout, config).then(() => point(place))]);
     return drawn;
   }
+
+  // A tall chart is lower on paper, so that fewer pages end half empty.
+  const paper = (height) => Math.min(height > 300 ? Math.max(300, 0.9 * height) : height, 860);
 
   // Where there is no room beside: panels below one another, and a legend instead of names at the ends of lines.
   function stack(data, layout) {
@@ -137,6 +140,7 @@
 
   // The contents stay in sight and mark the section being read.
   const links = new Map([...document.querySelectorAll("nav a")].map((one) => [one.hash.slice(1), one]));
+  links.values().next().value?.toggleAttribute("aria-current", true);
   const reading = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       if (!isIntersecting) continue;

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 from counterpoise import measures
 from counterpoise.charts.holdings import holdings_figure
 from counterpoise.charts.style import called, rows, shade, sized
+from counterpoise.comparisons.wording import unit_of
 from counterpoise.registry import flatten
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.learning import OWN_DATA, SPREAD, every_seed
@@ -37,12 +38,25 @@ def served(study: Study) -> Chart | Missing:
     many = f"; methods with more than {_DOTS} are drawn without dots" if most > _DOTS else ""
     caption = (
         f"Measured on every client's held-out part in the last round that did so{seeds}. Box: quartiles; "
-        f"whiskers: worst and best. Every dot is a client{each}{many}."
+        f"whiskers: worst and best. Every dot is a client{each}{many}.{_tenths_told(study) if study.single else ''}"
         + (f" Personal models are measured on {OWN_DATA}." if several else "")
     )
     if not several:
         return Chart("served", title, {(): next(iter(found.values()))}, caption=caption)
     return Chart("served", title, {(view,): figure for view, figure in found.items()}, {"Show": list(found)}, caption)
+
+
+def _tenths_told(study: Study) -> str:
+    """Of a single run, what the chart of the gap would show as single dots."""
+    unit, show = unit_of(study.metric)
+    said = []
+    for view, own in _views(study).items():
+        if last := _last(study.arms[0].runs[0], study.metric, own):
+            spread = measures.distribution(last.values(), study.lower)
+            worst, best = (f"{show(value)}{unit}" for value in (spread.worst_decile, spread.best_decile))
+            whose = f" by {view}" if study.personal else ""
+            said.append(f" The worst served tenth of clients has {worst} on average{whose}, the best {best}.")
+    return "".join(said)
 
 
 def _views(study: Study) -> dict[str, bool]:
@@ -76,7 +90,7 @@ def _boxes(study: Study, own: bool) -> go.Figure | None:
             name=arm.name,
             line={"color": arm.look.colour, "width": 1.5},
             fillcolor=shade(arm.look.colour, 0.12),
-            marker={"color": shade(arm.look.colour, 0.45), "size": 5},
+            marker={"color": shade(arm.look.colour, 0.65), "size": 5},
             showlegend=False,
             **(dots if len(each) <= _DOTS else {"boxpoints": False}),
         )
@@ -121,8 +135,9 @@ def _tenths(study: Study, own: bool) -> go.Figure | None:
             every_seed(figure, len(shown), arm, {seed: spread.gap for seed, spread in found.items()}, hover, 0)
             every_seed(figure, len(shown), arm, {seed: spread.worst_decile for seed, spread in found.items()}, hover, 1)
             shown.append(arm.label)
-    scale = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
-    titles = ("gap: best tenth minus worst tenth", f"mean {measures.metric_words(study.metric)} of the worst tenth")
+    scale: dict[str, Any] = {"tickformat": percent(study.metric), "rangemode": "tozero", "nticks": 7}
+    scale |= {"minallowed": -0.02, "maxallowed": 1.02} if percent(study.metric) else {}  # a deviation may reach beyond
+    titles = ("gap: best minus worst tenth", f"{measures.metric_words(study.metric)} of the worst tenth")
     return row_panels(figure, shown, [scale | {"title": {"text": text}} for text in titles]) if shown else None
 
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import NEUTRAL, shade, unit
-from counterpoise.measures.columns import size
+from counterpoise.measures.columns import size, three
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.panels import axes, row_panels
 from counterpoise.reports.study import Arm, Study
@@ -35,26 +35,35 @@ def _state(run: SavedRun) -> float:
 
 
 _VIEWS = {
-    "time": (_seconds, "time of all rounds", "s"),
-    "traffic": (_traffic, "sent both ways", "B"),
-    "memory": (_memory, "most memory held", "B"),
-    "state": (_state, "state kept", "B"),
+    "time": (_seconds, "time is wall-clock time of all rounds on one machine, with whatever else ran on it"),
+    "traffic": (_traffic, "traffic is what was sent both ways"),
+    "memory": (_memory, "memory is the most that the process held, or its GPU if there was one"),
+    "state": (_state, "state is what server and clients keep between rounds besides the model"),
 }
+"""What each panel shows, and a clause that explains it."""
+
+
+def _scaled(name: str, largest: float) -> tuple[str, float]:
+    """A panel's unit, and what to divide by: bytes, or seconds, minutes or hours."""
+    if name != "time":
+        return unit(largest)
+    return next((one for one in (("h", 3600.0), ("min", 60.0)) if largest >= 10 * one[1]), ("s", 1.0))
 
 
 def costs(study: Study) -> Chart | Missing:
     """Time, traffic, memory and state of every method, side by side."""
     title = "What it cost"
-    figure, scales = go.Figure(), list[dict[str, Any]]()
-    for of, text, base in _VIEWS.values():
+    figure, scales, said = go.Figure(), list[dict[str, Any]](), list[str]()
+    for name, (of, clause) in _VIEWS.items():
         values = [[of(run) for run in arm.runs] for arm in study.arms]
         largest = max((v for each in values for v in each), default=0)
         if not largest:
             continue
-        label, scale = unit(largest) if base == "B" else ("s", 1.0)
+        label, scale = _scaled(name, largest)
         for row, (arm, each) in enumerate(zip(study.arms, values, strict=True)):
             _bar(figure, row, arm, [v / scale for v in each], label, len(scales))
-        scales.append({"title": {"text": f"{text} ({label})"}, "nticks": 4, "range": [0, 1.3 * largest / scale]})
+        scales.append({"title": {"text": f"{name} ({label})"}, "nticks": 4, "range": [0, 1.3 * largest / scale]})
+        said.append(clause)
     if not scales:
         return Missing(title, "These runs kept no costs.")
     means = "means over seeds; lines: one sample deviation" if len(study.seeds) > 1 else "one seed"
@@ -62,9 +71,7 @@ def costs(study: Study) -> Chart | Missing:
         "cost",
         title,
         {(): row_panels(figure, [arm.label for arm in study.arms], scales)},
-        caption=f"Whole runs, {means}. Time is wall-clock time on one machine, with whatever else ran on it; memory is "
-        "the process's, or the GPU's if there was one; state is what server and clients keep between rounds besides "
-        f"the model.{_uploads(study)}",
+        caption=f"Whole runs, {means}: {'; '.join(said)}.{_uploads(study)}",
     )
 
 
@@ -98,7 +105,7 @@ def _bar(figure: go.Figure, row: int, arm: Arm, values: list[float], unit: str, 
         x=[mean + (deviation if len(values) > 1 else 0.0)],
         y=[row],
         mode="text",
-        text=[f" {mean:.3g}"],
+        text=[f" {three(mean)}"],
         textposition="middle right",
         textfont={"size": 11.5},
         hoverinfo="skip",

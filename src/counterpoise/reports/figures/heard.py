@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
 from counterpoise import measures
-from counterpoise.charts.style import ALARM, NEUTRAL, called, sized, whole_rounds
+from counterpoise.charts.style import ALARM, NEUTRAL, called, from_zero, sized, whole_rounds
 from counterpoise.measures.records import Curve
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.figures.learning import SPREAD, every_seed
@@ -31,6 +32,8 @@ _CELLS = 250_000
 
 _MOST_ROWS = 50
 
+_BOUNDS = {"minallowed": -1.05, "maxallowed": 1.05}
+"""Of a correlation; otherwise a lone dot's axis goes on to 1.5."""
 _FAVOUR, _COUNT = "rank correlation", "effective clients"
 
 
@@ -44,7 +47,8 @@ def weights(study: Study) -> Chart | Missing:
             "No run here has client weights: a median, for example, has none, and older runs did not keep them.",
         )
     even = [arm for arm in weighing if _even(arm)]
-    weighing = [arm for arm in weighing if arm not in even]
+    alike = _alike([arm for arm in weighing if arm not in even])
+    weighing = [group[0] for group in alike]
     if not weighing:
         return Missing(title, "Every method weighs all clients of a round alike, and leaves none out.")
     clients = sorted({c for arm in weighing for run in arm.runs for r in run.records for c in r.cohort})
@@ -52,10 +56,14 @@ def weights(study: Study) -> Chart | Missing:
     chosen = _apart(clients, _CLIENTS)
     room = max(1, _CELLS // (len(chosen) * min(rounds, _ROUNDS) * len(weighing)))
     seeds = study.seeds[:room]
-    figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(weighing, seed, chosen) for seed in seeds}
-    quiet = [arm.label for arm in study.arms if arm not in weighing and arm not in even]
+    figures: dict[tuple[str, ...], go.Figure] = {(f"seed {seed}",): _maps(alike, seed, chosen) for seed in seeds}
+    drawn = [arm for group in alike for arm in group]
+    quiet = [arm.label for arm in study.arms if arm not in drawn and arm not in even]
     said = [
-        "The stronger the colour, the more a client counted in the round. Empty: not asked. Crosses: left out.",
+        "The stronger the colour, the more a client counted in the round. Empty: not asked.",
+        "Crosses: left out."
+        if any(r.outcome.excluded for a in weighing for run in a.runs for r in run.records)
+        else "",
         "Triangles: clients that a simulated adversary controls."
         if any(r.liars for a in weighing for run in a.runs for r in run.records)
         else "",
@@ -64,6 +72,7 @@ def weights(study: Study) -> Chart | Missing:
         f"Seeds {', '.join(map(str, seeds))} of {len(study.seeds)}, to keep the page small."
         if len(seeds) < len(study.seeds)
         else "",
+        *(f"The same weights, so one map: {'; '.join(arm.label for arm in group)}." for group in alike if group[1:]),
         f"Without weights: {', '.join(quiet)}." if quiet else "",
         f"All clients of a round alike, so without a map: {', '.join(arm.label for arm in even)}." if even else "",
     ]
@@ -75,16 +84,16 @@ def weights(study: Study) -> Chart | Missing:
 
 def unheard(study: Study) -> list[Table]:
     """Of a single run: the clients that were left out, how often, and the most frequent reason."""
-    if not study.alone or len(study.seeds) > 1:
+    if not study.single:
         return []
     run = study.arms[0].runs[0]
     found = left_out(run.records)
     names = called(run.client_names, [one.client for one in found])
     rows = [[name, f"{one.times} of {one.asked}", one.reason] for name, one in zip(names, found, strict=True)]
-    caption = "The most frequent reason of each" + (
+    caption = "Of the rounds that asked the client, with its most frequent reason" + (
         f"; {_MOST_ROWS} of {len(rows)} clients." if len(rows) > _MOST_ROWS else "."
     )
-    columns = ["client", "rounds left out, of those that asked it", "reason"]
+    columns = ["client", "rounds left out", "reason"]
     return [Table("unheard", "Clients that were left out", columns, rows[:_MOST_ROWS], caption=caption)] if rows else []
 
 
@@ -97,33 +106,54 @@ def _even(arm: Arm) -> bool:
     )
 
 
+def _alike(arms: list[Arm]) -> list[list[Arm]]:
+    """The methods in groups that have the same map with every seed: few settings change who is heard."""
+    groups: dict[str, list[Arm]] = {}
+    for arm in arms:
+        maps = {
+            run.seed: [_row(r.outcome.weights or {}, r.outcome.excluded, r.liars) for r in run.records]
+            for run in arm.runs
+        }
+        groups.setdefault(repr(sorted(maps.items())), []).append(arm)
+    return [*groups.values()]
+
+
+def _row(weights: Mapping[int, float], *others: Iterable[int]) -> tuple[list[Any], ...]:
+    """What a map shows of a round."""
+    return sorted((client, _short(weight)) for client, weight in weights.items()), *map(sorted, others)
+
+
 def _apart(values: list[int], most: int) -> list[int]:
     return values if len(values) <= most else [values[i * len(values) // most] for i in range(most)]
 
 
-def _maps(arms: list[Arm], seed: int, clients: list[int]) -> go.Figure:
-    here = [(arm, run) for arm in arms for run in arm.runs if run.seed == seed]
+def _maps(groups: list[list[Arm]], seed: int, clients: list[int]) -> go.Figure:
+    here = [(arm, run, len(others)) for arm, *others in groups for run in arm.runs if run.seed == seed]
     figure = go.Figure()
-    for place, (arm, run) in enumerate(here):
+    for place, (arm, run, _) in enumerate(here):
         _map(figure, place, arm, run, clients)
-    ends = [r.round for _, run in here for r in run.records]
-    x = {"title": {"text": "rounds"}, "showgrid": False, "range": [min(ends) - 1.5, max(ends) + 0.5]}
+    every = [r for _, run, _ in here for r in run.records]
+    before = 1.5 if any(r.liars for r in every) else 0.5  # for their triangles
+    ends = [r.round for r in every]
+    x = {"title": {"text": "rounds"}, "showgrid": False, "range": [min(ends) - before, max(ends) + 0.5]}
     x |= whole_rounds(figure)
     y = {"title": {"text": "client"}, "type": "category", "showgrid": False, "nticks": 8}
     panels = [
         {
             "x": x,
             "y": y | ({"matches": "y"} if place else {}),
-            "note": {"text": arm.name, "font": {"size": 13, "color": arm.look.colour}},
+            "note": {
+                "text": f"{arm.name} and {more} more" if more else arm.name,
+                "font": {"size": 13, "color": arm.look.colour},
+            },
         }
-        for place, (arm, _) in enumerate(here)
+        for place, (arm, _, more) in enumerate(here)
     ]
     tall = min(max(len(clients) * 7, 120), 300)
     lay_out(figure, panels, tall, 110, 2 if len(here) > 1 else 1, above=22, bare=True)
-    bar = {"title": {"text": "weight in the round"}}
-    return figure.update_layout(
-        coloraxis={"colorbar": bar, "cmin": 0}, margin={"b": 70, "t": 8}, showlegend=False, hovermode="closest"
-    )
+    cells = (cell for trace in figure.data if trace.type == "heatmap" for row in trace.z for cell in row)
+    scale = {"colorbar": {"title": {"text": "weight in the round"}}} | from_zero(cells)
+    return figure.update_layout(coloraxis=scale, margin={"b": 70, "t": 8}, showlegend=False, hovermode="closest")
 
 
 def _map(figure: go.Figure, panel: int, arm: Arm, run: SavedRun, clients: list[int]) -> None:
@@ -176,8 +206,7 @@ def couplings(study: Study) -> Chart | Missing:
     lines = {view: figure for view, curves in found.items() if (figure := _lines(study, view, curves, words))}
     if not lines:
         return Missing(title, "No round has both weights and clients evaluated one by one.")
-    views = {"means of all rounds": _means(study, found, words)} | lines
-    spread = SPREAD if len(study.seeds) > 1 else ""
+    views = lines if study.single else {"means of all rounds": _means(study, found, words)} | lines
     return Chart(
         "couplings",
         title,
@@ -186,9 +215,18 @@ def couplings(study: Study) -> Chart | Missing:
         f"Rank correlation: Spearman's, over the clients heard in a round, between weight and {words} on a client's "
         "held-out part. Above 0, clients that the model serves well count more; below 0, those that it serves badly. "
         "Equal weights have no order, so they have no correlation. Effective clients: (Σw)² / Σw², how many equal "
-        f"weights would average out as much. In the means, every dot is a seed{spread}; over rounds, lines are means "
-        "over seeds.",
+        f"weights would average out as much. {_told(study, found)}",
     )
+
+
+def _told(study: Study, found: Mapping[str, list[list[Curve]]]) -> str:
+    """How to read dots and lines; of a single run, which has no dots, their numbers."""
+    if study.single:
+        means = {view: _mean(curves[0][0]) for view, curves in found.items()}
+        said = [f"{view} {mean:.2g}" for view, mean in means.items() if math.isfinite(mean)]
+        return f"Means of all rounds: {', '.join(said)}."
+    spread = SPREAD if len(study.seeds) > 1 else ""
+    return f"In the means, every dot is a seed{spread}; over rounds, lines are means over seeds."
 
 
 def _means(study: Study, found: Mapping[str, list[list[Curve]]], words: str) -> go.Figure:
@@ -201,7 +239,8 @@ def _means(study: Study, found: Mapping[str, list[list[Curve]]], words: str) -> 
             if means:
                 every_seed(figure, row, arm, means, "%{x:.3f}", panel)
     scales = [
-        {"title": {"text": f"{_FAVOUR} with {words}"}, "zeroline": True, "zerolinecolor": NEUTRAL, "nticks": 7},
+        {"title": {"text": f"{_FAVOUR} with {words}"}, "zeroline": True, "zerolinecolor": NEUTRAL, "nticks": 7}
+        | _BOUNDS,
         {"title": {"text": f"{_COUNT} a round"}, "rangemode": "tozero", "nticks": 7},
     ]
     return row_panels(figure, [arm.label for arm in study.arms], scales)

@@ -67,6 +67,7 @@ def every_seed(figure: go.Figure, row: int, arm: Arm, values: Mapping[int, float
         customdata=[f"seed {seed}" for seed in values],
         hovertemplate=f"{arm.name}, %{{customdata}}: {hover}<extra></extra>",
         showlegend=False,
+        cliponaxis=False,
         **axes(panel),
     )
     if len(values) > 1:

@@ -17,8 +17,8 @@ _LOW_ROW = 24
 """The same on a narrow page, where panels stand below each other."""
 _AXIS = 66
 """Pixels below a panel for its axis and the axis's title."""
-_GAP = 0.05
-"""The share of the width between two panels."""
+_GAP, _WIDE_GAP = 0.05, 0.09
+"""The share of the width between two panels; the second if each numbers its own y axis."""
 
 
 def axes(place: int) -> dict[str, str]:
@@ -59,12 +59,13 @@ def _grid(
     plot = down * (tall + above) + (down - 1) * between
     layout: dict[str, Any] = {"height": plot + below}
     notes = []
-    share = (1 - (columns - 1) * _GAP) / columns
+    gap = _GAP if all(panel["y"].get("matches") for panel in panels[1:]) else _WIDE_GAP
+    share = (1 - (columns - 1) * gap) / columns
     for place, panel in enumerate(panels):
         row, column = divmod(place, columns)
         top = 1 - (row * (tall + above + between) + above) / plot
         lowest = not bare or place + columns >= len(panels)
-        left, number = column * (share + _GAP), place + 1 if place else ""
+        left, number = column * (share + gap), place + 1 if place else ""
         layout[f"xaxis{number}"] = {
             "domain": [left, left + share],
             "anchor": f"y{number}",

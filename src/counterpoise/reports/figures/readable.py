@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from counterpoise.charts.style import elided, words
 from counterpoise.reports.study import Arm
 
-__all__ = ["readable", "spaced"]
+__all__ = ["legend", "readable", "spaced"]
 
 _LETTERS = 20
 """The most letters of a name at a line's end."""
@@ -21,6 +21,10 @@ _LINE = 16
 """Pixels between two names."""
 _MORE = 180
 """Pixels that a narrow page adds for the last third below."""
+_NARROW, _SHORT = 300, 36
+"""Pixels that a phone or a column has for a legend, and the letters to which the page shortens a name in it."""
+_KEY, _LETTER, _KEY_LINE = 44, 7.5, 19
+"""Pixels of a legend's sign, of a letter and of a line."""
 _EDGES = 80
 """Pixels of a figure's height that its plot does not have."""
 
@@ -37,15 +41,24 @@ def readable(figure: go.Figure, arms: Sequence[Arm], banded: Collection[str] | N
     ends = [trace.x[-1] for trace in lines]
     if len(arms) < 2:
         return figure.update_layout(showlegend=False)
+    names = [trace.name for trace in lines]
     if len(lines) < 2 or max(ends) - min(ends) > 0.02 * abs(max(ends)):
-        return figure
+        return figure.update_layout(meta={"narrow": legend(figure, names)})
     start = min(min(trace.x) for trace in lines)
     start = max(ends) - _TAIL * (max(ends) - start)
     short = {arm.name: words(elided(arm.label, _LETTERS)) for arm in arms}
     long = max(len(trace.x) for trace in lines) >= _POINTS
     stacked = _enlarge(figure, lines, start) if long else {}
-    narrow = {"annotations": [], "showlegend": True, "margin": {"r": None}} | stacked  # no room for names at the ends
+    narrow = {"annotations": [], "margin": {"r": None}} | stacked  # no room for names at the ends
+    narrow |= legend(figure, names, narrow.get("height"))
     return _name(figure, lines, short, long).update_layout(meta={"narrow": narrow})
+
+
+def legend(figure: go.Figure, names: Sequence[str], height: float | None = None) -> dict[str, Any]:
+    """What a narrow page changes for a legend above the plot: the figure grows by what the legend takes."""
+    beside = max(1, int(_NARROW // (_KEY + _LETTER * min(max(map(len, names), default=0), _SHORT))))
+    rows = -(-len(names) // beside)
+    return {"showlegend": True, "height": (height or figure.layout.height) + _KEY_LINE * rows}
 
 
 def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> dict[str, Any]:
@@ -67,9 +80,9 @@ def _enlarge(figure: go.Figure, lines: Sequence[go.Scatter], start: float) -> di
             yaxis="y2",
         )
     figure.update_layout(
-        xaxis={"domain": [0, 0.55]},
+        xaxis={"domain": [0, 0.54]},
         xaxis2={
-            "domain": [0.63, 1],
+            "domain": [0.65, 1],
             "anchor": "y2",
             "title": {"text": f"{figure.layout.xaxis.title.text}, last third"},
         },
@@ -103,7 +116,8 @@ def _name(figure: go.Figure, lines: Sequence[go.Scatter], short: Mapping[str, st
         axis.range = _range([*(y for trace in lines for y in trace.y), *bands])
     low, high = axis.range
     gap = (high - low) * _LINE / (figure.layout.height - _EDGES)
-    for trace, at in zip(lines, spaced([trace.y[-1] for trace in lines], gap, low, high), strict=True):
+    places = spaced([trace.y[-1] for trace in lines], gap, low + gap / 2, high - gap / 2)
+    for trace, at in zip(lines, places, strict=True):
         figure.add_annotation(
             name="end",
             text=short.get(trace.name, trace.name),

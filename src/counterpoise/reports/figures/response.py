@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import NEUTRAL, elided, look, shade, sized, words
-from counterpoise.measures import is_share
+from counterpoise.measures import Standing, is_share
 from counterpoise.reports.chart import Chart
-from counterpoise.reports.figures.readable import spaced
+from counterpoise.reports.figures.readable import legend, spaced
 from counterpoise.reports.study import Study
 from counterpoise.runs.plots import metric_name, percent
 
@@ -31,22 +31,44 @@ class _Point(NamedTuple):
 
 
 def response(study: Study) -> Chart | None:
-    """The metric against a swept number, with a line for every choice of the other settings; None without a number."""
-    key = _numeric(study.swept)
-    if key is None:
+    """The metric against a swept number, with a line for every choice of the other settings; None without a number.
+
+    With several numbers, a switch chooses the one along the axis.
+    """
+    keys = _numeric(study.swept)
+    drawn = {study.keys[key]: figure for key in keys if (figure := _against(study, key)) is not None}
+    if not drawn:
         return None
+    what = metric_name(study.standing.metric)
+    even = [study.keys[key] for key in keys if _even(_values(study, key))]
+    said = [
+        "A setting has the colour that it has everywhere.",
+        "Small dots are seeds; the line joins their means." if len(study.seeds) > 1 else "",
+        f"The values of {' and '.join(even)} are evenly spaced." if even else "",
+    ]
+    several = len(drawn) > 1
+    return Chart(
+        "response",
+        f"{what.capitalize()} after the last round{'' if several else f', by {next(iter(drawn))}'}",
+        {(name,) if several else (): figure for name, figure in drawn.items()},
+        {"By": list(drawn)} if several else {},
+        " ".join(filter(None, said)),
+    )
+
+
+def _against(study: Study, key: str) -> go.Figure | None:
+    """The metric against one setting."""
     lines: dict[str, list[_Point]] = {}
     for place, row in enumerate(study.standing.rows):
         values = study.swept.get(row.label, {})
-        ends = [value for value in row.values.values() if math.isfinite(value)]
-        if ends:
-            others = ", ".join(f"{name}={value}" for name, value in values.items() if name != key)
+        if ends := _finite(row):
+            others = ", ".join(f"{study.keys[name]}={value}" for name, value in values.items() if name != key)
             lines.setdefault(others, []).append(_Point(float(values[key]), ends, look(place).colour))
     if not lines:
         return None
     figure = go.Figure()
-    at = sorted({point.at for points in lines.values() for point in points})
-    even = _wide(at) and at[0] <= 0  # a logarithm has no place for zero
+    at = _values(study, key)
+    even = _even(at)
     for place, (name, points) in enumerate(lines.items()):
         where = [at.index(point.at) if even else point.at for point in sorted(points)]
         _line(figure, _DASHES[place % len(_DASHES)], words(elided(name)), where, sorted(points), study)
@@ -57,20 +79,22 @@ def response(study: Study) -> Chart | None:
         tickangle=0,
     )
     figure.update_yaxes(tickformat=percent(study.metric))
-    what = metric_name(study.standing.metric)
-    many = any(len(point.ends) > 1 for points in lines.values() for point in points)
-    said = [
-        "A setting has the colour that it has everywhere.",
-        "Small dots are seeds; the line joins their means." if many else "",
-        f"The values of {key} are evenly spaced." if even else "",
-    ]
-    sized(figure, 340, words(key), what, showlegend=False)
-    return Chart(
-        "response",
-        f"{what.capitalize()} after the last round, by {key}",
-        {(): _names(figure) if len(lines) > 1 else figure},
-        caption=" ".join(filter(None, said)),
-    )
+    sized(figure, 340, words(study.keys[key]), metric_name(study.standing.metric), showlegend=False)
+    return _names(figure) if len(lines) > 1 else figure
+
+
+def _finite(row: Standing) -> list[float]:
+    return [value for value in row.values.values() if math.isfinite(value)]
+
+
+def _values(study: Study, key: str) -> list[float]:
+    """The values of a setting that have a result."""
+    return sorted({float(study.swept[row.label][key]) for row in study.standing.rows if _finite(row)})
+
+
+def _even(values: Sequence[float]) -> bool:
+    """Whether to space values evenly: they need a logarithm, which has no place for zero."""
+    return _wide(values) and values[0] <= 0
 
 
 def _wide(values: Sequence[float]) -> bool:
@@ -91,21 +115,21 @@ def _names(figure: go.Figure) -> go.Figure:
         figure.add_annotation(
             text=trace.name, x=1, xref="paper", xanchor="left", xshift=6, y=y, showarrow=False, font={"size": 12}
         )
-    narrow = {"annotations": [], "showlegend": True, "margin": {"r": None}}
+    narrow = {"annotations": [], "margin": {"r": None}} | legend(figure, [trace.name for trace in lines])
     room = 16 + 8 * min(max(len(trace.name) for trace in lines), 30)
     return figure.update_layout(margin={"r": room}, meta={"narrow": narrow})
 
 
-def _numeric(swept: dict[str, dict[str, Any]]) -> str | None:
-    """The setting with most values, if all of them are numbers."""
+def _numeric(swept: dict[str, dict[str, Any]]) -> list[str]:
+    """The settings that have several values, all of them numbers; the one with most values first."""
     keys = dict.fromkeys(key for values in swept.values() for key in values)
     found = {key: {values.get(key) for values in swept.values() if _hashable(values.get(key))} for key in keys}
-    real = {
-        key: len(values)
+    real = [
+        key
         for key, values in found.items()
         if len(values) > 1 and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
-    }
-    return max(real, key=lambda key: real[key]) if real else None
+    ]
+    return sorted(real, key=lambda key: -len(found[key]))
 
 
 def _hashable(value: Any) -> bool:
@@ -120,19 +144,28 @@ def _line(
         x=[x for x, point in zip(where, points, strict=True) for _ in point.ends],
         y=[end for point in points for end in point.ends],
         mode="markers",
-        marker={"color": [shade(point.colour, 0.45) for point in points for _ in point.ends], "size": 7},
+        marker={"color": [shade(point.colour, 0.7) for point in points for _ in point.ends], "size": 7},
         customdata=[f"{point.at:g}" for point in points for _ in point.ends],
         hovertemplate=f"%{{customdata}}: {hover}<extra></extra>",
         legendgroup=name,
         showlegend=False,
     )
-    figure.add_scatter(
+    means = [measures.across_seeds(point.ends)[0] for point in points]
+    figure.add_scatter(  # apart from its dots, because a legend would show the colour of the first
         x=list(where),
-        y=[measures.across_seeds(point.ends)[0] for point in points],
-        mode="lines+markers",
+        y=means,
+        mode="lines",
         name=name,
         legendgroup=name,
         line={"color": NEUTRAL, "dash": dash, "width": 1.5},
+        hoverinfo="skip",
+    )
+    figure.add_scatter(
+        x=list(where),
+        y=means,
+        mode="markers",
+        legendgroup=name,
+        showlegend=False,
         marker={"color": [point.colour for point in points], "size": 11},
         customdata=[f"{point.at:g}" for point in points],
         hovertemplate=f"{name}<br>%{{customdata}}, mean: {hover}<extra></extra>",

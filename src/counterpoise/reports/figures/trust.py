@@ -18,6 +18,8 @@ from counterpoise.reports.study import Arm, Study, liars, verdicts
 __all__ = ["claims", "detection", "judged", "judging", "suspects"]
 
 _MOST_SUSPECTS = 50
+_TALL, _FLAT = 220, 70
+"""Pixels of a panel over rounds; the second if every line is level."""
 _CAUGHT, _ACCUSED = "liars caught", "honest clients accused"
 _UNSEEN = "not judged"
 _ACTIONS = ("accepted", "corrected", "warned", "excluded", _UNSEEN)
@@ -59,11 +61,11 @@ def judged(study: Study) -> Table | Missing:
         columns,
         [_row(arm, [rows[arm.label][action] for action in actions], truth) for arm in arms],
         [arm.look.colour for arm in arms],
-        f"Counts are totals over seeds; shares are means over seeds. {_why_unseen(arms)}"
+        f"{'Counts are totals over seeds; shares are means over seeds. ' if len(study.seeds) > 1 else ''}{_why_unseen(arms)}"
         + (
             "Lies and honest claims flagged are counted per claim; liars caught and honest clients accused are clients "
-            "flagged at least once. AUC uses |z| as the score; the error of counts is the median relative error of the "
-            "estimates."
+            "flagged at least once. AUC: how often a lie has a larger |z| than an honest claim, where z is a claim's "
+            "error divided by its usual spread. Error of counts: the median relative error of the estimates."
             if truth
             else "No adversary was simulated, so there is no truth to compare them with."
         ),
@@ -90,14 +92,14 @@ def _row(arm: Arm, counts: Sequence[int], truth: bool) -> list[str]:
     columns = zip(*((d.recall, d.false_alarms, d.auc, d.caught, d.accused, d.count_error) for d in found), strict=True)
     means = [measures.across_seeds([v for v in column if not math.isnan(v)])[0] for column in columns]
     return cells + [
-        "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{mean:.1%}"
+        "not known" if math.isnan(mean) else f"{mean:.3f}" if place == 2 else f"{100 * mean:.1f} %"
         for place, mean in enumerate(means)
     ]
 
 
 def suspects(study: Study) -> list[Table]:
     """Of a single run: the clients whose claims were ever not accepted, each with the last such verdict."""
-    if not study.alone or len(study.seeds) > 1:
+    if not study.single:
         return []
     run = study.arms[0].runs[0]
     last = {row["client"]: row for row in verdicts(run.records) if row["action"] != "accepted"}
@@ -127,7 +129,7 @@ def claims(study: Study) -> Chart | Missing:
         return _none(title) if not arms else Missing(title, "No verdict came with an estimate of the count.")
     caption = (
         "The last verdict with an estimate, for every client and seed. On the line, claim and estimate agree; "
-        "below it, the client claims more than the evidence suggests. Vertical lines: counts that would look the same."
+        "below it, the client claims more than the evidence suggests. Vertical lines: claims that would have been accepted."
     )
     caption += " Diamonds: clients that a simulated adversary controls." if any(map(_moved, arms)) else ""
     if len(figures) == 1:
@@ -224,7 +226,9 @@ def detection(study: Study) -> Chart | Missing:
         }
         for what, top in ((_CAUGHT, 1.0), (_ACCUSED, min(1.0, max(0.1, highest))))
     ]
-    views = {"over rounds": lay_out(by_round, panels, 220, 80, 2, above=22).update_layout(showlegend=True)}
+    tall = _FLAT if all(len({*trace.y}) < 2 for trace in by_round.data) else _TALL
+    several = len(arms) > 1
+    views = {"over rounds": lay_out(by_round, panels, tall, 80, 2, above=22).update_layout(showlegend=several)}
     if by_threshold.data:
         by_threshold.add_scatter(
             x=[0, 1],
@@ -236,15 +240,17 @@ def detection(study: Study) -> Chart | Missing:
         )
         by_threshold.update_xaxes(tickformat=".0%", range=[-0.02, 1.02])
         by_threshold.update_yaxes(tickformat=".0%", range=[-0.03, 1.03])
-        views["over thresholds"] = sized(by_threshold, 400, "honest claims flagged", "lies flagged", showlegend=True)
+        views["over thresholds"] = sized(by_threshold, 400, "honest claims flagged", "lies flagged", showlegend=several)
     return Chart(
         "detection",
         title,
         {(view,): figure for view, figure in views.items()},
         {"Show": list(views)},
-        "Over rounds: the share of liars and of honest clients heard so far that were flagged at least once; means over "
-        "seeds. Where methods coincide, their colours alternate. "
-        "Over thresholds: the result of flagging every claim whose |z| reaches a threshold, all seeds together.",
+        "Over rounds: the share of liars and of honest clients heard so far that were flagged at least once"
+        f"{'; means over seeds' if len(study.seeds) > 1 else ''}. "
+        + ("Where methods coincide, their colours alternate. " if several else "")
+        + "Over thresholds: the result of flagging every claim whose |z| reaches a threshold"
+        f"{', all seeds together' if len(study.seeds) > 1 else ''}.",
     )
 
 
