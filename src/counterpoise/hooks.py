@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Protocol
 
@@ -271,11 +271,11 @@ class Round:
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""
-        return type(self)(**{**vars(self), **changes})
+        return replace(self, **changes)
 
     def noting(self, **values: Tensor) -> Round:
         """Add named numbers ``[C]`` to the notes."""
-        return self.but(notes={**self.notes, **values})
+        return replace(self, notes={**self.notes, **values})
 
     def bounded(self, numbers: Tensor) -> Tensor:
         """Numbers ``[C]`` that clients report, each capped at `norm_ratio` times the upper median of those above 0."""
@@ -285,4 +285,4 @@ class Round:
 
     def skip(self, reason: str) -> Round:
         """Leave the model unchanged, and say why."""
-        return self.but(skipped=reason)
+        return replace(self, skipped=reason)

@@ -463,7 +463,7 @@ def test_weights_that_are_all_nothing_skip_the_round_whatever_the_rule(value, re
         weights = torch.full((len(round.cohort),), value, dtype=torch.float64)
         return round.but(weights=weights, combined=weights @ round.cohort.updates)
 
-    simulation = pushed(method=fedavgm().replacing(weigh=(), combine=Part("useless", apply=apply)))
+    simulation = pushed(method=fedavgm().replacing(combine=Part("useless", apply=apply)))
     record = simulation.advance()
     assert reason in record.outcome.skipped
     assert record.outcome.weights == {}

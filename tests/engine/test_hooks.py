@@ -640,40 +640,6 @@ def test_weights_are_not_set_before_the_slot_weigh(slot):
         descend(avg().adding(**{slot: part}), H, M, STEPS).advance()
 
 
-def halves(name="halves", **kept):
-    return Part(name, apply=lambda round: round.noting(**kept).but(weights=torch.tensor([0.5, 0.5])))
-
-
-@pytest.mark.parametrize("second", [halves(), halves(seen=torch.ones(2))])
-def test_of_two_weighting_rules_the_first_is_not_lost(second):
-    """A rule that comes after another must build on its weights; noting something does not count as reading them."""
-    sentence = r"part halves sets the weights and does not read those that part by-data .*\.replacing\(by_data=\.\.\.\)"
-    with pytest.raises(CounterpoiseError, match=sentence):
-        descend(fedavg().adding(weigh=second), H, M, STEPS).advance()
-    assert descend(fedavg().replacing(by_data=second), H, M, STEPS).advance().outcome.weights == {0: 0.5, 1: 0.5}
-
-
-def test_a_weighting_rule_may_build_on_another():
-    """Also if it looks at the weights of a copy, and if none of its numbers depend on what it found."""
-    doubled = Part("doubled", apply=lambda round: round.but(weights=round.noting(a=torch.ones(2)).weights * 2))
-    checked = Part("checked", apply=lambda round: round.but(weights=torch.where(round.weights > 0, 1.0, 0.0)))
-    record = descend(avg().adding(weigh=[doubled, checked]), H, M, STEPS).advance()
-    assert record.outcome.weights == {0: 0.5, 1: 0.5}
-
-
-def test_a_rule_that_combines_by_its_own_weights_refuses_those_before_it():
-    own = Part("own", apply=lambda round: round.but(weights=torch.ones(2), combined=round.cohort.updates.sum(0)))
-    with pytest.raises(CounterpoiseError, match=r"part own takes no weights, so the weighting rule .*weigh=\(\)\)"):
-        descend(avg().replacing(combine=own), H, M, STEPS).advance()
-    assert descend(avg().replacing(weigh=(), combine=own), H, M, STEPS).advance().outcome.weights == {0: 1.0, 1: 1.0}
-
-
-def test_a_round_is_called_a_round_in_the_errors_of_a_hook():
-    part = Part("a", apply=lambda round: round.weight)
-    with pytest.raises(CounterpoiseError, match=r"'Round' object has no attribute 'weight'.* A Round has .*weights,"):
-        descend(avg().adding(trust=part), H, M, STEPS).advance()
-
-
 def middle():
     return Part("middle", apply=lambda round: round.but(weights=None, combined=round.cohort.updates.median(0).values))
 

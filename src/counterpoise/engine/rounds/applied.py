@@ -6,7 +6,6 @@ A mistake is told in a sentence that names the part and, for a user's own, the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -34,34 +33,16 @@ def call_on_server(part: Part, hook: str, *given: Any) -> Any:
         return call_hook(part, hook, *given)
 
 
-@dataclass(frozen=True)
-class _Watched(Round):
-    """A round, as `apply` is given it, that notes when its weights are read; copies by `but` share the notes."""
-
-    readings: list[str] = field(default_factory=list, repr=False)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name == "weights":
-            object.__getattribute__(self, "readings").append(name)
-        return object.__getattribute__(self, name)
-
-
-_Watched.__name__ = _Watched.__qualname__ = Round.__name__  # a user's own apply is given a round, and errors say so
-
-
-def call_apply(part: Part, seen: Round) -> tuple[Round, bool]:
-    """The round as a part's `apply` changed it, and whether that read the weights. Facts of earlier parts stay."""
+def call_apply(part: Part, seen: Round) -> Round:
+    """The round as a part's `apply` changed it. Facts of earlier parts stay."""
     assert part.apply is not None
-    watched = _Watched(**vars(seen))
     with explained("apply", _NAMES):
-        round: Round = call_hook(part, "apply", watched)
-    read = bool(watched.readings)
+        round: Round = call_hook(part, "apply", seen)
     try:
         _check_applied(part, seen, round)
     except CounterpoiseError as error:
         raise CounterpoiseError(f"{error}{_written_in(part.apply)}") from None
-    made = {one.name: getattr(round, one.name) for one in fields(Round)}
-    return Round(**{**made, "facts": {**seen.facts, **round.facts}}), read
+    return round.but(facts={**seen.facts, **round.facts})
 
 
 def _written_in(function: Any) -> str:
@@ -120,10 +101,10 @@ def _check_weights(part: Part, round: Round) -> None:
 
 def _check_words(part: Part, round: Round) -> None:
     """Check what goes into the run's record: notes, facts, verdicts and reasons."""
-    for name in ("notes", "facts", "verdicts"):
-        if not isinstance(getattr(round, name), Mapping):
+    for field in ("notes", "facts", "verdicts"):
+        if not isinstance(getattr(round, field), Mapping):
             raise CounterpoiseError(
-                f"part {part.name}: {name} must be a dictionary, not {brief(getattr(round, name))}."
+                f"part {part.name}: {field} must be a dictionary, not {brief(getattr(round, field))}."
             )
     for name, noted in round.notes.items():
         if name in RESERVED_NOTES or name.startswith("client_"):

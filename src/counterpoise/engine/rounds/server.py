@@ -197,8 +197,8 @@ class Server:
                 reports=round.cohort.reports.get(part.name, {}),
                 shared={name: state.get(name, {}) for name in part.reads},
             )
-            round, read = call_apply(part, seen)
-            trail = trail.after(part, seen, round, read)
+            round = call_apply(part, seen)
+            trail = trail.after(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
             if store is not None:

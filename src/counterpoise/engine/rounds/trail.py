@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import SLOTS, Method, Part, Round
+from counterpoise.method import Method, Part, Round
 from counterpoise.parts.weighing import refuse_weights
 
 __all__ = ["Trail"]
@@ -28,8 +28,8 @@ class Weights(NamedTuple):
 class Trail(NamedTuple):
     """What parts made in this round so far."""
 
-    slots: Mapping[str, str]
-    """For each part, its slot."""
+    early: Mapping[str, str]
+    """For each part that acts before the slot weigh, its slot."""
     weights: tuple[Weights, ...] = ()
     """All that were made, in order."""
     mover: str = ""
@@ -37,17 +37,20 @@ class Trail(NamedTuple):
 
     @classmethod
     def of(cls, method: Method) -> Trail:
-        return cls({part.name: slot for slot in SLOTS for part in getattr(method, slot)})
+        return cls({part.name: slot for slot in _EARLY for part in getattr(method, slot)})
 
-    def after(self, part: Part, seen: Round, round: Round, read: bool) -> Trail:
-        """The trail after a part's turn; refuse a turn that undoes another part's work or repeats it.
-
-        `read` says whether the part read the weights it was given.
-        """
+    def after(self, part: Part, seen: Round, round: Round) -> Trail:
+        """The trail after a part's turn; refuse a turn that undoes another part's work or repeats it."""
         weights, mover = self.weights, self.mover
         if round.weights is not seen.weights:
-            self._check_weighing(part, seen, round, read)
-            if round.weights is not None:
+            if part.name in self.early:
+                raise CounterpoiseError(
+                    f"part {part.name} sets weights in the slot {self.early[part.name]}, and the slot weigh would "
+                    "overwrite them. Put it there: .replacing(weigh=...)."
+                )
+            if round.weights is None:
+                refuse_weights(seen, part.name)
+            else:
                 weights = (*weights, Weights(part.name, round.cohort.ids, round.weights))
         if round.model is not seen.model and not part.amends:
             if mover:
@@ -58,25 +61,6 @@ class Trail(NamedTuple):
                 )
             mover = part.name
         return self._replace(weights=weights, mover=mover)
-
-    def _check_weighing(self, part: Part, seen: Round, round: Round, read: bool) -> None:
-        """Refuse weights that would have no effect: this part's, or those of a part before it."""
-        slot = self.slots[part.name]
-        if slot in _EARLY:
-            raise CounterpoiseError(
-                f"part {part.name} sets weights in the slot {slot}, and the slot weigh would overwrite them. "
-                "Put it there: .replacing(weigh=...)."
-            )
-        lost = seen.weights is not None and seen.combined is None and not read
-        if lost and slot == "weigh":
-            first = self.weights[-1].part
-            raise CounterpoiseError(
-                f"part {part.name} sets the weights and does not read those that part {first} has set before it, so "
-                f"these would have no effect. Put it in the place of {first}, "
-                f".replacing({first.replace('-', '_')}=...), or let it build on round.weights."
-            )
-        if lost or round.weights is None:
-            refuse_weights(seen, part.name)
 
     def broken(self) -> str:
         """Which part first gave a client a weight that is NaN or infinite; empty if none did."""
