@@ -30,7 +30,8 @@ def fetch(*columns: Tensor) -> Numbers:
 
 def lengths(rows: Tensor) -> Numbers:
     """The length of each row ``[C, D]``."""
-    return fetch(torch.linalg.vector_norm(rows, dim=1))[0]
+    found: Numbers = fetch(torch.linalg.vector_norm(rows, dim=1))[0]
+    return found
 
 
 def column(numbers: npt.NDArray[np.generic], rows: Tensor) -> Tensor:

@@ -68,10 +68,9 @@ def memory(
         apart = _apart(records, bar)
         sent, steps = trial.doses(float(state["share"]), tested, bounds), cohort.updates / column(-reach, apart)
         inner, along, squares = fetch(_inner(steps - bar, apart), apart @ bar, _inner(apart, apart))
-        applied = sent
+        applied, r, known = sent, divided(inner, squares), squares > 0
         if gate and sends:
             c = _coefficient(state, coefficient)
-            r, known = divided(inner, squares), squares > 0
             applied, tested = trial.heard(r, sent, known, counts, c, tested, bounds)
         out = trial.distrusted(tested, bounds)
         gradients = torch.addcmul(steps, column(applied, apart), apart)
@@ -79,20 +78,18 @@ def memory(
         gradients = shorten(gradients, short)
         told = short * (inner + applied * squares) - (1 - short) * along  # <G_i - y_bar, v_i>
         w = counts / counts.sum()
-        sums = {
-            "explained": smoothing * state["explained"] + (1 - smoothing) * float(told @ w),
-            "spread": smoothing * state["spread"] + (1 - smoothing) * float(squares @ w),
-        }
+        new = {"explained": float(told @ w), "spread": float(squares @ w)}
+        sums = {name: smoothing * state[name] + (1 - smoothing) * new[name] for name in new}
         c = _coefficient(sums, coefficient)
         rest = column(np.maximum(c - applied, 0) * reach, apart)
-        new = {"y": gradients.to(records["y"].dtype), **written({"n": np.where(out, 0, counts), **tested})}
-        new["seen"] = torch.ones_like(new["n"])
+        kept = written({"n": np.where(out, 0, counts), "seen": np.ones_like(counts), **tested})
+        kept["y"] = gradients.to(records["y"].dtype)
         verdicts = _verdicts(round, out, tested["proof"])
         sent_next = {"share": torch.full_like(state["share"], c * _share(round.world, share, power))}
         return round.but(
             cohort=replace(cohort, updates=torch.addcmul(cohort.updates, rest, apart)),
-            state=_remember(state, records, new, round.left_out) | sums | sent_next,
-            records=new,
+            state=_remember(state, records, kept, round.left_out) | sums | sent_next,
+            records=kept,
             left_out={n: rows if n in trial.KEPT else torch.zeros_like(rows) for n, rows in round.left_out.items()},
             facts={**round.facts, "coefficient": c},
             verdicts={**round.verdicts, **verdicts},
