@@ -271,11 +271,15 @@ class Round:
 
     def but(self, **changes: Any) -> Round:
         """This round with some fields changed."""
-        return replace(self, **changes)
+        if not changes.keys() <= self.__dict__.keys():
+            return replace(self, **changes)  # which says what is wrong with them
+        made = object.__new__(type(self))  # every part changes a few of many fields, and `replace` goes through all
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     def noting(self, **values: Tensor) -> Round:
         """Add named numbers ``[C]`` to the notes."""
-        return replace(self, notes={**self.notes, **values})
+        return self.but(notes={**self.notes, **values})
 
     def bounded(self, numbers: Tensor) -> Tensor:
         """Numbers ``[C]`` that clients report, each capped at `norm_ratio` times the upper median of those above 0."""
@@ -285,4 +289,4 @@ class Round:
 
     def skip(self, reason: str) -> Round:
         """Leave the model unchanged, and say why."""
-        return replace(self, skipped=reason)
+        return self.but(skipped=reason)

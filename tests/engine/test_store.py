@@ -26,6 +26,16 @@ def test_a_client_never_written_has_the_initial_row():
     assert store.gather([3, 9, 5])["x"].tolist() == [[3.0, 4.0], [0.0, 0.0], [1.0, 2.0]]
 
 
+def test_rows_lie_where_the_initial_row_does():
+    """Here the device meta, which holds no numbers, stands for a GPU."""
+    store = Store({"y": torch.zeros(3, device="meta"), "n": torch.tensor(0.0)})
+    store.scatter([4, 2], {"y": torch.ones(2, 3, device="meta"), "n": torch.tensor([1.0, 2.0])})
+    found = store.gather([2, 9, 4])
+    assert found["n"].tolist() == [2, 0, 1]
+    assert (found["y"].device.type, found["y"].shape) == ("meta", (3, 3))
+    assert [rows.device.type for rows in store.gather([]).values()] == ["meta", "cpu"]
+
+
 @given(st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=6, unique=True), max_size=8), st.integers(0, 12))
 def test_a_store_is_a_dictionary_of_rows(rounds, room):
     initial = {"x": torch.zeros(2), "n": torch.zeros((), dtype=torch.int64)}

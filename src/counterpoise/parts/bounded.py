@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from counterpoise.method import Part, Round
+from counterpoise.parts.columns import Numbers, column, lengths
+from counterpoise.parts.robust import middle
 
-__all__ = ["bounded", "clip_rows"]
+__all__ = ["bounded", "clip_factors", "clip_rows", "shorten"]
 
 _FEWEST = 3
 """A median of fewer lengths than this says nothing about any of them."""
@@ -30,16 +32,21 @@ def clip_rows(rows: Tensor, most: float) -> Tensor:
     Of an even number, the median is the mean of the middle two. With fewer than three rows that are not zero, or with
     `most` 0, no row changes.
 
-    >>> clip_rows(torch.tensor([[0.0], [1.0], [-2.0], [30.0]]), 2).tolist()
+    >>> clip_rows(Tensor([[0.0], [1.0], [-2.0], [30.0]]), 2).tolist()
     [[0.0], [1.0], [-2.0], [4.0]]
     """
-    if not most:
-        return rows
-    lengths = torch.linalg.vector_norm(rows, dim=1).cpu()  # a few numbers: kernels for them would take longer
-    moved = int((lengths > 0).sum())
-    if moved < _FEWEST:
-        return rows
-    still = len(rows) - moved
-    longest = most * lengths.sort().values[[still + (moved - 1) // 2, still + moved // 2]].mean()
-    factors = torch.where(lengths > longest, longest / lengths, 1)
-    return rows * factors.to(rows.device)[:, None] if (factors < 1).any() else rows
+    return shorten(rows, clip_factors(lengths(rows), most))
+
+
+def clip_factors(found: Numbers, most: float) -> Numbers:
+    """The factors ``[C]``, at most 1, by which `clip_rows` shortens rows whose lengths were found."""
+    moved, factors = found[found > 0], np.ones_like(found)
+    if not most or len(moved) < _FEWEST:
+        return factors
+    longest = most * middle(moved)
+    return np.divide(longest, found, out=factors, where=found > longest)
+
+
+def shorten(rows: Tensor, factors: Numbers) -> Tensor:
+    """Rows times their factors; the same rows if all are 1."""
+    return rows * column(factors, rows) if factors.min() < 1 else rows

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
+from math import inf
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
+from counterpoise.parts.columns import Numbers, fetch
+from counterpoise.parts.robust import middle
 
-__all__ = ["cap_counts", "capped", "check_cap"]
+__all__ = ["cap", "capped", "check_cap"]
 
 
 def capped(most: float = 3.0) -> Part:
@@ -22,7 +23,7 @@ def capped(most: float = 3.0) -> Part:
     def apply(round: Round) -> Round:
         if round.weights is None or round.weights.ndim > 1:
             return round
-        return round.but(weights=cap_counts(round.weights, most))
+        return round.but(weights=round.weights.clamp(max=cap(fetch(round.weights)[0], most)))
 
     return Part("capped", apply=apply, by_counts=False)
 
@@ -36,14 +37,11 @@ def check_cap(most: float) -> None:
         )
 
 
-def cap_counts(counts: Tensor, most: float) -> Tensor:
-    """``min(n_i, most median_j n_j)``; of an even number, the median is the mean of the middle two.
+def cap(counts: Numbers, most: float) -> float:
+    """``most median_j n_j``, for `most` 0 infinity; of an even number, the median is the mean of the middle two.
 
-    >>> cap_counts(torch.tensor([10.0, 20.0, 20.0, 400.0]), 3).tolist()
-    [10.0, 20.0, 20.0, 60.0]
+    >>> from numpy import array
+    >>> cap(array([10.0, 20.0, 30.0, 400.0]), 3)
+    75.0
     """
-    if not most:
-        return counts
-    ordered = counts.sort().values
-    middle = (ordered[(len(counts) - 1) // 2] + ordered[len(counts) // 2]) / 2
-    return torch.minimum(counts, most * middle)
+    return most * middle(counts) if most else inf

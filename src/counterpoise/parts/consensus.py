@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Action, Part, Round, Tensors, Verdict
-from counterpoise.parts.bounded import clip_rows
-from counterpoise.parts.columns import moved
+from counterpoise.method import Action, Part, Round, Verdict
+from counterpoise.parts.bounded import clip_factors
+from counterpoise.parts.columns import Columns, Numbers, column, divided, fetch, lengths, read, written
+from counterpoise.parts.robust import middle
 
 __all__ = ["consensus_trust"]
 
@@ -16,8 +19,13 @@ _CLIP = 2.0
 """Updates are compared after clipping to this many median lengths, so that nobody outweighs the rest."""
 _LEAST_SPREAD = 0.02
 """Cosines that differ by less than this are taken for equal."""
+_KEPT = ("total", "rounds", "flagged")
+"""What is kept of a client: its z-scores added up, over how many rounds, and whether it is flagged."""
 _MOST = 6.0
 """One round counts for at most this many standard deviations."""
+
+Standing = npt.NDArray[np.bool_]
+"""Who is not flagged ``[C]``."""
 
 
 def consensus_trust(
@@ -38,34 +46,33 @@ def consensus_trust(
         )
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
-        number = start.new_zeros((), dtype=torch.float64)
-        return {"total": number, "rounds": number.clone(), "flagged": number.clone()}
+        return {name: torch.zeros((), dtype=torch.float64) for name in _KEPT}
 
-    def test(cosine: Tensor, records: Tensors, standing: Tensor) -> dict[str, Tensor]:
+    def test(cosine: Numbers, records: Columns, standing: Standing) -> dict[str, Numbers]:
         """The clients' records after this round."""
         new = {"total": records["total"] + _z_scores(cosine, standing), "rounds": records["rounds"] + 1}
         score = _score(new)
         opposed = (score < below) & (cosine < 0) & (new["rounds"] >= rounds)
-        return new | {"flagged": torch.where(standing, opposed, score < again).to(score.dtype)}
+        return new | {"flagged": np.where(standing, opposed, score < again).astype(score.dtype)}
 
     def apply(round: Round) -> Round:
-        updates = round.cohort.updates
-        records = moved(round.records, "cpu")
+        updates, records = round.cohort.updates, read(round.records, _KEPT)
         standing = records["flagged"] == 0
         judged = int(standing.sum()) >= clients
         if judged:
-            cosine = _agreements(clip_rows(updates, _CLIP), standing.to(updates.device))
-            records, round = test(cosine.cpu(), records, standing), round.noting(consensus=cosine)
-        columns = torch.stack((_score(records), records["rounds"], records["flagged"]))
+            cosine = _agreements(updates, standing)
+            noted = torch.from_numpy(cosine).to(updates.device, non_blocking=True)
+            records, round = test(cosine, records, standing), round.noting(consensus=noted)
+        columns = _score(records), records["rounds"], records["flagged"]
         verdicts = {
             client: _verdict(exclude, float(round.claims[client]), *row)
-            for client, row in zip(round.cohort.ids, columns.T.tolist(), strict=True)
+            for client, *row in zip(round.cohort.ids, *(told.tolist() for told in columns), strict=True)
             if judged or row[-1]
         }
         ours = {client for client, verdict in verdicts.items() if verdict.action != "accepted"}
         earlier = {c: v for c, v in round.verdicts.items() if v.action != "accepted" and c not in ours}
         return round.but(
-            records=moved(records, updates.device),
+            records=written(records),
             verdicts={**round.verdicts, **verdicts, **earlier},
             excluded={client: verdicts[client].reason for client in ours} if exclude else {},
         )
@@ -73,26 +80,26 @@ def consensus_trust(
     return Part("consensus-trust", client_record=client_record, apply=apply)
 
 
-def _agreements(updates: Tensor, standing: Tensor) -> Tensor:
-    """The cosine of each update with the sum of the others that stand ``[C]``; 0 if either is zero."""
-    kept = updates * standing[:, None]
+def _agreements(updates: Tensor, standing: Standing) -> Numbers:
+    """The cosine of each update with the clipped sum of the others that stand ``[C]``; 0 if either is zero."""
+    own = lengths(updates)
+    kept = updates * column(standing * clip_factors(own, _CLIP), updates)
     others = kept.sum(0) - kept
-    lengths = torch.linalg.vector_norm(updates, dim=1) * torch.linalg.vector_norm(others, dim=1)
-    cosine = (updates * others).sum(1) / torch.where(lengths > 0, lengths, 1)
-    return cosine.double().clamp(-1, 1)
+    inner, far = fetch((updates * others).sum(1), torch.linalg.vector_norm(others, dim=1))
+    return divided(inner, own * far).clip(-1, 1)
 
 
-def _z_scores(values: Tensor, standing: Tensor) -> Tensor:
+def _z_scores(values: Numbers, standing: Standing) -> Numbers:
     """Distances from the median of those that stand, in standard deviations by their median distance, at most 6."""
-    centre = values[standing].quantile(0.5)
-    spread = 1.4826 * (values[standing] - centre).abs().quantile(0.5)
-    return ((values - centre) / spread.clamp(min=_LEAST_SPREAD)).clamp(-_MOST, _MOST)
+    centre = middle(values[standing])
+    spread = 1.4826 * middle(np.abs(values[standing] - centre))
+    return ((values - centre) / max(spread, _LEAST_SPREAD)).clip(-_MOST, _MOST)
 
 
-def _score(records: Tensors) -> Tensor:
+def _score(records: Columns) -> Numbers:
     """A client's mean z-score over its rounds, in standard deviations of such a mean; rounds are half independent."""
-    rounds = records["rounds"].clamp(min=1)
-    return records["total"] / rounds / (0.5 + 0.5 / rounds).sqrt()
+    rounds = np.maximum(records["rounds"], 1)
+    return records["total"] / rounds / np.sqrt(0.5 + 0.5 / rounds)
 
 
 def _verdict(exclude: bool, claimed: float, score: float, rounds: float, flagged: float) -> Verdict:

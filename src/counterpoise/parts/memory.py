@@ -11,14 +11,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Client, Cohort, Part, Round, Step, Tensors, Verdict, World
+from counterpoise.method import Client, Part, Round, Step, Tensors, Verdict, World
 from counterpoise.parts import trial
-from counterpoise.parts.bounded import clip_rows
-from counterpoise.parts.capped import cap_counts, check_cap
+from counterpoise.parts.bounded import clip_factors, shorten
+from counterpoise.parts.capped import cap, check_cap
+from counterpoise.parts.columns import Numbers, column, divided, fetch, lengths, read, written
 
 __all__ = ["Weights", "memory"]
 
@@ -61,34 +63,35 @@ def memory(
 
     def apply(round: Round) -> Round:
         cohort, state, records = round.cohort, round.state, round.records
-        apart, reach, bar = _apart(state, records), _reach(round), _mean(state)
-        sent, steps = trial.doses(state["share"], records, bounds), -cohort.updates / reach
-        squares = _inner(apart, apart)
-        counts = _counts(cohort, weights, most_count)
-        applied, tested = sent, {name: records[name] for name in trial.KEPT}
+        counts, reach = _read(round, weights, most_count)
+        bar, tested = _mean(state), read(records, trial.KEPT)
+        apart = _apart(records, bar)
+        sent, steps = trial.doses(float(state["share"]), tested, bounds), cohort.updates / column(-reach, apart)
+        inner, along, squares = fetch(_inner(steps - bar, apart), apart @ bar, _inner(apart, apart))
+        applied, r, known = sent, divided(inner, squares), squares > 0
         if gate and sends:
-            r = torch.where(squares > 0, _inner(steps - bar, apart) / torch.where(squares > 0, squares, 1), 0)
             c = _coefficient(state, coefficient)
-            applied, tested = trial.heard(r, sent, squares > 0, counts, c, records, bounds)
+            applied, tested = trial.heard(r, sent, known, counts, c, tested, bounds)
         out = trial.distrusted(tested, bounds)
-        gradients = clip_rows(steps + _column(applied, apart) * apart, clip)
+        gradients = torch.addcmul(steps, column(applied, apart), apart)
+        short = clip_factors(lengths(gradients), clip)
+        gradients = shorten(gradients, short)
+        told = short * (inner + applied * squares) - (1 - short) * along  # <G_i - y_bar, v_i>
         w = counts / counts.sum()
-        sums = {
-            "explained": smoothing * state["explained"] + (1 - smoothing) * (_inner(gradients - bar, apart) @ w),
-            "spread": smoothing * state["spread"] + (1 - smoothing) * (squares @ w),
-        }
+        new = {"explained": float(told @ w), "spread": float(squares @ w)}
+        sums = {name: smoothing * state[name] + (1 - smoothing) * new[name] for name in new}
         c = _coefficient(sums, coefficient)
-        rest = _column((c - applied).clamp(min=0), apart)
-        new = {"y": gradients.to(records["y"].dtype), "n": torch.where(out, 0, counts), **tested}
-        new["seen"] = torch.ones_like(counts)
+        rest = column(np.maximum(c - applied, 0) * reach, apart)
+        kept = written({"n": np.where(out, 0, counts), "seen": np.ones_like(counts), **tested})
+        kept["y"] = gradients.to(records["y"].dtype)
         verdicts = _verdicts(round, out, tested["proof"])
-        sent_next = {"share": c * _share(round.world, share, power)}
+        sent_next = {"share": torch.full_like(state["share"], c * _share(round.world, share, power))}
         return round.but(
-            cohort=replace(cohort, updates=cohort.updates + rest * reach * apart),
-            state=_remember(state, records, new, round.left_out) | sums | sent_next,
-            records=new,
+            cohort=replace(cohort, updates=torch.addcmul(cohort.updates, rest, apart)),
+            state=_remember(state, records, kept, round.left_out) | sums | sent_next,
+            records=kept,
             left_out={n: rows if n in trial.KEPT else torch.zeros_like(rows) for n, rows in round.left_out.items()},
-            facts={**round.facts, "coefficient": float(c)},
+            facts={**round.facts, "coefficient": c},
             verdicts={**round.verdicts, **verdicts},
             excluded=dict.fromkeys(verdicts, _UNMOVED),
         )
@@ -114,79 +117,73 @@ def _check(world: World, share: float | None) -> None:
 
 
 def _start_state(start: Tensor) -> dict[str, Tensor]:
-    names = ("count", "explained", "spread", "share")
-    return {"sum": torch.zeros_like(start), **{name: start.new_zeros((), dtype=torch.float64) for name in names}}
+    return {"sum": torch.zeros_like(start)} | {name: _zero() for name in ("count", "explained", "spread", "share")}
 
 
 def _start_record(start: Tensor, kind: torch.dtype) -> dict[str, Tensor]:
-    number = start.new_zeros((), dtype=torch.float64)
-    return {"y": torch.zeros_like(start, dtype=kind), "n": number, "seen": number.clone(), **trial.begin(start)}
+    return {"y": torch.zeros_like(start, dtype=kind), "n": _zero(), "seen": _zero(), **trial.begin()}
 
 
-def _coefficient(sums: Tensors, given: float | None) -> Tensor:
+def _zero() -> Tensor:
+    """A number that stays on the CPU."""
+    return torch.zeros((), dtype=torch.float64)
+
+
+def _coefficient(sums: Tensors, given: float | None) -> float:
     """c, from the sums of cohorts so far; 0 while there are none."""
-    spread = sums["spread"]
+    explained, spread = float(sums["explained"]), float(sums["spread"])
     if given is not None:
-        return torch.full_like(spread, given)
-    return torch.where(spread > 0, sums["explained"] / torch.where(spread > 0, spread, 1), 0).clamp(0, 1)
+        return float(given)
+    return min(max(explained / spread, 0.0), 1.0) if spread > 0 else 0.0
 
 
 def _letters(state: Tensors, records: Tensors, bounds: trial.Bounds) -> dict[str, Tensor]:
-    apart = _apart(state, records)
-    return {"correction": _column(trial.doses(state["share"], records, bounds), apart) * apart}
+    apart = _apart(records, _mean(state))
+    doses = trial.doses(float(state["share"]), read(records, trial.KEPT), bounds)
+    return {"correction": column(doses, apart) * apart}
 
 
 def _gradient(client: Client, step: Step, g: Tensor) -> Tensor:
     return g - client.letter["correction"]
 
 
-def _counts(cohort: Cohort, weights: Weights, most: float) -> Tensor:
-    """What the clients weigh ``[C]``, before any is left out."""
-    counts = cohort.examples.double() if weights == "data" else torch.ones_like(cohort.examples, dtype=torch.float64)
-    return cap_counts(counts, most)
-
-
-def _verdicts(round: Round, out: Tensor, proof: Tensor) -> dict[int, Verdict]:
+def _verdicts(round: Round, out: trial.Those, proof: Numbers) -> dict[int, Verdict]:
     """Who is left out."""
-    columns = torch.stack((out.double(), proof)).T.tolist()
     return {
         client: Verdict(float(round.claims[client]), None, None, None, score, "excluded", _UNMOVED)
-        for client, (gone, score) in zip(round.cohort.ids, columns, strict=True)
+        for client, gone, score in zip(round.cohort.ids, out.tolist(), proof.tolist(), strict=True)
         if gone
     }
 
 
-def _column(numbers: Tensor, rows: Tensor) -> Tensor:
-    return numbers.to(rows.dtype)[:, None]
-
-
 def _inner(left: Tensor, right: Tensor) -> Tensor:
-    return (left * right).sum(1).double()
+    return (left * right).sum(1)
 
 
 def _mean(state: Tensors) -> Tensor:
     """y_bar; zero while nobody is remembered."""
-    return state["sum"] / torch.where(state["count"] > 0, state["count"], 1)
+    return state["sum"] / (float(state["count"]) or 1)
 
 
-def _apart(state: Tensors, records: Tensors) -> Tensor:
+def _apart(records: Tensors, bar: Tensor) -> Tensor:
     """``y_i - y_bar`` ``[C, D]``; zero for a client that is not remembered."""
-    return torch.where((records["seen"] > 0)[:, None], records["y"] - _mean(state), 0)
+    return torch.addcmul(records["y"].to(bar.dtype), column(records["seen"].numpy(), bar), bar, value=-1)
 
 
-def _reach(round: Round) -> Tensor:
-    """``k_i``, as a column: how far a client's optimiser carries it per unit of gradient.
+def _read(round: Round, weights: Weights, most: float) -> tuple[Numbers, Numbers]:
+    """What the clients weigh, before any is left out, and ``k_i``, how far its optimiser carries each per unit of gradient.
 
     A client may report fewer steps than the server asked for by the count that it believes, but not more: a long reach
     would lengthen its correction. Without a reach, all clients have the learning rate.
     """
     cohort, local = round.cohort, round.world.local
-    lr = local.lr(round.world.round)
+    examples, steps = fetch(cohort.examples, cohort.steps)
+    counts = examples if weights == "data" else np.ones_like(examples)
+    counts, lr = np.minimum(counts, cap(counts, most)), local.lr(round.world.round)
     if local.optimizer.reach is None:
-        return torch.full_like(cohort.updates[:, :1], lr)
-    asked = local.asked(cohort.ids, cohort.examples.double())
-    steps = torch.minimum(cohort.steps.double(), asked.double())
-    return (lr * local.optimizer.reach(steps)).to(cohort.updates.dtype)[:, None]
+        return counts, np.full_like(counts, lr)
+    asked = local.asked(cohort.ids, torch.from_numpy(examples)).double().numpy()
+    return counts, lr * local.optimizer.reach(torch.from_numpy(np.minimum(steps, asked))).numpy()
 
 
 def _share(world: World, given: float | None, power: float) -> float:
@@ -198,11 +195,10 @@ def _share(world: World, given: float | None, power: float) -> float:
 
 def _remember(state: Tensors, old: Tensors, new: Tensors, gone: Tensors) -> dict[str, Tensor]:
     """The sums behind y_bar: with the cohort's new memories in place of the old ones, without those of clients gone."""
-
-    def total(rows: Tensors) -> Tensor:
-        summed: Tensor = rows["n"].to(state["sum"].dtype) @ rows["y"].to(state["sum"].dtype)
-        return summed
-
-    count = state["count"] + new["n"].sum() - old["n"].sum() - gone["n"].sum()
-    changed = state["sum"] + total(new) - total(old) - total(gone)
-    return {"sum": torch.where(count > 0, changed, 0), "count": count}
+    total, count = state["sum"], state["count"]
+    for sign, rows in ((1, new), (-1, old), (-1, gone)):
+        if len(rows["n"]):
+            n = rows["n"].to(total, non_blocking=True)
+            total = torch.addmv(total, rows["y"].to(total.dtype).T, n, alpha=sign)
+            count = count + sign * rows["n"].sum()
+    return {"sum": total if count > 0 else torch.zeros_like(total), "count": count}

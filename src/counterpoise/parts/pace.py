@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from math import exp
+
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.method import Part, Round
-from counterpoise.parts.geometry import cosines
+from counterpoise.parts.columns import Numbers, divided, fetch
+from counterpoise.parts.robust import middle
 
 __all__ = ["pace"]
 
@@ -44,29 +47,32 @@ def pace(
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
         empty = {name: torch.zeros_like(start) for name in ("mean", "square", "step")}
-        return {**empty, "pace": start.new_ones(()), "rounds": start.new_zeros(())}
+        return {**empty, "pace": torch.tensor(1, dtype=start.dtype), "rounds": torch.tensor(0, dtype=start.dtype)}
 
     def apply(round: Round) -> Round:
         u, state = round.combined, round.state
         if u is None:
             raise CounterpoiseError("pace needs one update: put it behind a part that combines, such as parts.mean().")
         rounds = state["rounds"] + 1
-        m = momentum * state["mean"] + (1 - momentum) * u
-        v = square * state["square"] + (1 - square) * u.square()
-        size = v.sqrt()
-        r = v.mean().sqrt()
-        z = torch.where(r > 0, (1 + floor) * r / (size + floor * r), 0) * m / (1 - momentum**rounds)
-        t = _agreement(round.cohort.updates, state["step"])
-        alpha = (state["pace"] * torch.exp(gain * t)).clamp(least, most)
+        m = torch.lerp(state["mean"], u, 1 - momentum)
+        v = torch.lerp(state["square"], u.square(), 1 - square)
+        cosines, mean_square = _read(round.cohort.updates, state["step"], v)
+        t, r = middle(cosines[cosines != 0]), mean_square**0.5
+        alpha = min(max(float(state["pace"]) * exp(gain * t), least), most)
         heard = len(round.cohort.updates) / round.world.population
-        step = heard * (1 + heard**4 * (alpha - 1)) * u + (1 - heard) * alpha * z
-        new = {"mean": m, "square": v, "step": step, "pace": alpha, "rounds": rounds}
-        return round.but(combined=step, state=new, facts={**round.facts, "pace": float(alpha)})
+        step = heard * (1 + heard**4 * (alpha - 1)) * u
+        if r > 0:
+            z = m * ((1 + floor) * r / (1 - momentum ** float(rounds))) / (v.sqrt() + floor * r)
+            step += (1 - heard) * alpha * z
+        pace = torch.tensor(alpha, dtype=rounds.dtype)
+        new = {"mean": m, "square": v, "step": step, "pace": pace, "rounds": rounds}
+        return round.but(combined=step, state=new, facts={**round.facts, "pace": alpha})
 
     return Part("pace", server_state=server_state, apply=apply)
 
 
-def _agreement(updates: Tensor, step: Tensor) -> Tensor:
-    """The median cosine of updates with a step. Updates of zeros do not count; if there are no others, it is 0."""
-    each = cosines(updates, step).cpu()  # a median of a few numbers is slow on a GPU
-    return torch.where(each == 0, torch.nan, each).nanquantile(0.5).nan_to_num(0)
+def _read(updates: Tensor, step: Tensor, v: Tensor) -> tuple[Numbers, float]:
+    """The cosine of each update with a step, 0 if either is zero, and the mean of V; a GPU is waited for once."""
+    wholes = (whole.expand(len(updates)) for whole in (torch.linalg.vector_norm(step), v.mean()))
+    own, along, length, mean = fetch(torch.linalg.vector_norm(updates, dim=1), updates @ step, *wholes)
+    return divided(along, own * length).clip(-1, 1), float(mean[0])

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-__all__ = ["line", "median", "regression", "spread"]
+__all__ = ["line", "median", "middle", "regression", "spread"]
 
 _NEAR = 0.05
 """Two points closer than this say nothing about a slope."""
@@ -50,10 +50,13 @@ def median(values: Tensor) -> Tensor:
     >>> float(median(torch.tensor([5.0, 1.0, 2.0]))), float(median(torch.tensor([5.0, 1.0, 2.0, 4.0])))
     (2.0, 3.0)
     """
-    return values.new_tensor(_median(values.numpy()))
+    return values.new_tensor(middle(values.numpy()))
 
 
-def _median(values: Array) -> float:
+def middle(values: Array) -> float:
+    """The same of an array; 0 if it is empty."""
+    if not len(values):
+        return 0.0
     places = (len(values) - 1) // 2, len(values) // 2
     low, high = np.partition(values, places)[[*places]]
     return float(low / 2 + high / 2)
@@ -80,8 +83,8 @@ def line(x: Tensor, y: Tensor, low: float, high: float, most: int = 512) -> tupl
     if apart.any():
         share = apart.sum() / (len(at) * (len(at) - 1) / 2)
         # With most x equal, the few that differ must not tilt the line.
-        slope = min(max(_median(rise[apart] / run[apart]), low), high) * min(share / 0.5, 1.0)
-    return x.new_tensor(_median(value - slope * at)), x.new_tensor(slope)
+        slope = min(max(middle(rise[apart] / run[apart]), low), high) * min(share / 0.5, 1.0)
+    return x.new_tensor(middle(value - slope * at)), x.new_tensor(slope)
 
 
 def regression(x: Tensor, y: Tensor, prior: Tensor, strength: float = 1.0, turns: int = 10) -> Tensor:

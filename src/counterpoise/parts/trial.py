@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from counterpoise.errors import CounterpoiseError
-from counterpoise.method import Tensors
-from counterpoise.parts.columns import moved
+from counterpoise.parts.columns import Columns, Numbers
+from counterpoise.parts.robust import middle
 
 __all__ = ["KEPT", "USUAL", "Bounds", "begin", "distrusted", "doses", "heard"]
 
@@ -51,27 +53,29 @@ class Bounds:
 
 USUAL = Bounds()
 
+Those = npt.NDArray[np.bool_]
+"""Some of the clients ``[C]``."""
 
-def begin(start: Tensor) -> dict[str, Tensor]:
+
+def begin() -> dict[str, Tensor]:
     """The record of a client that is not known: on trial, without a reading."""
-    number = start.new_zeros((), dtype=torch.float64)
-    return {name: number - 1 if name == "dose" else number.clone() for name in KEPT}
+    return {name: torch.tensor(-1.0 if name == "dose" else 0.0, dtype=torch.float64) for name in KEPT}
 
 
-def doses(share: Tensor, records: Tensors, bounds: Bounds) -> Tensor:
+def doses(share: float, records: Columns, bounds: Bounds) -> Numbers:
     """The share ``a_i`` of its correction that each client is sent ``[C]``; in doubt, by turns all and nothing."""
     tried = (records["doubt"] > 0) & (records["proof"] > -bounds.proof)
-    return torch.where(tried & (records["dose"] > 0), 0, share)
+    return np.where(tried & (records["dose"] > 0), 0, share)
 
 
-def distrusted(records: Tensors, bounds: Bounds) -> Tensor:
+def distrusted(records: Columns, bounds: Bounds) -> Those:
     """Who fails both tests ``[C]``."""
     return (records["doubt"] > bounds.doubt) & (records["proof"] > bounds.proof)
 
 
 def heard(
-    r: Tensor, dose: Tensor, known: Tensor, counts: Tensor, c: Tensor, records: Tensors, bounds: Bounds
-) -> tuple[Tensor, dict[str, Tensor]]:
+    r: Numbers, dose: Numbers, known: Those, counts: Numbers, c: float, records: Columns, bounds: Bounds
+) -> tuple[Numbers, dict[str, Numbers]]:
     """The share of its memory that each client seems to have applied ``[C]``, and the clients' new records.
 
     `known` are the clients with a memory, and c is how much clients repeat themselves in general. With ``f = r + dose``,
@@ -86,38 +90,32 @@ def heard(
     over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
     These are the numbers of the default `bounds`.
     """
-    given = {"r": r, "sent": dose, "known": known, "counts": counts, "c": c.expand_as(r)}
-    device, given = r.device, moved(given | {name: records[name] for name in KEPT}, "cpu")
-    r, dose, known, counts, c, doubt, proof, ahead, last, earlier = given.values()
-    known = known > 0
+    doubt, proof, ahead, last, earlier = (records[name] for name in KEPT)
     enough = known.sum() >= bounds.clients
-    m, s = _centre(torch.where(known, r + dose, torch.nan), bounds.spread)
-    certainty = (counts / counts.quantile(0.5)).clamp(max=1) / s.square()
+    m, s = _centre((r + dose)[known], bounds.spread)
+    certainty = np.minimum(counts / middle(counts), 1) / s**2
 
-    x = torch.minimum(r - c - ahead, r - m)
-    step = (certainty * dose * (x + dose / 2)).clamp(-bounds.proof, bounds.proof)
-    doubt = torch.where(enough & known & (dose > 0), (doubt + step).clamp(-bounds.most, bounds.most), doubt)
+    x = np.minimum(r - c - ahead, r - m)
+    step = (certainty * dose * (x + dose / 2)).clip(-bounds.proof, bounds.proof)
+    doubt = np.where(enough & known & (dose > 0), (doubt + step).clip(-bounds.most, bounds.most), doubt)
 
     settled = -bounds.proof
     trial = proof > settled
     dr, da = r - last, dose - earlier
-    step = (certainty * (2 * dr * da + da.square()) / 4).clamp(-bounds.proof, bounds.proof)
+    step = (certainty * (2 * dr * da + da**2) / 4).clip(-bounds.proof, bounds.proof)
     tested = trial & enough & known & (earlier >= 0)
-    proof = torch.where(tested, (proof + step).clamp(settled, 2 * bounds.proof), proof)
+    proof = np.where(tested, (proof + step).clip(settled, 2 * bounds.proof), proof)
 
     over = trial & (proof <= settled)
-    ahead = torch.where(over, (torch.where(dose > 0, last, r) - c).clamp(min=0), ahead)
-    doubt = torch.where(over, -bounds.most, doubt)
-    proof = torch.where(~trial & (doubt > bounds.doubt), 0, proof)
-    applied = torch.where((doubt > 0) & (proof > settled), (c - r).clamp(max=0).maximum(-dose), dose)
-    new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": torch.where(known, r, 0)}
-    new |= {"dose": torch.where(known, dose, -1), "applied": applied}
-    new = moved(new, device)
-    return new.pop("applied"), new
+    ahead = np.where(over, np.maximum(np.where(dose > 0, last, r) - c, 0), ahead)
+    doubt = np.where(over, -bounds.most, doubt)
+    proof = np.where(~trial & (doubt > bounds.doubt), 0, proof)
+    applied = np.where((doubt > 0) & (proof > settled), np.maximum(np.minimum(c - r, 0), -dose), dose)
+    new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": np.where(known, r, 0)}
+    return applied, {**new, "dose": np.where(known, dose, -1)}
 
 
-def _centre(values: Tensor, least: float) -> tuple[Tensor, Tensor]:
-    """The median of those that are numbers, and their spread by the median distance from it."""
-    middle = values.nanquantile(0.5).nan_to_num(0.0)
-    spread = 1.4826 * (values - middle).abs().nanquantile(0.5).nan_to_num(0.0)
-    return middle, spread.clamp(min=least)
+def _centre(values: Numbers, least: float) -> tuple[float, float]:
+    """The median, and the spread by the median distance from it."""
+    centre = middle(values)
+    return centre, max(1.4826 * middle(np.abs(values - centre)), least)

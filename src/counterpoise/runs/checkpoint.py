@@ -102,7 +102,10 @@ class Checkpoint:
         if any(k not in state or (t.shape, t.dtype) != (state[k].shape, state[k].dtype) for k, t in fresh.items()):
             raise CounterpoiseError(f"The checkpoint in {self.folder} does not fit this run's method and model.")
         server.model = state["model"]
-        server.state = {part: {name: state[f"{part}/{name}"] for name in named} for part, named in server.state.items()}
+        server.state = {
+            part: {name: state[f"{part}/{name}"].to(own.device) for name, own in named.items()}
+            for part, named in server.state.items()
+        }
         server.lengths = Lengths(index.get("lengths", {}))
         loop.round = int(index["round"])
         stores = _stores(loop)

@@ -42,7 +42,7 @@ def call_apply(part: Part, seen: Round) -> Round:
         _check_applied(part, seen, round)
     except CounterpoiseError as error:
         raise CounterpoiseError(f"{error}{_written_in(part.apply)}") from None
-    return round.but(facts={**seen.facts, **round.facts})
+    return round if round.facts is seen.facts else round.but(facts={**seen.facts, **round.facts})
 
 
 def _written_in(function: Any) -> str:
@@ -160,7 +160,7 @@ def _check_kept(part: Part, seen: Round, round: Round) -> None:
             )
         if after and declared is None:
             raise CounterpoiseError(f"part {part.name} returned {', '.join(after)} but declares no {what}.")
-        if layout_of(before) != layout_of(after):
+        if after is not before and layout_of(before) != layout_of(after):
             raise CounterpoiseError(
                 f"part {part.name}: its {what} must keep its names, shapes and types, {shapes_of(before)}, but apply "
                 f"returned {shapes_of(after)}."

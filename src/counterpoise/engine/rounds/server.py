@@ -203,12 +203,13 @@ class Server:
                 state[part.name] = dict(round.state)
             if store is not None:
                 rows[part.name] = (ids, round.records)
-                if round.left_out is not seen.left_out:
+                if gone and round.left_out is not seen.left_out:
                     rows[part.name] = ((*ids, *gone), cat([dict(round.records), dict(round.left_out)]))
             for name, noted in round.notes.items() if round.notes is not seen.notes else ():
                 notes[name] = notes.get(name, {}) | dict(zip(ids, noted.tolist(), strict=True))
-            accepted[part.name] = tuple(client for client in ids if client not in round.excluded)
+            accepted[part.name] = ids
             if round.excluded:
+                accepted[part.name] = tuple(client for client in ids if client not in round.excluded)
                 excluded |= round.excluded
                 gone += tuple(client for client in ids if client in round.excluded)
                 round = _leave_out(round, round.excluded)
@@ -271,7 +272,7 @@ class Server:
         elif weights is not None:
             each, along = weights, round.cohort.updates @ step
         # One wait for a GPU.
-        length, *numbers = torch.cat([t.double() for t in ((step @ step).view(1), each, along)]).tolist()
+        length, *numbers = torch.cat([(step @ step).view(1), each, along]).tolist()
         lost = not isfinite(length) and not bool(round.model.isfinite().all())
         effective = dict(zip(ids, numbers[: len(each)], strict=False))
         products = dict(zip(ids, numbers[len(each) :], strict=False)) if length else {}

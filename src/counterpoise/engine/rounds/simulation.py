@@ -133,7 +133,9 @@ class Simulation:
         assert ready.job is not None
         state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
         there = [place for place, client in enumerate(opened.asked) if client not in ready.absent]
-        letters = select(opened.letters, put(torch.tensor(there), ready.job.device)) if opened.letters else {}
+        letters = opened.letters
+        if letters and len(there) < len(opened.asked):
+            letters = select(letters, put(torch.tensor(there), ready.job.device))
         return ready.job._replace(shared=opened.shared, state=state, letters=letters)
 
     def reply(self, opened: Opened, ready: Prepared, results: TrainingResult | None) -> Replies:

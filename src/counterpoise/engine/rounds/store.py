@@ -26,8 +26,8 @@ Row = dict[str, Tensor]
 class Store:
     """One row of named tensors per client; a client never written has the initial row.
 
-    For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It grows by
-    doubling, up to `memory`. Rows beyond `memory` bytes go to a file without a name, so that the system removes it
+    For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It lies where
+    the initial row's does: vectors on the GPU, say, and numbers on the CPU. It grows by doubling, up to `memory`. Rows beyond `memory` bytes go to a file without a name, so that the system removes it
     however the run ends. Where a row lies changes no result. `touched` names the clients written since it was last
     cleared, which a checkpoint must add.
     """
@@ -36,6 +36,7 @@ class Store:
         self.initial = initial
         self.touched: set[int] = set()
         self.row = row_bytes(initial)
+        self._devices = {tensor.device for tensor in initial.values()}
         self._most = memory / max(self.row, 1)
         self._rows = _below_each_other(initial)
         """The first row is the initial one."""
@@ -66,8 +67,10 @@ class Store:
 
     def gather(self, clients: Sequence[int]) -> Row:
         """The rows of some clients, stacked in their order: a copy."""
+        if not clients:
+            return {name: rows[:0] for name, rows in self._rows.items()}
         index = self._index([self._here.get(client, 0) for client in clients])
-        found = {name: rows.index_select(0, index) for name, rows in self._rows.items()}
+        found = {name: rows.index_select(0, index[rows.device]) for name, rows in self._rows.items()}
         for place, client in enumerate(clients) if self._places else ():
             if client in self._places:
                 for name, tensor in self._read(self._places[client]).items():
@@ -83,7 +86,7 @@ class Store:
         kept = [place for place, client in enumerate(clients) if client in self._here]
         to, all_kept = self._index([self._here[clients[place]] for place in kept]), len(kept) == len(clients)
         for name, rows in self._rows.items():
-            rows.index_copy_(0, to, stacked[name] if all_kept else stacked[name][self._index(kept)])
+            rows.index_copy_(0, to[rows.device], stacked[name] if all_kept else stacked[name][kept])
         for place, client in () if all_kept else enumerate(clients):
             if client not in self._here:
                 row = {name: stacked[name][place] for name in self.initial}
@@ -93,9 +96,10 @@ class Store:
     def put(self, client: int, row: Row) -> None:
         self.scatter([client], {name: tensor.unsqueeze(0) for name, tensor in row.items()})
 
-    def _index(self, places: list[int]) -> Tensor:
-        device = next((tensor.device for tensor in self.initial.values()), torch.device("cpu"))
-        return put(torch.tensor(places, dtype=torch.int64), device)
+    def _index(self, places: list[int]) -> dict[torch.device, Tensor]:
+        """Places of rows, on each device that rows lie on."""
+        here = torch.from_numpy(np.array(places, dtype=np.int64))  # faster than torch's own reading of a list
+        return {device: put(here, device) for device in self._devices}
 
     def _grow(self) -> None:
         needed = len(self._here) + 1
