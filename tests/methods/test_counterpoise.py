@@ -611,11 +611,16 @@ def test_with_two_labels_a_client_those_that_flip_signs_are_left_out_and_nobody_
 
 def test_clients_that_stay_within_the_spread_are_left_out_because_they_do_not_answer():
     attack = {"adversary": cp.adversary.little(fraction=0.2)}
-    score, records = digits_run(counterpoise(), skewed(), rounds=60, **attack)
-    out = {client for record in records for client in record.outcome.excluded}
-    assert out
-    assert out <= {client for record in records for client in record.liars}
-    assert score > digits_run(counterpoise(gate=False), skewed(), rounds=60, **attack)[0] + 2
+    ours, theirs, found = [], [], 0
+    for seed in range(4):  # such runs are chaotic: a single one says little
+        score, records = digits_run(counterpoise(), skewed(), rounds=60, seed=seed, **attack)
+        out = {client for record in records for client in record.outcome.excluded}
+        assert out <= {client for record in records for client in record.liars}
+        found += len(out)
+        ours.append(score)
+        theirs.append(digits_run(counterpoise(gate=False), skewed(), rounds=60, seed=seed, **attack)[0])
+    assert found > 3
+    assert np.mean(ours) > np.mean(theirs) + 2
 
 
 @pytest.mark.parametrize(("options", "seed"), [({}, 0), ({"share": 0, "pace": 0}, 1)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import PurePath
 from textwrap import fill
 from typing import Any
 
@@ -174,7 +175,7 @@ def again(every: Sequence[Row], command: str) -> tuple[str, str]:
     if not any(row.outcomes for row in every):
         return "Run it, or one cell with `--cells NAME`:", command
     how = "Run it again, or one cell with `--cells NAME`, and keep the results in a file of your own."
-    return f"{how} {took(every)}".rstrip(), f"{command} --results mine.json"
+    return f"{how} {took(every)}".rstrip(), f"{command} --results my-{PurePath(command.split()[-1]).stem}.json"
 
 
 def took(every: Sequence[Row]) -> str:
