@@ -27,8 +27,9 @@ class Store:
     """One row of named tensors per client; a client never written has the initial row.
 
     For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It lies where
-    the initial row's does: vectors on the GPU, say, and numbers on the CPU. It grows by doubling, up to `memory`. Rows beyond `memory` bytes go to a file without a name, so that the system removes it
-    however the run ends. Where a row lies changes no result. `touched` names the clients written since it was last
+    the initial row's does: vectors on the GPU, say, and numbers on the CPU. It grows by doubling, up to `memory`. Rows
+    beyond `memory` bytes go to a file without a name, so that the system removes it however the run ends. Where a row
+    lies changes no result. `touched` names the clients written since it was last
     cleared, which a checkpoint must add.
     """
 
