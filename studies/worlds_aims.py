@@ -18,7 +18,7 @@ _DATA = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}
 _SKEWED = ("dirichlet", "lq", "rare")
 _ENOUGH, _BEHIND, _GAIN, _LEAD, _LEFT_OUT = (14, 16), 1.0, 4.0, 1.5, 0.5
 _TIMES = {
-    "one GPU": (1.3, "methods-cuda-later.json"),
+    "one GPU": (1.3, "methods-cuda-counterpoise.json"),
     "CPU, clients as one batch": (1.1, "methods-cpu-counterpoise-batched.json"),
     "CPU, one client at a time": (1.15, "methods-cpu-counterpoise-per-client.json"),
 }

@@ -238,7 +238,7 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
 
 def test_times_count_as_reached_only_if_raw_times_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worlds_aims.BENCHMARKS", tmp_path)
-    names = ["methods-cuda-later.json", "methods-cpu-counterpoise-batched.json"]
+    names = ["methods-cuda-counterpoise.json", "methods-cpu-counterpoise-batched.json"]
     asked = {"clients": 100, "a round": 10}
     for name, time, more in zip(names, (1.31, 1.1), ({}, asked), strict=True):
         (tmp_path / name).write_text(json.dumps({"methods": {"counterpoise": {"time": time}}, **more}))

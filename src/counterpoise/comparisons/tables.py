@@ -193,7 +193,7 @@ def as_plain(found: Stand, target: float | None = None) -> list[dict[str, Any]]:
         {
             "label": row.label,
             **_stood(row, shared),
-            **{name: _plain(row.measures[name]) for name in _OF_RUN},
+            **{of_run: _plain(row.measures[of_run]) for of_run in _OF_RUN},
             "own_models": _stood(own, own_shared) if own else None,
             "failed": {str(run.seed): run.sentence for run in group.runs if run.failed},
             "runs": [
