@@ -211,6 +211,13 @@ def test_the_folder_of_another_run_is_refused(tmp_path):
         strategy("feddua:fedavg", out=tmp_path / "run")
 
 
+def test_a_deployment_is_not_resumed_as_a_simulation(tmp_path):
+    gone("fedavg", 1, out=tmp_path / "run")
+    with pytest.raises(CounterpoiseError, match=r"^The run in .*run is a deployment, and only its nodes can continue"):
+        cp.resume(tmp_path / "run", rounds=2, progress=False)
+    assert Folder.open(tmp_path / "run").config.rounds == 1
+
+
 def test_a_run_is_one_processs_at_a_time(tmp_path):
     gone("fedavg", 2, out=tmp_path / "run")
     folder = Folder.open(tmp_path / "run")
