@@ -204,6 +204,18 @@ def test_the_last_round_is_evaluated_whoever_says_which_it_is(rounds, asked, eva
     assert [record.round for record in made.run.rounds if record.clients] == evaluated
 
 
+@pytest.mark.parametrize(("method", "lost"), [("fedavg", ""), ("scaffold", "its variate starts at zero again")])
+def test_what_nodes_forget_is_told_if_a_run_is_continued(method, lost, tmp_path, caplog):
+    def told(rounds):
+        caplog.clear()
+        gone(method, rounds, out=tmp_path / "run")
+        return [m for m in caplog.messages if m.startswith("Nodes keep nothing")]
+
+    assert told(1) == []
+    assert told(2) == ([f"Nodes keep nothing from one run to the next. For each client: {lost}."] if lost else [])
+    assert told(2) == []  # no round is left
+
+
 def test_the_folder_of_another_run_is_refused(tmp_path):
     gone("fedavg", 1, out=tmp_path / "run")
     sentence = "The method given is not the one this run was made with: method.name was 'fedavg' and is 'feddua:fedavg'"
