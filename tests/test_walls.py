@@ -229,6 +229,7 @@ CAUGHT = {
     "flower/mods.py": ["a user's hook may raise anything in the trial: raised again as a sentence"],
     "flower/node.py": [
         "a site's loading may raise anything: raised again as a sentence that names none of its files",
+        "a user's model may raise anything on a node: raised again as a sentence with the reason",
         "a message of another version may break anything: raised again as a sentence that names both versions",
     ],
     "flower/records.py": ["a stranger's bytes make NumPy raise anything: raised again as a sentence"],

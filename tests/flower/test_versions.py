@@ -168,3 +168,15 @@ def test_a_model_of_the_same_size_with_other_layers_is_refused(caplog):
         "another order, although both have 53 parameters. Install the same version of the code that makes the model on "
         "all machines." in caplog.messages
     )
+
+
+def test_a_model_that_cannot_be_made_on_a_node_is_told_in_a_sentence(caplog, tmp_path):
+    def load(shape, classes):
+        (tmp_path / "weights.pt").read_bytes()
+
+    made = run(app(load))
+    assert [record.outcome.excluded for record in made.run.rounds] == [{CLIENT: FAILED}] * 2
+    assert (
+        f"client {CLIENT} failed to train: This node could not make the model (FileNotFoundError: [Errno 2] No such file "
+        f"or directory: '{tmp_path / 'weights.pt'}'); its own log says more." in caplog.messages
+    )

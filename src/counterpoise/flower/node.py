@@ -144,7 +144,13 @@ def _make_trainer(
         engine=replace(training.engine, dtype=dtype),
     )
     alone = Evaluation(every=0, clients_every=1)
-    here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
+    try:
+        here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
+    except CounterpoiseError:
+        raise
+    except Exception as error:  # the model is the user's code, and may read files of this node
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CounterpoiseError(f"This node could not make the model ({why}); its own log says more.") from error
     check_terms(here, config, len(start))
     _recall(context, here, unpack_accepted(tensors))
     return here
@@ -211,7 +217,8 @@ def _in_a_sentence(record: logging.LogRecord) -> bool:
         cause = error.__cause__ or error
         # A node's federation has one client, and errors about its data call it by its place there.
         record.msg, record.args = "This node could not answer: %s", (str(cause).removeprefix("client 0: "),)
-        record.exc_info = None if isinstance(cause, CounterpoiseError) else (type(cause), cause, cause.__traceback__)
+        plain = isinstance(cause, CounterpoiseError | FileNotFoundError | PermissionError)  # these name the file
+        record.exc_info = None if plain else (type(cause), cause, cause.__traceback__)
     return True
 
 
