@@ -227,7 +227,11 @@ CAUGHT = {
     "federation/readers/arrays.py": ["each decompressor has errors of its own: raised again as a sentence"],
     "flower/local.py": ["the processes are ended, then it is raised again"],
     "flower/mods.py": ["a user's hook may raise anything in the trial: raised again as a sentence"],
-    "flower/node.py": ["a site's loading may raise anything: raised again as a sentence that names none of its files"],
+    "flower/node.py": [
+        "a site's loading may raise anything: raised again as a sentence that names none of its files",
+        "a user's model may raise anything on a node: raised again as a sentence with the reason",
+        "a message of another version may break anything: raised again as a sentence that names both versions",
+    ],
     "flower/records.py": ["a stranger's bytes make NumPy raise anything: raised again as a sentence"],
     "flower/wire.py": ["a stranger's bytes make Flower raise anything: logged, and the reply is left out"],
     "logs/base.py": [

@@ -100,6 +100,7 @@ def test_class_numbers_with_gaps_are_warned_of(targets, told, caplog):
     federation = cp.Federation.from_datasets([(torch.rand(6, 2), torch.tensor(targets * 2))], heldout=0)
     doubts.tell_doubts(federation)
     assert [told in message for message in caplog.messages] == ([True] if told else [])
+    assert all("If other sites hold the other classes, leave the numbers as they are" in m for m in caplog.messages)
 
 
 @pytest.mark.parametrize(

@@ -398,6 +398,7 @@ def test_a_nodes_own_log_says_in_a_sentence_why_it_could_not_answer():
     cases = (
         (CounterpoiseError("client 0: the label 'Mild' is not among class_names."), False),
         (OSError("no such file: /data/hospital.npz"), True),
+        (FileNotFoundError(2, "No such file or directory", "/data/hospital.npz"), False),
     )
     for cause, traced in cases:
         try:

@@ -204,11 +204,30 @@ def test_the_last_round_is_evaluated_whoever_says_which_it_is(rounds, asked, eva
     assert [record.round for record in made.run.rounds if record.clients] == evaluated
 
 
+@pytest.mark.parametrize(("method", "lost"), [("fedavg", ""), ("scaffold", "its variate starts at zero again")])
+def test_what_nodes_forget_is_told_if_a_run_is_continued(method, lost, tmp_path, caplog):
+    def told(rounds):
+        caplog.clear()
+        gone(method, rounds, out=tmp_path / "run")
+        return [m for m in caplog.messages if m.startswith("Nodes keep nothing")]
+
+    assert told(1) == []
+    assert told(2) == ([f"Nodes keep nothing from one run to the next. For each client: {lost}."] if lost else [])
+    assert told(2) == []  # no round is left
+
+
 def test_the_folder_of_another_run_is_refused(tmp_path):
     gone("fedavg", 1, out=tmp_path / "run")
     sentence = "The method given is not the one this run was made with: method.name was 'fedavg' and is 'feddua:fedavg'"
     with pytest.raises(CounterpoiseError, match=sentence):  # and not the first option by the alphabet
         strategy("feddua:fedavg", out=tmp_path / "run")
+
+
+def test_a_deployment_is_not_resumed_as_a_simulation(tmp_path):
+    gone("fedavg", 1, out=tmp_path / "run")
+    with pytest.raises(CounterpoiseError, match=r"^The run in .*run is a deployment, and only its nodes can continue"):
+        cp.resume(tmp_path / "run", rounds=2, progress=False)
+    assert Folder.open(tmp_path / "run").config.rounds == 1
 
 
 def test_a_run_is_one_processs_at_a_time(tmp_path):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from torch import Tensor
 
 from counterpoise.engine.backends.settings import DTYPES, Engine
 from counterpoise.engine.clients.messages import (
+    SENT,
     Arrays,
     pack_reply,
     unpack_accepted,
@@ -32,7 +36,7 @@ from counterpoise.federation import Federation
 from counterpoise.flower.mods import fit_mods
 from counterpoise.flower.records import Unreadable, from_record, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, METRICS
-from counterpoise.flower.terms import VERSION, check_terms
+from counterpoise.flower.terms import VERSION, check_terms, other_version, show_version
 from counterpoise.local import Local
 from counterpoise.models.building import Model
 from counterpoise.own import allow
@@ -43,6 +47,8 @@ __all__ = ["Data", "client_app"]
 
 Data = Callable[[Context], Federation]
 """What a node holds, as a federation of one client: ``fed.only(2)``, or `Federation.from_datasets` of its own data."""
+
+log = logging.getLogger(__name__)
 
 _STATE = "counterpoise"
 _ALONE = torch.tensor([0])
@@ -69,11 +75,13 @@ def client_app(
     `LocalDpMod` works for methods whose clients send only updates; mods that cannot keep their promise are refused.
     `folder` as in `server_app`.
     """
-    allow([method, model, metrics], folder)
-    training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
-    app = ClientApp(mods=fit_mods(mods, training.method))
+    with _telling_version():
+        allow([method, model, metrics], folder)
+        training = Training.of(method, model, local=local, loss=loss, metrics=metrics, engine=engine)
+        app = ClientApp(mods=fit_mods(mods, training.method))
 
     @app.train()  # type: ignore[untyped-decorator,unused-ignore]
+    @_across_versions
     def train(message: Message, context: Context) -> Message:
         tensors = from_record(message.content.array_records[ARRAYS])
         here, config = _make_trainer(training, data, message, context, tensors), message.content.config_records[CONFIG]
@@ -96,6 +104,7 @@ def client_app(
         return _reply(message, {"round": round, "loss": float(own.loss), "version": VERSION}, to_record(reply))
 
     @app.evaluate()  # type: ignore[untyped-decorator,unused-ignore]
+    @_across_versions
     def evaluate(message: Message, context: Context) -> Message:
         tensors = from_record(message.content.array_records[ARRAYS])
         here = _make_trainer(training, data, message, context, tensors)
@@ -107,16 +116,18 @@ def client_app(
             each |= here.personal(weights, state)
         return _reply(message, {"round": round} | {name: values[0] for name, values in each.items() if 0 in values})
 
-    @app.query()  # type: ignore[untyped-decorator,unused-ignore]
-    def query(message: Message, context: Context) -> Message:
-        if "partition-id" not in context.node_config:
-            raise CounterpoiseError(
-                "This node does not say which client it is: start it with --node-config 'partition-id=3', or register "
-                "its key under a name that ends in the client's number."
-            )
-        return _reply(message, {"client": int(context.node_config["partition-id"])})
-
+    app.query()(_tell_number)
     return app
+
+
+def _tell_number(message: Message, context: Context) -> Message:
+    """Which client this node is by its own configuration."""
+    if "partition-id" not in context.node_config:
+        raise CounterpoiseError(
+            "This node does not say which client it is: start it with --node-config 'partition-id=3', or register "
+            "its key under a name that ends in the client's number."
+        )
+    return _reply(message, {"client": int(context.node_config["partition-id"])})
 
 
 def _make_trainer(
@@ -133,7 +144,13 @@ def _make_trainer(
         engine=replace(training.engine, dtype=dtype),
     )
     alone = Evaluation(every=0, clients_every=1)
-    here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
+    try:
+        here = Trainer(own, federation, cohort=1, seed=seed, evaluation=alone)
+    except CounterpoiseError:
+        raise
+    except Exception as error:  # the model is the user's code, and may read files of this node
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise CounterpoiseError(f"This node could not make the model ({why}); its own log says more.") from error
     check_terms(here, config, len(start))
     _recall(context, here, unpack_accepted(tensors))
     return here
@@ -141,7 +158,6 @@ def _make_trainer(
 
 def _load(data: Data, context: Context, client: int) -> Federation:
     """What this node holds, as the client that the server knows it for."""
-    logging.getLogger("flwr").addFilter(_in_a_sentence)
     given = context.node_config.get("partition-id", client)
     if str(given) != str(client):
         raise CounterpoiseError(
@@ -156,6 +172,44 @@ def _load(data: Data, context: Context, client: int) -> Federation:
         ) from error
 
 
+@contextlib.contextmanager
+def _telling_version() -> Iterator[None]:
+    """Tell the version if an app cannot be loaded on a node: its server could load it, so that is the likely reason."""
+    try:
+        yield
+    except CounterpoiseError as error:
+        if Path(sys.argv[0]).name != "flwr-clientapp":
+            raise
+        logging.getLogger("flwr").addFilter(_in_a_sentence)
+        raise CounterpoiseError(
+            f"{error} This node runs counterpoise {show_version(VERSION)}: if the server runs another, install that."
+        ) from None
+
+
+def _across_versions(answer: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
+    """Answer a server of another version too, but only if all of its message is known. A failure names the versions."""
+
+    @functools.wraps(answer)
+    def answered(message: Message, context: Context) -> Message:
+        logging.getLogger("flwr").addFilter(_in_a_sentence)
+        differ = other_version(message.content.config_records.get(CONFIG, {}))
+        if not differ:
+            return answer(message, context)
+        try:
+            names = {name.partition("/")[0] for name in message.content.array_records[ARRAYS]}
+            if unknown := names - SENT:
+                raise CounterpoiseError(f"The server's message holds {min(unknown)!r}, which this node does not know.")
+            reply = answer(message, context)
+        except CounterpoiseError as error:
+            raise CounterpoiseError(f"{error} {differ}") from error.__cause__
+        except Exception as error:  # such as a name that the other version does not use
+            raise CounterpoiseError(f"{differ} It failed with {type(error).__name__}: {error}.") from None
+        log.warning("%s", differ)
+        return reply
+
+    return answered
+
+
 def _in_a_sentence(record: logging.LogRecord) -> bool:
     """Flower logs a failure with two tracebacks. An error of ours is a sentence for the site's operator and needs none."""
     error = record.exc_info[1] if record.exc_info else None
@@ -163,7 +217,8 @@ def _in_a_sentence(record: logging.LogRecord) -> bool:
         cause = error.__cause__ or error
         # A node's federation has one client, and errors about its data call it by its place there.
         record.msg, record.args = "This node could not answer: %s", (str(cause).removeprefix("client 0: "),)
-        record.exc_info = None if isinstance(cause, CounterpoiseError) else (type(cause), cause, cause.__traceback__)
+        plain = isinstance(cause, CounterpoiseError | FileNotFoundError | PermissionError)  # these name the file
+        record.exc_info = None if plain else (type(cause), cause, cause.__traceback__)
     return True
 
 

@@ -41,7 +41,7 @@ class Sifted(NamedTuple):
     losses: dict[int, float]
     bytes_up: int
     versions: dict[int, object]
-    """What each usable reply says about its version of this library."""
+    """What each reply says about its version of this library; of the unusable ones, only those that say something."""
 
 
 def most_bytes(like: Arrays) -> int:
@@ -61,6 +61,8 @@ def sift_replies(replies: Iterable[Message], asked: Mapping[str, int], round: in
     versions: dict[int, object] = {}
     most = most_bytes(like)
     for client, reply in _one_each(replies, asked, reasons):
+        said = reply.content.metric_records.get(METRICS, MetricRecord())
+        versions |= {client: said["version"]} if "version" in said else {}  # another version may be why it is unusable
         try:
             arrays, metrics = _records(reply)
             size = sum(len(array.data) for array in arrays.values())
@@ -72,7 +74,8 @@ def sift_replies(replies: Iterable[Message], asked: Mapping[str, int], round: in
         except Unreadable as error:
             reasons[client] = str(error)
             continue
-        loss, versions[client] = metrics.get("loss"), metrics.get("version")
+        loss = metrics.get("loss")
+        versions.setdefault(client, None)
         if isinstance(loss, float) and math.isfinite(loss):
             losses[client] = loss
     cohort, misfits = stack_replies(good, like)

@@ -36,7 +36,7 @@ from counterpoise.federation.absence import AWAY, DROPPED
 from counterpoise.flower.records import from_record, to_metrics, to_record
 from counterpoise.flower.replies import ARRAYS, CONFIG, most_bytes, read_metrics, sift_replies
 from counterpoise.flower.roster import Roster
-from counterpoise.flower.telling import describe_round, judges_nobody, keep_names
+from counterpoise.flower.telling import describe_round, forgotten, judges_nobody, keep_names
 from counterpoise.flower.terms import terms
 from counterpoise.flower.wire import SMALL, exchange, with_secret
 from counterpoise.local import Local
@@ -164,6 +164,8 @@ class Strategy(strategy.Strategy):
             self._check_mine()
             if self.loop.round >= rounds:
                 log.warning("The run already reached round %d: nothing is left. Ask for more rounds.", self.loop.round)
+            elif self.loop.round and (lost := forgotten(self.trainer.program.method)):
+                log.warning("Nodes keep nothing from one run to the next. For each client: %s.", lost)
             try:
                 while self.loop.round < rounds:
                     self._turn(grid, rounds, timeout, train_config, evaluate_config, evaluate_fn, result)

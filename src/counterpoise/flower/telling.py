@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.flower.roster import Roster
+from counterpoise.method import Method
 from counterpoise.runs.folder import Folder
 from counterpoise.runs.run import Run
 
-__all__ = ["describe_round", "judges_nobody", "keep_names"]
+__all__ = ["describe_round", "forgotten", "judges_nobody", "keep_names"]
 
 
 def describe_round(record: RoundRecord, rounds: int) -> str:
@@ -16,6 +17,11 @@ def describe_round(record: RoundRecord, rounds: int) -> str:
     found = [f"{name} {value:.4g}" for name, value in record.metrics.items()]
     found += [f"skipped: {record.outcome.skipped}"] if record.outcome.skipped else []
     return f"round {record.round} of {rounds}: {', '.join([f'{heard} of {len(record.cohort)} clients', *found])}"
+
+
+def forgotten(method: Method) -> str:
+    """What happens to a method's clients if a run is continued: Flower gives nodes an empty state in every run."""
+    return "; ".join(part.when_lost for part in method.parts if part.client_state is not None)
 
 
 def judges_nobody(record: RoundRecord) -> str:

@@ -12,7 +12,7 @@ from counterpoise.runs.contents import HOLDINGS
 from counterpoise.runs.kept import Holdings, checked
 from counterpoise.texts import parse_json, read_text
 
-__all__ = ["HOLDINGS", "holdings", "true_counts"]
+__all__ = ["HOLDINGS", "check_simulated", "holdings", "true_counts"]
 
 
 def holdings(folder: Path) -> Mapping[str, Any] | None:
@@ -21,6 +21,16 @@ def holdings(folder: Path) -> Mapping[str, Any] | None:
         path = folder / HOLDINGS
         return checked(Holdings, parse_json(read_text(path), str(path)), str(path)).model_dump(exclude_none=True)
     return None
+
+
+def check_simulated(folder: Path) -> None:
+    """Refuse to resume a deployment: its server knows the names of its clients, and not how much they hold."""
+    known = holdings(folder) or {}
+    if "client_names" in known and "sizes" not in known:
+        raise CounterpoiseError(
+            f"The run in {folder} is a deployment, and only its nodes can continue it. Submit its app again, with the same "
+            "out: with flwr run, or with counterpoise deploy local."
+        )
 
 
 def true_counts(folder: Path | None) -> dict[int, float] | None:

@@ -310,6 +310,7 @@ def resume_course(
     """
     from counterpoise.runs.build import describe, setup, whole
     from counterpoise.runs.folder import Folder
+    from counterpoise.runs.holdings import check_simulated
     from counterpoise.runs.origin import check_here
     from counterpoise.runs.repeating import check_same
     from counterpoise.runs.trust import check_trusted
@@ -317,6 +318,7 @@ def resume_course(
     _check_on_round(on_round)
     loggers = resolve(log)
     kept = Folder.open(folder)
+    check_simulated(folder)
     check_trusted(kept.config.plain(), kept.config.code, str(folder), None if trust is None else _path(trust, "trust"))
     check_here(folder, kept.config.data.name)
     made = setup(whole(kept.config), **own)

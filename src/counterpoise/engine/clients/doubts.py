@@ -37,7 +37,8 @@ def tell_doubts(federation: Federation) -> None:
 def _warn_of_gaps(first: int, there: int, classes: int) -> None:
     log.warning(
         "Classes count from 0, and the smallest class number is %d. %d of the classes from 0 to %d have samples, but the "
-        "model has an output for each. Number them 0, 1, 2, ...: np.unique(y, return_inverse=True)[1].",
+        "model has an output for each. Number them 0, 1, 2, ...: np.unique(y, return_inverse=True)[1]. If other sites hold "
+        "the other classes, leave the numbers as they are, and name all classes: class_names=[...].",
         first,
         there,
         classes - 1,

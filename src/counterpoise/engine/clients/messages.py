@@ -15,6 +15,7 @@ from counterpoise.engine.clients.program import Named, Participant, Program, Sha
 from counterpoise.method import Cohort
 
 __all__ = [
+    "SENT",
     "byte_count",
     "pack_accepted",
     "pack_broadcast",
@@ -32,6 +33,9 @@ __all__ = [
 ]
 
 Arrays = dict[str, Tensor]
+
+SENT = {"model", "lr", "broadcast", "letter", "accepted", "statistics"}
+"""How the names of what a server sends begin, up to the first slash."""
 
 
 def _flatten(prefix: str, named: Named) -> Arrays:
