@@ -24,6 +24,7 @@ from counterpoise.comparisons.plan import read_plan
 from counterpoise.reports import write
 from counterpoise.runs.locks import Busy
 from counterpoise.studies.contents import STUDY
+from counterpoise.studies.finding import found_in
 from counterpoise.studies.measuring import check_measure
 from counterpoise.studies.performing import begun
 from counterpoise.studies.plans import plan_of
@@ -357,6 +358,43 @@ def test_a_measure_that_no_run_will_have_is_refused_before_they_run(
     with pytest.raises(cp.CounterpoiseError, match=sentence):
         places(tmp_path / "out", put(tmp_path, **changes))
     assert not (tmp_path / "out").exists()
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"measure": "acuracy"}, "There is no measure 'acuracy' in the cell 'mild'. Did you mean 'accuracy'?"),
+    ({"measure": "top-k", "set": {"metrics": ["accuracy"]}}, "There is no measure 'top-k' in the cell 'mild'."),
+    ({"set": {"metrics": "accuracy"}}, "The cell 'mild': metrics must be a list of names, not 'accuracy'."),
+    ({"set": {"metrics": [3]}}, "The cell 'mild': metrics must be a list of names, not [3]."),
+    ({"set": {"method": {"mu": 1}}}, "The cell 'mild' takes its methods from methods = [...], not from set."),
+    ({"cell": [{"name": "mild", "like": "quickstrat"}]}, "There is no preset 'quickstrat' (a file's name ends in"),
+    (
+        {"methods": [{"method": "fedavg", "label": "fedavg", "set": {"seed": 0}}]},
+        "The cell 'mild', fedavg: a method cannot set the seed.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), MISTAKES)
+@pytest.mark.parametrize("command", ["run", "show", "report"])
+def test_showing_a_study_refuses_what_running_it_refuses(
+    cli, tmp_path: Path, command: str, changes: Any, sentence: str
+) -> None:
+    code, out, err = cli("study", command, put(tmp_path, **changes), "--results", tmp_path / "results.json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Error: {sentence}")
+
+
+def test_the_metrics_of_a_cells_file_and_of_its_methods_may_be_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "quickstart"\nmetrics = ["accuracy", "top-k(k=2)"]\n')
+    cell = {"name": "mild", "like": "mine.toml", "measure": "top-k"}
+    assert not found_in(put(tmp_path, cell=[cell])).doubts
+    methods = ["fedavg", {"method": "fedprox", "set": {"metrics": ["top-k"]}}]
+    assert not found_in(put(tmp_path, methods=methods, measure="top-k")).doubts
+
+
+def test_a_cell_that_cannot_be_run_is_shown_whatever_it_is_like(tmp_path: Path) -> None:
+    lost = VALUES["cell"][2] | {"measure": "pain", "like": "theirs.toml"}
+    assert not found_in(put(tmp_path, cell=[*VALUES["cell"][:2], lost])).doubts
 
 
 def test_measures_that_depend_on_the_metrics_or_on_notes_are_taken() -> None:
