@@ -13,10 +13,11 @@ from counterpoise.choices import split
 from counterpoise.cli.findings import print_finding
 from counterpoise.cli.leaving import ended_by_signals, leave
 from counterpoise.cli.screen import echo
-from counterpoise.comparisons.board import shown
+from counterpoise.comparisons.board import Board, shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
-from counterpoise.studies.finding import Finding, found_in
+from counterpoise.comparisons.wording import roughly
+from counterpoise.studies.finding import Finding
 from counterpoise.studies.performing import Work, begun, default_folder, results_of, study_board
 from counterpoise.studies.reading import read_study
 from counterpoise.studies.tables import took
@@ -41,22 +42,21 @@ def run_study(
     folder, path = out or default_folder(whole), results or results_of(file)
     command = shlex.join(["counterpoise", "study", "run", str(file)])
     only = [label for text in methods for label in split(text)]
-    with begun(
-        whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
-    ) as work:
-        if work.pieces and results_of(file).exists():
-            kept = found_in(file, cells=cells)
-            echo(" ".join([f"{counted(len(work.pieces), 'run')} to do.", took(kept.rows)]).rstrip(), err=True)
-        with ended_by_signals() as came:
-            try:
-                _conduct(work, workers)
-            except KeyboardInterrupt:
-                work.ledger.write()
-                done = len(work.pieces) - work.ledger.still_open
-                leave(
-                    f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
-                    128 + came[0],
-                )
+    with (
+        begun(
+            whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
+        ) as work,
+        ended_by_signals() as came,
+    ):
+        try:
+            _conduct(work, workers)
+        except KeyboardInterrupt:
+            work.ledger.write()
+            done = len(work.pieces) - work.ledger.still_open
+            leave(
+                f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
+                128 + came[0],
+            )
     found = Finding(work.study, work.ledger.results)
     print_finding(found, as_json)
     if not as_json:
@@ -74,10 +74,21 @@ def _conduct(work: Work, workers: Workers) -> None:
     with crew(work.folder, work.pieces, work.lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(study_board(work, found.workers), log=partial(echo, err=True)) as hear:
+        board = study_board(work, found.workers)
+        if work.pieces:
+            echo(_to_do(work, board), err=True)
+        with shown(board, log=partial(echo, err=True)) as hear:
 
             def listen(news: News | None) -> None:
                 work.ledger.hear(news)
                 hear(news)
 
             found.work(listen)
+
+
+def _to_do(work: Work, board: Board) -> str:
+    """What is left, and about how long it takes if earlier runs tell."""
+    what = f"{counted(len(work.pieces), 'run')} left in {counted(len(board.rows), 'cell')}"
+    if here := roughly(board.left()):
+        return f"{what}: {here}, by earlier runs on this machine."
+    return f"{what}. {took(Finding(work.study, work.ledger.results).rows)}".rstrip()

@@ -96,7 +96,7 @@ def study_board(work: Work, workers: int) -> Board:
     rows: dict[str, list[Piece]] = {}
     for piece in work.pieces:
         rows.setdefault(work.ledger.cell_of(piece), []).append(piece)
-    return Board("cell", work.study.title, rows, workers, metric="")
+    return Board("cell", work.study.title, rows, workers, metric="", paces=work.ledger.paces)
 
 
 def default_folder(whole: Study) -> Path:
