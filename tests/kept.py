@@ -44,8 +44,9 @@ def keep(
     classes: int | None = 5,
     data: dict[str, Any] | None = None,
     level: float = 0.9,
+    epsilon: float | None = None,
 ) -> list[RoundRecord]:
-    """A run's folder, and its records."""
+    """A run's folder, and its records. With an epsilon, each round spends so much of it."""
     draw = np.random.default_rng([seed, rounds, clients, len(str(method))])
     own = {**CONFIG["data"], "seed": seed, "fingerprint": f"f{seed}", **(data or {})}
     values = {
@@ -72,11 +73,12 @@ def keep(
         given = {c: float(w) for c, w in zip(ids, share, strict=True) if c not in out} if weights else None
         reached = level * (1 - math.exp(-number / 3)) + draw.normal(0, 0.01)
         each = {c: float(np.clip(reached + draw.normal(0, 0.1), 0, 1)) for c in range(clients)}
+        spent = {} if epsilon is None else {"epsilon": number * epsilon}
         records.append(
             RoundRecord(
                 number,
                 tuple(ids),
-                Outcome({c: int(sizes[c]) for c in ids}, given, out, "", {}, judged),
+                Outcome({c: int(sizes[c]) for c in ids}, given, out, "", {}, judged, spent),
                 {"train_loss": 1 / number, **({"accuracy": reached, "loss": 2 / number} if metrics else {})},
                 ({"accuracy": each} if heldout else {})
                 | ({"personal_accuracy": {c: v / 2 for c, v in each.items()}} if personal else {}),

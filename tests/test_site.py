@@ -26,7 +26,8 @@ from counterpoise.runs.config import (
     StopConfig,
     parse,
 )
-from counterpoise.runs.experiments import PaperConfig, override
+from counterpoise.runs.experiments import override
+from counterpoise.runs.paper import PaperConfig
 from counterpoise.runs.places import CHOICES
 from counterpoise.studies.finding import found_in
 

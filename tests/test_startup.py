@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from kept import keep
 
-from counterpoise.cli.screen import loading
+from counterpoise.loading import loading
 
 LAZY = ("counterpoise", "counterpoise.engine", "counterpoise.federation", "counterpoise.runs")
+STUDIES = Path(__file__).parents[1] / "studies"
 SLOW = ("torch", "numpy", "pandas", "pydantic", "sklearn", "scipy", "plotly", "flwr")
 
 
@@ -59,8 +60,8 @@ for words in {helps + mistakes}:
     assert not loaded_by(code)
 
 
-def torch_is_loaded_by(*words: str) -> bool:
-    """Whether a command that succeeds loads torch."""
+def loaded_by_command(*words: str) -> set[str]:
+    """Which slow packages a command that succeeds loads."""
     code = f"""
 import sys
 from counterpoise.cli import main
@@ -70,12 +71,17 @@ try:
 except SystemExit as end:
     assert not end.code
 """
-    return "torch" in loaded_by(code)
+    return loaded_by(code)
 
 
-@pytest.mark.parametrize("command", ["methods", "presets", "presets feda4 --json", "data list", "data where digits"])
-def test_lists_of_methods_presets_and_data_sets_do_not_load_torch(command: str) -> None:
-    assert not torch_is_loaded_by(*command.split())
+@pytest.mark.parametrize("command", ["methods", "presets"])
+def test_the_short_lists_load_nothing_slow(command: str) -> None:
+    assert not loaded_by_command(command)
+
+
+@pytest.mark.parametrize("command", ["presets feda4", "presets feda4 --json", "data list", "data where digits"])
+def test_lists_of_presets_and_data_sets_do_not_load_torch(command: str) -> None:
+    assert "torch" not in loaded_by_command(*command.split())
 
 
 def test_completion_loads_nothing_slow() -> None:
@@ -98,7 +104,11 @@ for words in {asked}:
 @pytest.mark.parametrize("command", ["list", "list --json", "show"])
 def test_runs_are_listed_and_shown_without_torch(tmp_path: Path, command: str) -> None:
     keep(tmp_path / "one")
-    assert not torch_is_loaded_by("runs", *command.split(), str(tmp_path / "one"))
+    assert "torch" not in loaded_by_command("runs", *command.split(), str(tmp_path / "one"))
+
+
+def test_a_study_is_shown_without_torch() -> None:
+    assert "torch" not in loaded_by_command("study", "show", str(STUDIES / "worlds-ablation.toml"))
 
 
 def test_every_partition_is_registered_in_a_fresh_interpreter() -> None:
@@ -136,18 +146,21 @@ def test_type_checkers_see_the_same_names_from_the_same_modules(package: str) ->
     assert {name for name in homes if homes[name] == package} == files & homes.keys()  # a module would hide the name
 
 
-def test_waiting_for_torch_is_told_on_a_terminal_alone(
+def test_waiting_for_a_slow_package_is_told_on_a_terminal_alone(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.delitem(sys.modules, "pydantic")
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.setattr("gc.freeze", lambda: None)  # it would keep every object of the other tests
     for terminal in (True, False):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
         with loading():
             assert not gc.isenabled()
-            importlib.util.find_spec("torch")  # as an import does
+            importlib.util.find_spec("pydantic")  # as an import does
+            importlib.util.find_spec("torch")
         assert gc.isenabled()
         out, err = capsys.readouterr()
         assert not out
-        assert err == ("loading torch ...\r                 \r" if terminal else "")
+        notes = ("loading pydantic ...", "loading torch ...")
+        assert err == ("".join(f"{note}\r{' ' * len(note)}\r" for note in notes) if terminal else "")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
-from counterpoise.loading import noting_torch
+from counterpoise.loading import noting_slow
 
 __all__ = ["attach"]
 
@@ -25,7 +25,7 @@ def attach(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
     def find(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=this)
-        with noting_torch():
+        with noting_slow():
             if home[name] == package:
                 return import_module(f"{package}.{name}")  # which also makes it an attribute
             value = getattr(import_module(home[name]), name)

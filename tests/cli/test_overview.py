@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from counterpoise.cli import main
-from counterpoise.cli.experiments import about
-from counterpoise.cli.overview import GROUPS, Line, grouped_methods, grouped_presets, short_table
+from counterpoise.cli.overview import GROUPS, Line, about, grouped_methods, grouped_presets, short_table
 from counterpoise.methods import METHODS
 from counterpoise.presets import preset_names
 

@@ -1,5 +1,8 @@
 """Which pieces a worker is given at once."""
 
+import io
+import queue
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 from counterpoise.comparisons.batches import batches
 from counterpoise.comparisons.collection import read_run
 from counterpoise.comparisons.plan import Piece
-from counterpoise.comparisons.worker import begin
+from counterpoise.comparisons.worker import _listen, begin
 from counterpoise.runs.companions import noted_batches
 from counterpoise.runs.together import drive_together
 
@@ -27,6 +30,13 @@ def piece(label: str, seed: int = 0, **values: Any) -> Piece:
 
 def given(pieces: list[Piece], workers: int = 1, together: int | None = None) -> list[list[str]]:
     return [[piece.place for piece in some] for some in batches(pieces, workers, together)]
+
+
+def test_an_order_that_was_cut_off_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"pieces": []}\n{"pieces": [{"folder": "ru'))
+    orders: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    _listen(orders, threading.Event())
+    assert [orders.get_nowait(), orders.get_nowait()] == [{"pieces": []}, None]
 
 
 def test_what_servers_do_keeps_no_runs_apart() -> None:

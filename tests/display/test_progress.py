@@ -18,7 +18,7 @@ from notebooks import Notebook
 import counterpoise as cp
 from counterpoise.display import live
 from counterpoise.engine.rounds.records import Outcome, RoundRecord
-from counterpoise.loading import noting_torch
+from counterpoise.loading import noting_slow
 
 
 def simulate(**settings: Any) -> cp.Run:
@@ -148,7 +148,7 @@ def test_a_notebook_says_that_torch_is_loaded_and_then_no_more(monkeypatch: pyte
     notebook = Notebook(monkeypatch)
     monkeypatch.delitem(sys.modules, "torch")
     before = list(sys.meta_path)
-    with noting_torch(), noting_torch():
+    with noting_slow(), noting_slow():
         importlib.util.find_spec("torchvision")
         assert not notebook.text
         importlib.util.find_spec("torch")

@@ -28,6 +28,7 @@ class Said:
     weights: dict | None = None
     notes: dict = field(default_factory=dict)
     verdicts: dict = field(default_factory=dict)
+    facts: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -421,6 +422,18 @@ def test_a_summary_holds_verdicts_against_the_truth():
     assert "detection recall" not in m.summary(records[:1])
     unknown = {name: value for name, value in m.summary(records, truth=False).items() if "detection" in name}
     assert unknown == {"detection claims": 4}
+
+
+def test_a_summary_has_the_last_value_of_every_fact_that_a_method_recorded():
+    records = [
+        Round(1, outcome=Said(facts={"epsilon": 1.0, "pace": 3.0})),
+        Round(2, outcome=Said(facts={"epsilon": 2.0})),
+    ]
+    found = m.summary(records)
+    assert {key: value for key, value in found.items() if key.startswith("fact ")} == {
+        "fact epsilon (last round)": 2.0,
+        "fact pace (last round)": 3.0,
+    }
 
 
 def test_what_was_not_measured_is_left_out():

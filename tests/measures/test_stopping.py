@@ -212,13 +212,33 @@ def test_a_log_is_told_now_and_then_how_far_everything_is(monkeypatch: pytest.Mo
         monkeypatch.setattr("counterpoise.comparisons.board._BETWEEN_LINES", seconds)
         with shown(Board("method", "it", {"a": pieces}, 1), log=lines.append) as hear:
             hear(None)
-            hear(News(pieces[0], 2, {}, 1.0))
+            hear(News(pieces[0], 2, {}, 60.0))
             hear(News(pieces[0], end="finished"))
     assert lines == [
         "it: 0 of 2 runs done, 1 worker",
-        "it: 0 of 2 runs done, 1 worker, 0:14 left",
-        "it: 1 of 2 runs done, 1 worker, 0:08 left",
+        "it: 0 of 2 runs done, 1 worker, about 14 minutes left",
+        "it: 1 of 2 runs done, 1 worker, about 8 minutes left",
     ]
+
+
+def test_the_time_left_goes_by_earlier_runs_until_a_row_has_rounds_of_its_own() -> None:
+    rows = {name: [Piece(name, seed, f"{name}/{seed}", {"rounds": 10}) for seed in (0, 1)] for name in "abc"}
+    board = Board("cell", "it", rows, 4, paces={"a": 1.0, "b": 3.0})
+    assert [board.left(name) for name in "abc"] == [5.0, 15.0, 10.0]  # without earlier runs, as the others on average
+    board.hear(News(rows["a"][0], 1, {}, 7.0))
+    assert [board.left(name) for name in "abc"] == [19 * 7 / 4, 15.0, 20 * 7 / 4]
+
+
+def test_workers_without_a_run_do_not_shorten_the_time_left() -> None:
+    pieces = [Piece("a", seed, f"a/{seed}", {"rounds": 10}) for seed in (0, 1)]
+    board = Board("method", "it", {"a": pieces}, 8)
+    for piece in pieces:
+        board.hear(News(piece, 5, {}, 2.0))
+    assert board.left() == 10 * 2.0 / 2
+    board.hear(News(pieces[0], end="finished"))
+    assert board.left() == 5 * 2.0
+    board.hear(News(pieces[1], end="finished"))
+    assert board.left() == 0.0
 
 
 def test_the_bar_of_a_row_is_full_when_rules_ended_its_runs() -> None:

@@ -401,6 +401,23 @@ def test_costs_are_those_of_whole_runs(made):
         assert float(number["text"][0]) == pytest.approx(cost, rel=0.005)
 
 
+def test_an_epsilon_is_shown_beside_the_costs_of_the_methods_that_recorded_one_and_nowhere_else(made, tmp_path):
+    for seed, spent in enumerate((0.25, 0.75)):
+        keep(tmp_path / f"plain/seed-{seed}", seed=seed)
+        keep(tmp_path / f"private/seed-{seed}", seed=seed, method={"name": "fedprox"}, epsilon=spent)
+    chart = next(p for s in sections(study([tmp_path])) for p in s.parts if isinstance(p, Chart) and p.key == "cost")
+    figure = chart.figures[()]
+    assert figure.layout.xaxis5.title.text == "epsilon"
+    bar, number = (trace for trace in traces(figure) if trace.get("xaxis") == "x5")
+    labels = list(figure.layout.yaxis.ticktext)
+    assert [labels[row] for row in bar["y"]] == ["fedprox"]
+    assert (bar["x"], number["text"]) == ([12 * 0.5], [" 6.00"])
+    assert "epsilon is the privacy spent" in chart.caption
+    page = render(study([made[0]]))
+    assert "epsilon" not in page[page.index("<body") : page.index("<script")]
+    assert "epsilon" not in charts(made[2])["cost"].caption
+
+
 def test_costs_say_what_clients_uploaded_and_are_lower_on_a_phone(made):
     _, _, parts = made
     chart = charts(parts)["cost"]

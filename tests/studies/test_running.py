@@ -19,13 +19,15 @@ from workers import in_this_process
 
 import counterpoise as cp
 from counterpoise.cli import main
+from counterpoise.cli.studying import _to_do
 from counterpoise.comparisons.conduct import News, conducting
 from counterpoise.comparisons.plan import read_plan
 from counterpoise.reports import write
 from counterpoise.runs.locks import Busy
 from counterpoise.studies.contents import STUDY
+from counterpoise.studies.finding import found_in
 from counterpoise.studies.measuring import check_measure
-from counterpoise.studies.performing import begun
+from counterpoise.studies.performing import begun, study_board
 from counterpoise.studies.plans import plan_of
 from counterpoise.studies.provenance import made_here
 from counterpoise.studies.reading import read_study
@@ -209,9 +211,36 @@ def test_a_cell_that_cannot_be_run_is_run_if_asked(cli, copy: Path) -> None:
     assert [(len(row.values), row.verdict) for row in found.rows] == [(1, ""), (1, "")]
     words = ["study", "run", copy / "tiny.toml", "--out", copy / "out", "--cells", "lost", "--jobs", "1"]
     assert "All its runs have results" in cli(*words)[1]
-    code, out, _ = cli(*words, "--anyway")
+    code, out, err = cli(*words, "--anyway")
     assert (code, "cannot be run" in out) == (0, False)
+    assert err == "2 runs left in 1 cell: less than a minute, by earlier runs on this machine.\n"
     assert len([key for key in curves(copy / "tiny.json") if key[0] == "lost"]) == 4
+
+
+def test_a_study_says_what_is_left_and_about_how_long_it_takes(copy: Path) -> None:
+    def told(study: Path, results: Path, **more: Any) -> str:
+        with begun(read_study(study), copy / "out", results, seeds=3, **more) as work:
+            return _to_do(work, study_board(work, 1))
+
+    document = json.loads((copy / "tiny.json").read_text())
+    for cell in document["cells"].values():
+        for arm in cell["arms"].values():
+            for piece in arm["pieces"]:
+                piece["seconds"] = 1200.0  # of two rounds
+    (copy / "slow.json").write_text(json.dumps(document))
+    earlier = "by earlier runs on this machine."
+    assert told(copy / "tiny.toml", copy / "slow.json") == f"4 runs left in 2 cells: about 80 minutes, {earlier}"
+    assert told(copy / "tiny.toml", copy / "slow.json", anyway=True).startswith(
+        "10 runs left in 3 cells: about 3 hours"
+    )
+    document["made"][0]["machine"] = "abacus, 2 cores, torch 0.1"
+    (copy / "there.json").write_text(json.dumps(document))
+    there = told(copy / "tiny.toml", copy / "there.json")
+    assert there.startswith(
+        "4 runs left in 2 cells. A run took 1200 s on average (abacus, 2 cores), which is its share"
+    )
+    shutil.rmtree(copy / "out")
+    assert told(copy / "tiny.toml", copy / "none.json") == "12 runs left in 2 cells."
 
 
 def test_runs_that_failed_are_tried_again_and_those_that_diverged_are_not(copy: Path) -> None:
@@ -357,6 +386,43 @@ def test_a_measure_that_no_run_will_have_is_refused_before_they_run(
     with pytest.raises(cp.CounterpoiseError, match=sentence):
         places(tmp_path / "out", put(tmp_path, **changes))
     assert not (tmp_path / "out").exists()
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"measure": "acuracy"}, "There is no measure 'acuracy' in the cell 'mild'. Did you mean 'accuracy'?"),
+    ({"measure": "top-k", "set": {"metrics": ["accuracy"]}}, "There is no measure 'top-k' in the cell 'mild'."),
+    ({"set": {"metrics": "accuracy"}}, "The cell 'mild': metrics must be a list of names, not 'accuracy'."),
+    ({"set": {"metrics": [3]}}, "The cell 'mild': metrics must be a list of names, not [3]."),
+    ({"set": {"method": {"mu": 1}}}, "The cell 'mild' takes its methods from methods = [...], not from set."),
+    ({"cell": [{"name": "mild", "like": "quickstrat"}]}, "There is no preset 'quickstrat' (a file's name ends in"),
+    (
+        {"methods": [{"method": "fedavg", "label": "fedavg", "set": {"seed": 0}}]},
+        "The cell 'mild', fedavg: a method cannot set the seed.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), MISTAKES)
+@pytest.mark.parametrize("command", ["run", "show", "report"])
+def test_showing_a_study_refuses_what_running_it_refuses(
+    cli, tmp_path: Path, command: str, changes: Any, sentence: str
+) -> None:
+    code, out, err = cli("study", command, put(tmp_path, **changes), "--results", tmp_path / "results.json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Error: {sentence}")
+
+
+def test_the_metrics_of_a_cells_file_and_of_its_methods_may_be_measured(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('like = "quickstart"\nmetrics = ["accuracy", "top-k(k=2)"]\n')
+    cell = {"name": "mild", "like": "mine.toml", "measure": "top-k"}
+    assert not found_in(put(tmp_path, cell=[cell])).doubts
+    methods = ["fedavg", {"method": "fedprox", "set": {"metrics": ["top-k"]}}]
+    assert not found_in(put(tmp_path, methods=methods, measure="top-k")).doubts
+
+
+def test_a_cell_that_cannot_be_run_is_shown_whatever_it_is_like(tmp_path: Path) -> None:
+    lost = VALUES["cell"][2] | {"measure": "pain", "like": "theirs.toml"}
+    assert not found_in(put(tmp_path, cell=[*VALUES["cell"][:2], lost])).doubts
 
 
 def test_measures_that_depend_on_the_metrics_or_on_notes_are_taken() -> None:

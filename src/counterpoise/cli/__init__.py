@@ -2,13 +2,16 @@
 
 import sys
 
+from counterpoise.loading import loading
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line. Ctrl-C while its modules are loaded is told like any other."""
     try:
-        from counterpoise.cli.app import main as run
+        with loading():
+            from counterpoise.cli.app import main as run
     except KeyboardInterrupt:
         print("Stopped.", file=sys.stderr)
         raise SystemExit(130) from None

@@ -27,10 +27,11 @@ from counterpoise.cli.leaving import leave
 from counterpoise.cli.partition import partition
 from counterpoise.cli.report import report
 from counterpoise.cli.runs import runs
-from counterpoise.cli.screen import CleanFormatter, Console, echo, loading, output, page
+from counterpoise.cli.screen import CleanFormatter, Console, echo, output, page
 from counterpoise.cli.study import study
 from counterpoise.cli.target import Target
 from counterpoise.errors import DEBUG, CounterpoiseError, Diverged, Failed, unknown
+from counterpoise.loading import loading
 from counterpoise.memory import out_of_memory
 from counterpoise.own import LOOKED_FOR, allow, blamed, respelt
 from counterpoise.presets import preset_names
@@ -131,7 +132,8 @@ def methods(
 
     Example: `counterpoise methods scaffold`
     """
-    from counterpoise.cli.overview import grouped_methods, short_table
+    with loading():
+        from counterpoise.cli.overview import grouped_methods, short_table
 
     groups = grouped_methods()
     names = [line.name for lines in groups.values() for line in lines]
@@ -168,8 +170,8 @@ def presets(
 
     Example: `counterpoise presets feda4/table-1`
     """
-    from counterpoise.cli.experiments import about, preset_blocks, preset_list
-    from counterpoise.cli.overview import grouped_presets, short_table
+    with loading():
+        from counterpoise.cli.overview import about, grouped_presets, short_table
 
     names = [name for name in preset_names() if part in name]
     if part and not names:
@@ -181,13 +183,20 @@ def presets(
             from counterpoise.cli.files import preset_file
         echo(preset_file(part), nl=False)
         return
+    if not (part or everything or as_json):
+        console = output()
+        hint = "counterpoise presets NAME shows some in full; --all shows all. Most have a small variant: NAME-small."
+        page([*short_table(grouped_presets(names, about), console.width), Text(hint, style="dim")], console)
+        return
+    with loading():
+        from counterpoise.cli.experiments import preset_blocks, preset_list
+
     if as_json:
         echo(json.dumps(preset_list(names)))
         return
-    console = Console() if part or everything else output()
+    console = Console()
     table = short_table(grouped_presets(names, about), console.width) if len(names) > 2 else ()
-    hint = "counterpoise presets NAME shows some in full; --all shows all. Most have a small variant: NAME-small."
-    page([*table, *(preset_blocks(names) if part or everything else [Text(hint, style="dim")])], console)
+    page([*table, *preset_blocks(names)], console)
 
 
 @app.command()

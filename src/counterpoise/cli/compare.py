@@ -9,8 +9,8 @@ import typer
 
 from counterpoise.cli.completing import complete_methods, complete_preset, complete_setting
 from counterpoise.cli.metric import Metric
-from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
+from counterpoise.loading import loading
 
 __all__ = ["On", "compare", "sweep"]
 

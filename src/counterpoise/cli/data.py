@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.completing import complete_data_set
-from counterpoise.cli.screen import loading
+from counterpoise.loading import loading
 
 __all__ = ["data"]
 
@@ -24,7 +24,8 @@ def list_(as_json: Json = False) -> None:
 
     Example: `counterpoise data list`
     """
-    from counterpoise.cli.datasets import list_all
+    with loading():
+        from counterpoise.cli.datasets import list_all
 
     list_all(as_json)
 
@@ -55,7 +56,8 @@ def where(
 
     Example: `counterpoise data where cifar10`
     """
-    from counterpoise.cli.datasets import locate
+    with loading():
+        from counterpoise.cli.datasets import locate
 
     locate(name)
 

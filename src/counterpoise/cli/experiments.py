@@ -1,4 +1,4 @@
-"""List the presets, as text or as plain values for JSON."""
+"""Presets in full, as text or as plain values for JSON."""
 
 from __future__ import annotations
 
@@ -11,19 +11,15 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from counterpoise.runs.experiments import PaperConfig, read
+from counterpoise.runs.experiments import read
+from counterpoise.runs.paper import PaperConfig
 
-__all__ = ["about", "preset_blocks", "preset_list"]
+__all__ = ["preset_blocks", "preset_list"]
 
 
 def preset_list(names: Sequence[str]) -> list[dict[str, Any]]:
     """Presets as plain values."""
     return [{"name": name, **_paper(name).model_dump()} for name in names]
-
-
-def about(name: str) -> str:
-    """What a preset is, in a sentence."""
-    return str(read(name)[0].get("paper", {}).get("about", ""))
 
 
 def preset_blocks(names: Sequence[str]) -> Iterator[RenderableType]:

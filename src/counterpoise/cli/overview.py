@@ -1,4 +1,4 @@
-"""The short tables of methods and presets: a name and a sentence a line. Nothing here loads torch."""
+"""The short tables of methods and presets: a name and a sentence a line. Nothing here loads torch or pydantic."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import NamedTuple
 from rich.text import Text
 
 import counterpoise
+from counterpoise.runs.experiments import read
 
-__all__ = ["Line", "grouped_methods", "grouped_presets", "short_table"]
+__all__ = ["Line", "about", "grouped_methods", "grouped_presets", "short_table"]
 
 GROUPS = {
     "weighting": "how much each client counts",
@@ -65,6 +66,11 @@ def grouped_presets(names: Iterable[str], about: Callable[[str], str]) -> dict[s
         if not (name.endswith("-small") and name.removesuffix("-small") in listed):
             found.setdefault(name.rpartition("/")[0] or _FIRST_STEPS, []).append(Line(name, about(name)))
     return {group: lines for group, lines in found.items() if lines}
+
+
+def about(name: str) -> str:
+    """What a preset is, in a sentence."""
+    return str(read(name)[0].get("paper", {}).get("about", ""))
 
 
 def short_table(groups: Mapping[str, Sequence[Line]], width: int) -> Iterator[Text]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.compare import Settings, Source
-from counterpoise.cli.screen import loading
+from counterpoise.loading import loading
 
 __all__ = ["partition"]
 

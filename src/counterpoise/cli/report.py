@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.metric import Metric
-from counterpoise.cli.screen import echo, loading
+from counterpoise.cli.screen import echo
 from counterpoise.errors import CounterpoiseError
+from counterpoise.loading import loading
 
 __all__ = ["report"]
 

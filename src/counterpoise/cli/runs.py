@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.metric import Metric
-from counterpoise.cli.screen import loading
 from counterpoise.cli.target import Target
+from counterpoise.loading import loading
 
 __all__ = ["runs"]
 
@@ -38,7 +38,8 @@ def list_(
 
     Example: `counterpoise runs list --method fedprox --since 2026-01-31`
     """
-    from counterpoise.cli.shelf import list_all
+    with loading():
+        from counterpoise.cli.shelf import list_all
 
     list_all(folders, method, data, since, before, as_json)
 
@@ -54,7 +55,8 @@ def show(
 
     Example: `counterpoise runs show runs/quickstart-fedavg-0`
     """
-    from counterpoise.cli.shelf import show_one
+    with loading():
+        from counterpoise.cli.shelf import show_one
 
     show_one(folder, metric, target, as_json)
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import logging
 import os
-import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import typer
 from rich.console import RenderableType
 
 from counterpoise.display.console import Console
-from counterpoise.loading import noting_torch
 from counterpoise.texts import clean
 
-__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "loading", "output", "page", "print_told"]
+__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "output", "page", "print_told"]
 
 PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
@@ -65,22 +61,3 @@ class CleanFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return clean(super().format(record))
-
-
-@contextlib.contextmanager
-def loading() -> Iterator[None]:
-    """Load torch quickly, and meanwhile say so on a terminal; in a pipe and on ranks, say nothing.
-
-    The modules loaded here stay until the end, so the garbage collector need not look through their many objects: not
-    while they are loaded, not in the rounds, and not at the end.
-    """
-    if "torch" in sys.modules:
-        yield
-        return
-    gc.disable()
-    try:
-        with noting_torch():
-            yield
-    finally:
-        gc.freeze()
-        gc.enable()

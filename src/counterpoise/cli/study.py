@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from counterpoise.cli.compare import Jobs, On, Together
-from counterpoise.cli.screen import loading
+from counterpoise.loading import loading
 
 __all__ = ["study"]
 
@@ -80,7 +80,7 @@ def show(file: Shown, cells: Cells = None, results: Results = None, as_json: Jso
     Example: `counterpoise study show studies/example.toml`
     """
     with loading():
-        from counterpoise.cli.studying import show_study
+        from counterpoise.cli.findings import show_study
     show_study(file, _split(cells), results, as_json)
 
 
@@ -98,7 +98,7 @@ def report(
     Example: `counterpoise study report studies/example.toml --out build`
     """
     with loading():
-        from counterpoise.cli.studying import report_study
+        from counterpoise.cli.findings import report_study
     report_study(file, out, _split(cells), results)
 
 

@@ -1,30 +1,29 @@
-"""What `counterpoise study` does: run a study, show it, and write it as pages."""
+"""Run a study, or what is left of it."""
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from counterpoise.choices import split
+from counterpoise.cli.findings import print_finding
 from counterpoise.cli.leaving import ended_by_signals, leave
-from counterpoise.cli.screen import Console, echo, output, print_told
-from counterpoise.cli.tables import named_lines
-from counterpoise.comparisons.board import shown
+from counterpoise.cli.screen import echo
+from counterpoise.comparisons.board import Board, shown
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers, crew
-from counterpoise.studies.finding import Finding, found_in
+from counterpoise.comparisons.wording import roughly
+from counterpoise.studies.finding import Finding
 from counterpoise.studies.performing import Work, begun, default_folder, results_of, study_board
 from counterpoise.studies.reading import read_study
-from counterpoise.studies.tables import as_plain, cannot, claim_table, reasons, table, took
+from counterpoise.studies.tables import took
 from counterpoise.texts import counted
 
-__all__ = ["report_study", "run_study", "show_study"]
+__all__ = ["run_study"]
 
 
 def run_study(
@@ -43,24 +42,23 @@ def run_study(
     folder, path = out or default_folder(whole), results or results_of(file)
     command = shlex.join(["counterpoise", "study", "run", str(file)])
     only = [label for text in methods for label in split(text)]
-    with begun(
-        whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
-    ) as work:
-        if work.pieces and results_of(file).exists():
-            kept = found_in(file, cells=cells)
-            echo(" ".join([f"{counted(len(work.pieces), 'run')} to do.", took(kept.rows)]).rstrip(), err=True)
-        with ended_by_signals() as came:
-            try:
-                _conduct(work, workers)
-            except KeyboardInterrupt:
-                work.ledger.write()
-                done = len(work.pieces) - work.ledger.still_open
-                leave(
-                    f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
-                    128 + came[0],
-                )
+    with (
+        begun(
+            whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
+        ) as work,
+        ended_by_signals() as came,
+    ):
+        try:
+            _conduct(work, workers)
+        except KeyboardInterrupt:
+            work.ledger.write()
+            done = len(work.pieces) - work.ledger.still_open
+            leave(
+                f"Stopped with {done} of {counted(len(work.pieces), 'run')} done. The same command goes on.",
+                128 + came[0],
+            )
     found = Finding(work.study, work.ledger.results)
-    _show(found, as_json)
+    print_finding(found, as_json)
     if not as_json:
         echo(f"kept in: {folder}\nresults: {path}")
     if not work.pieces:  # last, below a table that may be long
@@ -76,7 +74,10 @@ def _conduct(work: Work, workers: Workers) -> None:
     with crew(work.folder, work.pieces, work.lock, workers) as found:
         if found.sentence:
             echo(found.sentence, err=True)
-        with shown(study_board(work, found.workers), log=partial(echo, err=True)) as hear:
+        board = study_board(work, found.workers)
+        if work.pieces:
+            echo(_to_do(work, board), err=True)
+        with shown(board, log=partial(echo, err=True)) as hear:
 
             def listen(news: News | None) -> None:
                 work.ledger.hear(news)
@@ -85,45 +86,9 @@ def _conduct(work: Work, workers: Workers) -> None:
             found.work(listen)
 
 
-def show_study(file: Path, cells: Sequence[str], results: Path | None, as_json: bool) -> None:
-    """Show a study from its results."""
-    _show(_found(file, cells, results), as_json)
-
-
-def _found(file: Path, cells: Sequence[str], results: Path | None) -> Finding:
-    found = found_in(file, results, cells)
-    for doubt in found.doubts:
-        echo(f"warning: {doubt}", err=True)
-    return found
-
-
-def _show(found: Finding, as_json: bool) -> None:
-    if as_json:
-        echo(json.dumps(_document(found)))
-        return
-    console = output()
-    _print(console, *table(found.rows))
-    if found.claims:
-        echo()
-        _print(console, *claim_table(found.claims))
-    lines = [f"cannot be run: {name}: {why}" for name, why in cannot(found.rows).items()]
-    lines += [f"collapsed: {line}" for line in reasons(found.rows)]
-    print_told(lines, console)
-
-
-def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    for line in named_lines(heads, rows, console.width):
-        console.print(line)
-
-
-def _document(found: Finding) -> dict[str, Any]:
-    return {"title": found.study.title, **as_plain(found.rows, found.claims)}
-
-
-def report_study(file: Path, out: Path, cells: Sequence[str], results: Path | None) -> None:
-    """Write a study's pages."""
-    from counterpoise.studies.pages import write_pages  # imports plotly, which is slow
-
-    command = shlex.join(["counterpoise", "study", "run", str(file.with_suffix(".toml"))])
-    for path in write_pages(_found(file, cells, results), out, command):
-        echo(f"written: {path}")
+def _to_do(work: Work, board: Board) -> str:
+    """What is left, and about how long it takes if earlier runs tell."""
+    what = f"{counted(len(work.pieces), 'run')} left in {counted(len(board.rows), 'cell')}"
+    if here := roughly(board.left()):
+        return f"{what}: {here}, by earlier runs on this machine."
+    return f"{what}. {took(Finding(work.study, work.ledger.results).rows)}".rstrip()

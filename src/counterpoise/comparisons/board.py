@@ -15,7 +15,7 @@ from rich.text import Text
 from counterpoise.comparisons.collection import Group as Runs
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece, Plan
-from counterpoise.comparisons.wording import clock, number
+from counterpoise.comparisons.wording import clock, number, roughly
 from counterpoise.comparisons.worker import told
 from counterpoise.display.live import live, now_and_then
 from counterpoise.measures import CLIENT, PERSONAL, across_seeds, measured_as, metric_words, plain_name
@@ -47,10 +47,19 @@ class Board:
     """The table's content: rows of runs that are told of together. `hear` updates it, and `render` draws it."""
 
     def __init__(
-        self, first: str, source: str, rows: Mapping[str, Sequence[Piece]], at_once: int, metric: str = "accuracy"
+        self,
+        first: str,
+        source: str,
+        rows: Mapping[str, Sequence[Piece]],
+        at_once: int,
+        metric: str = "accuracy",
+        paces: Mapping[str, float] | None = None,
     ) -> None:
-        """`first` heads the first column. Without a metric, only runs, rounds and time are shown."""
-        self.first, self.source, self.metric, self.at_once = first, source, metric, at_once
+        """`first` heads the first column. Without a metric, only runs, rounds and time are shown.
+
+        `paces` are the seconds that a round of some rows took in earlier runs. They count until a row has rounds.
+        """
+        self.first, self.source, self.metric, self.at_once, self.paces = first, source, metric, at_once, paces or {}
         self.rows = {label: [piece.place for piece in pieces] for label, pieces in rows.items()}
         self.runs = {piece.place: _Run(int(piece.values["rounds"])) for pieces in rows.values() for piece in pieces}
 
@@ -82,20 +91,15 @@ class Board:
     def left(self, label: str | None = None) -> float:
         """Estimated seconds until a row, or everything, is done; NaN while there is nothing to estimate from."""
         total = 0.0
-        overall = self._pace(list(self.runs.values()))
+        every = list(self.runs.values())
+        overall = _pace(every, sum(self.paces.values()) / len(self.paces) if self.paces else math.nan)
         for name, places in self.rows.items():
             if label is not None and name != label:
                 continue
             runs = [self.runs[place] for place in places]
-            pace = self._pace(runs)
             left = sum(run.rounds - run.done for run in runs if not run.end)
-            total += left * (overall if math.isnan(pace) else pace) if left else 0.0
-        return total / self.at_once
-
-    @staticmethod
-    def _pace(runs: Sequence[_Run]) -> float:
-        seen = sum(run.seen for run in runs)
-        return sum(run.seconds for run in runs) / seen if seen else math.nan
+            total += left * _pace(runs, self.paces.get(name, overall)) if left else 0.0
+        return total / max(1, min(self.at_once, sum(not run.end for run in every)))
 
     def render(self) -> RenderableType:
         """Draw the table as it is now."""
@@ -125,8 +129,14 @@ class Board:
         """How far everything is."""
         ended = sum(bool(run.end) for run in self.runs.values())
         line = f"{self.source}: {ended} of {counted(len(self.runs), 'run')} done, {counted(self.at_once, 'worker')}"
-        left = clock(self.left()) if ended < len(self.runs) else ""
+        left = roughly(self.left()) if ended < len(self.runs) else ""
         return f"{line}, {left} left" if left else line
+
+
+def _pace(runs: Sequence[_Run], otherwise: float) -> float:
+    """The seconds that a round of these runs took."""
+    seen = sum(run.seen for run in runs)
+    return sum(run.seconds for run in runs) / seen if seen else otherwise
 
 
 def _measured(runs: Sequence[_Run], metric: str, personal: bool) -> Iterator[RenderableType]:

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 
 from counterpoise.measures import Paired, is_share
-from counterpoise.texts import percent
+from counterpoise.texts import counted, percent
 
-__all__ = ["clock", "dashed", "interval_of", "number", "signed", "tells", "unit_of"]
+__all__ = ["clock", "dashed", "interval_of", "number", "roughly", "signed", "tells", "unit_of"]
 
 
 def unit_of(metric: str) -> tuple[str, Callable[[float], str]]:
@@ -56,3 +56,17 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def roughly(seconds: float) -> str:
+    """A remaining time in words, no more exact than it can be known; empty if it is not known.
+
+    >>> roughly(50), roughly(70), roughly(722), roughly(3 * 3600), roughly(50 * 3600)
+    ('less than a minute', 'about 1 minute', 'about 12 minutes', 'about 3 hours', 'about 2 days')
+    """
+    if not math.isfinite(seconds):
+        return ""
+    if seconds < 60:
+        return "less than a minute"
+    size, unit = next((one for one in ((86400, "day"), (3600, "hour")) if seconds >= 2 * one[0]), (60, "minute"))
+    return f"about {counted(round(seconds / size), unit)}"

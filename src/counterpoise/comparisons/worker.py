@@ -118,8 +118,9 @@ class _Telling(logging.Handler):
 
 
 def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -> None:
-    for line in sys.stdin:
-        orders.put(json.loads(line))
+    with contextlib.suppress(json.JSONDecodeError):  # the parent was stopped in the middle of an order
+        for line in sys.stdin:
+            orders.put(json.loads(line))
     orders.put(None)
     if busy.is_set():
         os.kill(os.getpid(), signal.SIGTERM)  # a run then stops with a checkpoint

@@ -23,6 +23,10 @@ class Outcome(Protocol):
         """Named numbers per client, such as a reliability."""
 
     @property
+    def facts(self) -> Mapping[str, float]:
+        """Named numbers of the round as a whole, such as an epsilon."""
+
+    @property
     def verdicts(self) -> Mapping[int, Any]:
         """The verdicts on clients' claims; `counterpoise.method.Verdict` is one."""
 

@@ -78,6 +78,7 @@ def summary(
     weighed = effective_clients(records)
     if weighed:
         found["effective clients (mean over rounds)"] = float(np.mean([value for _, value in weighed]))
+    found |= {f"fact {name} (last round)": value for r in records for name, value in r.outcome.facts.items()}
     rows = [{"round": r.round, "client": c, **vars(v)} for r in records for c, v in r.outcome.verdicts.items()]
     if rows and not truth:
         found["detection claims"] = sum(v.judged for r in records for v in r.outcome.verdicts.values())

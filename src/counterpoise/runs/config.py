@@ -18,15 +18,8 @@ from counterpoise.engine.rounds.evaluation import Evaluation
 from counterpoise.errors import CounterpoiseError, brief, unknown
 from counterpoise.measures.stopping import When
 from counterpoise.own import own_part
-from counterpoise.runs.experiments import (
-    Choice,
-    PaperConfig,
-    assign,
-    choice,
-    override,
-    preset_names,
-    read,
-)
+from counterpoise.runs.experiments import assign, choice, override, preset_names, read
+from counterpoise.runs.paper import Choice, PaperConfig
 from counterpoise.runs.places import meant
 
 __all__ = ["SCHEMA", "Config", "assign", "override", "parse", "preset_names", "read"]

@@ -1,4 +1,4 @@
-"""Experiments as files: presets and TOML files, what they say about their paper, and changes to their settings.
+"""Experiments as files: presets and TOML files, and changes to their settings.
 
 The values are not checked here; `counterpoise.runs.config.parse` does that.
 """
@@ -10,9 +10,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from typing import Any
 
 from counterpoise.choices import parse_choice, parse_value
 from counterpoise.errors import CounterpoiseError, brief, like_named, no_file, unknown
@@ -21,7 +19,7 @@ from counterpoise.presets import preset_names
 from counterpoise.runs.contents import METRICS
 from counterpoise.texts import parse_toml, read_text
 
-__all__ = ["Choice", "PaperConfig", "assign", "choice", "override", "preset_names", "read"]
+__all__ = ["assign", "choice", "override", "preset_names", "read"]
 
 
 _PATHS = (("data",), ("data", "name"), ("data", "partition", "path"), ("cohort", "rounds"))
@@ -35,30 +33,6 @@ def choice(value: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(value.get("name"), str):
         return dict(value)
     raise ValueError('must be a name, or a table with a name: { name = "...", option = ... }')
-
-
-Choice = Annotated[dict[str, Any], BeforeValidator(choice)]
-
-
-class PaperConfig(BaseModel):
-    """Where an experiment comes from and what was published. It has no effect on a run, and runs do not keep it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    about: str = ""
-    """What the experiment is."""
-    source: str = ""
-    """The paper, and its table or figure."""
-    methods: list[Choice] = []
-    """The methods compared."""
-    vary: dict[str, list[int | float | str]] = {}
-    """Settings that the experiment varies, in every combination of their values."""
-    measure: str = ""
-    """What the numbers measure."""
-    numbers: list[list[float]] = []
-    """One row per method, one column per combination of settings."""
-    note: str = ""
-    """What else was published, or what a small form of the experiment changes."""
 
 
 def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any], str]:

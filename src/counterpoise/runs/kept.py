@@ -37,13 +37,13 @@ ByClient = dict[Client, Number | None]
 class Form(BaseModel):
     """Base of all models: types are not converted, and values cannot be changed."""
 
-    model_config = ConfigDict(strict=True, frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True, defer_build=True)
 
 
 class _Metrics(Form):
     """A line of ``metrics.jsonl``; every field not listed here is a metric."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
     __pydantic_extra__: dict[str, Number | None]
 
     round: Round

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from counterpoise.errors import no_file
+from counterpoise.studies.checking import check_cell
 from counterpoise.studies.reading import chosen, read_study
 from counterpoise.studies.results import Results, read_results
 from counterpoise.studies.standing import ClaimRow, Row, claim_rows, doubts, rows
@@ -47,6 +48,9 @@ def found_in(path: Path, results: Path | None = None, cells: Sequence[str] = ())
         study, found = read_results(path)
         return Finding(chosen(study, cells), found)
     study = chosen(read_study(path), cells)
+    for cell in study.cells:
+        if not cell.cannot:
+            check_cell(cell)
     place = results or path.with_suffix(".json")
     if not place.exists():
         if results is not None:

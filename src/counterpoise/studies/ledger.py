@@ -92,6 +92,20 @@ class Ledger:
         """How many of the pieces to run have not ended, or failed."""
         return sum(not place.done for place in self._places.values())
 
+    @property
+    def paces(self) -> dict[str, float]:
+        """By cell, the seconds that a round took in finished runs on a machine like this one."""
+        found = {}
+        for name, cell in self.results.items():
+            outcomes = [one for arm in cell.arms.values() for one in arm.outcomes.values()]
+            here = [
+                one.seconds for one in outcomes if one.status == "finished" and one.made.machine == self._made.machine
+            ]
+            rounds = cell.config.get("rounds")
+            if sum(here) and isinstance(rounds, int) and rounds > 0:  # earlier versions kept no seconds
+                found[name] = sum(here) / (len(here) * rounds)
+        return found
+
     def hear(self, news: News | None) -> None:
         """Take in a worker's news, and write the file from time to time."""
         if news is not None and news.end:

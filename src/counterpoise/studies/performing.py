@@ -18,10 +18,11 @@ from counterpoise.comparisons.perform import Workers, check_free, crew, taken
 from counterpoise.comparisons.plan import Piece, slugs
 from counterpoise.errors import CounterpoiseError, takes_only_its_options
 from counterpoise.runs.files import make_folder, replace_text
+from counterpoise.studies.checking import check_cell
 from counterpoise.studies.contents import RESULTS, STUDY, of_study
 from counterpoise.studies.finding import Finding
 from counterpoise.studies.ledger import Ledger, check_settings
-from counterpoise.studies.plans import check_measured, plan_of
+from counterpoise.studies.plans import plan_of
 from counterpoise.studies.provenance import made_here
 from counterpoise.studies.reading import chosen, made_study, read_study
 from counterpoise.studies.results import Made, read_results
@@ -95,7 +96,7 @@ def study_board(work: Work, workers: int) -> Board:
     rows: dict[str, list[Piece]] = {}
     for piece in work.pieces:
         rows.setdefault(work.ledger.cell_of(piece), []).append(piece)
-    return Board("cell", work.study.title, rows, workers, metric="")
+    return Board("cell", work.study.title, rows, workers, metric="", paces=work.ledger.paces)
 
 
 def default_folder(whole: Study) -> Path:
@@ -126,8 +127,8 @@ def begun(
     own = [cell for cell in part.cells if not cell.runs_of and (anyway or not cell.cannot)]
     plans = [(cell, plan_of(cell, command)) for cell in own]
     views = [(view, plan) for view in whole.cells for cell, plan in plans if view.runs_of == cell.name]
-    for cell, plan in plans + views:
-        check_measured(cell, plan)
+    for view, _ in views:
+        check_cell(view)
     results = read_results(path)[1] if path.exists() else {}
     check_settings(results, plans + views, path)
     made = made_here(on)

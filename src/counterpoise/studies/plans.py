@@ -13,10 +13,10 @@ from counterpoise.comparisons.plan import Arm, Piece, Plan, slugs
 from counterpoise.errors import CounterpoiseError
 from counterpoise.registry import flatten
 from counterpoise.runs.config import parse
-from counterpoise.studies.measuring import check_measure
+from counterpoise.studies.checking import check_cell
 from counterpoise.studies.study import Cell
 
-__all__ = ["arm_of", "check_measured", "differing", "placed", "plan_of"]
+__all__ = ["arm_of", "differing", "placed", "plan_of"]
 
 _FREE = re.compile(r"schema|seed|engine\.(?!dtype|tf32|bf16).*")
 """Settings that may differ between runs that count as the same: the seed, and where and how a run trains."""
@@ -24,8 +24,7 @@ _FREE = re.compile(r"schema|seed|engine\.(?!dtype|tf32|bf16).*")
 
 def plan_of(cell: Cell, command: str = "") -> Plan:
     """The comparison of a cell's methods. Options that the preset sets for its own go to them as in `compare`."""
-    if any(re.match(r"\s*method\s*[.=]", setting) for setting in cell.settings):
-        raise CounterpoiseError(f"The cell {cell.name!r} takes its methods from methods = [...], not from set.")
+    check_cell(cell)
     config, values = shared_config(cell.like, cell.settings, cell.rounds, typed=())
     own = dict(config.method)
     arms = []
@@ -39,18 +38,10 @@ def plan_of(cell: Cell, command: str = "") -> Plan:
     )
     for number, arm in enumerate(arms):
         where = f"The cell {cell.name!r}, {arm.label}"
-        if parse(next(plan.pieces(arm)).values, where).seed != plan.seeds[0]:
-            raise CounterpoiseError(f"{where}: a method cannot set the seed.")
+        parse(next(plan.pieces(arm)).values, where)
         if arm_of(plan, arm.settings) is not arms[number]:
             raise CounterpoiseError(f"{where}: another method of the cell has the same settings.")
     return with_code(plan)
-
-
-def check_measured(cell: Cell, plan: Plan) -> None:
-    """Refuse a cell whose measure none of its runs will have, before they run."""
-    given = [next(plan.pieces(arm)).values.get("metrics") or [{"name": "accuracy"}] for arm in plan.arms]
-    names = {str(choice["name"]).rpartition(":")[2] for choices in given for choice in choices}
-    check_measure(cell.metric.measure, names, f"in the cell {cell.name!r}")
 
 
 def arm_of(plan: Plan, settings: Mapping[str, Any]) -> Arm | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import plotly.graph_objects as go
@@ -34,35 +35,54 @@ def _state(run: SavedRun) -> float:
     return run.records[-1].bytes_server + run.records[-1].bytes_clients
 
 
+def _epsilon(run: SavedRun) -> float:
+    """NaN if the run recorded none: without noise there is no bound, which is not an epsilon of 0."""
+    found = (record.outcome.facts["epsilon"] for record in reversed(run.records) if "epsilon" in record.outcome.facts)
+    return next(found, math.nan)
+
+
 _VIEWS = {
     "time": (_seconds, "time is wall-clock time of all rounds on one machine, with whatever else ran on it"),
     "traffic": (_traffic, "traffic is what was sent both ways"),
     "memory": (_memory, "memory is the most that the process held, or its GPU if there was one"),
     "state": (_state, "state is what server and clients keep between rounds besides the model"),
+    "epsilon": (
+        _epsilon,
+        "epsilon is the privacy spent, as the method recorded it in the last round (no bar: it recorded none)",
+    ),
 }
 """What each panel shows, and a clause that explains it."""
 
 
 def _scaled(name: str, largest: float) -> tuple[str, float]:
-    """A panel's unit, and what to divide by: bytes, or seconds, minutes or hours."""
+    """A panel's unit, and what to divide by: bytes, or seconds, minutes or hours; an epsilon has no unit."""
+    if name == "epsilon":
+        return "", 1.0
     if name != "time":
         return unit(largest)
     return next((one for one in (("h", 3600.0), ("min", 60.0)) if largest >= 10 * one[1]), ("s", 1.0))
 
 
 def costs(study: Study) -> Chart | Missing:
-    """Time, traffic, memory and state of every method, side by side."""
+    """Time, traffic, memory, state and epsilon of every method that kept them, side by side."""
     title = "What it cost"
     figure, scales, said = go.Figure(), list[dict[str, Any]](), list[str]()
     for name, (of, clause) in _VIEWS.items():
-        values = [[of(run) for run in arm.runs] for arm in study.arms]
+        values = [[v for run in arm.runs if math.isfinite(v := of(run))] for arm in study.arms]
         largest = max((v for each in values for v in each), default=0)
         if not largest:
             continue
         label, scale = _scaled(name, largest)
         for row, (arm, each) in enumerate(zip(study.arms, values, strict=True)):
-            _bar(figure, row, arm, [v / scale for v in each], label, len(scales))
-        scales.append({"title": {"text": f"{name} ({label})"}, "nticks": 4, "range": [0, 1.3 * largest / scale]})
+            if each:
+                _bar(figure, row, arm, [v / scale for v in each], label, len(scales))
+        scales.append(
+            {
+                "title": {"text": f"{name} ({label})" if label else name},
+                "nticks": 4,
+                "range": [0, 1.3 * largest / scale],
+            }
+        )
         said.append(clause)
     if not scales:
         return Missing(title, "These runs kept no costs.")
