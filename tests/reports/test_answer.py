@@ -21,7 +21,7 @@ from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.response import response
 from counterpoise.reports.report import sections
-from counterpoise.reports.study import best_first, study
+from counterpoise.reports.study import best_first, liars, study, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +169,24 @@ def test_the_answer_says_how_much_weight_liars_had_and_what_was_caught(made):
         theirs = sum(w.get(c, 0) for r, w in every for c in (1, 6) if c in r.cohort)
         assert liars_share(arm) == pytest.approx(theirs / sum(sum(w.values()) for _, w in every))
     assert liars_share(best) < liars_share(other)
-    shares = [f"{100 * liars_share(arm):.1f} %" for arm in (best, other)]
+    shares = [f"{100 * liars_share(arm):.1f} %".replace(".0 %", " %") for arm in (best, other)]
     said = f"Liars had {shares[0]} of its weight, against {shares[1]} with fedavg."
     assert said in answer(found)
-    assert any(line.startswith("It flagged 100 % of lies and ") for line in answer(found))
+    each = [measures.detection(verdicts(run.records), liars(run.records)) for run in best.runs]
+    alarms = f"{100 * np.mean([one.false_alarms for one in each]):.1f} %"
+    assert f"It flagged 100 % of lies and {alarms} of honest claims." in answer(found)
+
+
+def test_liars_who_have_the_same_weight_in_both_explain_nothing(tmp_path):
+    for name, level in (("fedprox", 0.6), ("fedyogi", 0.9)):  # `keep` draws the same for names of one length
+        for seed in range(3):
+            keep(tmp_path / name / f"seed-{seed}", method={"name": name}, seed=seed, level=level, liars=(1, 6))
+    found = study([tmp_path])
+    assert len({liars_share(arm) for arm in found.arms}) == 1
+    told = " ".join(answer(found))
+    assert "Liars" not in told
+    assert "Its worst served tenth of clients has accuracy " in told
+    assert answer(study([tmp_path / "fedyogi"]))[1].startswith("Liars had ")  # nothing stands beside it
 
 
 def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):

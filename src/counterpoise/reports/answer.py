@@ -187,15 +187,17 @@ def liars_share(arm: Arm) -> float:
     return theirs / every if every else math.nan
 
 
-def _share(value: float, digits: int = 0) -> str:
-    return f"{100 * value:.{digits}f} %"
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}".removesuffix(".0") + " %"
 
 
 def _liars(pair: Sequence[Arm]) -> str:
+    """How much weight liars had, unless that is the same in both."""
     shares = [liars_share(arm) for arm in pair]
-    if any(map(math.isnan, shares)):
+    shown = [_share(share) for share in shares]
+    if any(map(math.isnan, shares)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside("Liars had {} of its weight", pair, [_share(share, 1) for share in shares])
+    return _beside("Liars had {} of its weight", pair, shown)
 
 
 def _caught(arm: Arm) -> str:
