@@ -11,7 +11,9 @@ from types import ModuleType
 
 import click
 import pytest
+import torch
 import typer
+from torch import nn
 from worlds_standing import standings
 
 from counterpoise.cli.app import app
@@ -69,9 +71,11 @@ def test_every_choice_is_listed_with_all_its_options(reference: ModuleType) -> N
 
 def test_every_command_is_listed(reference: ModuleType) -> None:
     text = reference.commands()
-    assert {"run", "compare", "sweep", "runs list", "study run", "deploy local"} <= {
-        *re.findall(r"^## (.+)$", text, re.M)
-    }
+    listed = re.findall(r"^## (.+)$", text, re.M)
+    assert {"run", "compare", "sweep", "runs list", "study run", "deploy local"} <= {*listed}
+    root = typer.main.get_command(app)
+    first = dict.fromkeys(name.split()[0] for name in listed)
+    assert [*first] == root.list_commands(click.Context(root)), "the page has the order of the help"
     assert "| `--set KEY=VALUE` |" in text
     assert all(row[-1].strip() for row in rows(text))
 
@@ -155,9 +159,26 @@ def test_the_code_for_those_who_come_from_flower_imports() -> None:
     pytest.importorskip("flwr")
     names: dict = {}
     for block in blocks("coming-from.md", "python"):
-        exec(block, names)
+        if "from pfl." not in block:
+            exec(block, names)
     assert callable(names["experiment"])
     assert callable(names["train"])
+
+
+@pytest.mark.filterwarnings("ignore")  # pfl's
+def test_the_code_for_those_who_come_from_pfl_trains() -> None:
+    (block,) = (block for block in blocks("coming-from.md", "python") if "from pfl." in block)
+    code = compile(block, "coming-from.md", "exec")
+    weighted = pytest.importorskip("pfl.metrics").Weighted
+    names: dict = {}
+    exec(code, names)
+    net = nn.Linear(4, 2)
+    x = torch.randn(100, 37, 4, generator=torch.Generator().manual_seed(0))
+    y = (x[..., 0] > 0).long()
+    net.loss = lambda x, y, **_: nn.functional.cross_entropy(net(x), y)
+    net.metrics = lambda x, y: {"loss": weighted(net.loss(x, y).item() * len(y), len(y))}
+    names["in_pfl"](net, [*zip(x, y, strict=True)])
+    assert (net(x).argmax(-1) == y).float().mean() > 0.9
 
 
 @pytest.mark.slow

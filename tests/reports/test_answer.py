@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+import kept
 import numpy as np
 import pytest
 from kept import comparison, keep
@@ -16,6 +17,7 @@ from counterpoise.charts.style import look
 from counterpoise.colours import COLOURS
 from counterpoise.comparisons.plan import Arm, Plan
 from counterpoise.measures import MOST_SEEDS, Paired, paired, seeds_needed, standings
+from counterpoise.method import Verdict
 from counterpoise.reports.answer import answer, liars_share, marks
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.facts import facts
@@ -187,6 +189,20 @@ def test_liars_who_have_the_same_weight_in_both_explain_nothing(tmp_path):
     assert "Liars" not in told
     assert "Its worst served tenth of clients has accuracy " in told
     assert answer(study([tmp_path / "fedyogi"]))[1].startswith("Liars had ")  # nothing stands beside it
+
+
+def test_that_no_lie_was_caught_is_no_reason_to_be_ahead(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "_verdict", lambda *_: Verdict(1.0, 1.0, 1.0, 1.0, 0.0, "accepted"))
+    for name, level in (("fedavg", 0.6), ("counterpoise", 0.9)):
+        judges = name == "counterpoise"
+        for seed in range(3):
+            keep(
+                tmp_path / name / f"{seed}", method={"name": name}, seed=seed, level=level, verdicts=judges, liars=(1,)
+            )
+    why = answer(study([tmp_path]))[-2:]
+    assert [one.split()[:2] for one in why] == [["Liars", "had"], ["Its", "worst"]]
+    alone = answer(study([tmp_path / "counterpoise"]))
+    assert alone[2] == "It flagged 0 % of lies and 0 % of honest claims."
 
 
 def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
