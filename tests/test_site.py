@@ -18,6 +18,7 @@ from worlds_standing import standings
 
 from counterpoise.cli.app import app
 from counterpoise.methods import METHODS
+from counterpoise.reports.inline import Report
 from counterpoise.runs.config import (
     Config,
     DataConfig,
@@ -78,6 +79,28 @@ def test_every_command_is_listed(reference: ModuleType) -> None:
     assert [*first] == root.list_commands(click.Context(root)), "the page has the order of the help"
     assert "| `--set KEY=VALUE` |" in text
     assert all(row[-1].strip() for row in rows(text))
+
+
+def test_a_notebooks_page_has_what_its_cells_show(tmp_path: Path) -> None:
+    pytest.importorskip("myst_parser")  # make docs installs it
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    notebooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(notebooks)
+    sources = ["a = 2\n'<' * a", "b = 3", "import plotly.graph_objects as go\ngo.Figure()"]
+    cells = [{"cell_type": "markdown", "source": ["# T"]}, *({"cell_type": "code", "source": [s]} for s in sources)]
+    made = [*notebooks.as_markdown({"cells": cells}, tmp_path / "book.html", "../../")]
+    assert [text.split("\n")[0] for text in made] == [
+        "# T", "```python", "``````{raw} html", "```python", "```python", "``````{raw} html"
+    ]  # fmt: skip
+    assert "<pre>&#x27;&lt;&lt;&#x27;</pre>" in made[2]
+    assert 'src="../../_static/plotly.min.js"' in made[-1]
+    report = Report("t", "<p>whole")
+    assert 'src="book-report.html"' in notebooks.shown(report, tmp_path / "book.html", "")
+    assert (tmp_path / "book-report.html").read_text() == "<p>whole"
+    with pytest.raises(ZeroDivisionError):
+        notebooks.run("1 / 0", {})
 
 
 def test_a_signature_keeps_its_defaults(reference: ModuleType) -> None:
