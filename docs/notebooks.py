@@ -36,8 +36,8 @@ def run(source: str, names: dict[str, Any]) -> Any:
         return eval(compile(ast.Expression(last.value), "a cell", "eval"), names)
 
 
-def shown(value: Any, page: Path, root: str) -> str:
-    """A value as HTML. A report is written beside its page, from which `root` leads to the site's."""
+def shown(value: Any, page: Path, plotly: str | bool) -> str:
+    """A value as HTML. A report is written beside its page; `plotly` is where a figure finds its code, if not there."""
     if value is None:
         return ""
     if isinstance(value, Report):
@@ -45,21 +45,25 @@ def shown(value: Any, page: Path, root: str) -> str:
         place = value.save(page.with_name(f"{page.stem}-report.html")).name
         return f'<a href="{place}">The report on a page of its own.</a><iframe src="{place}"></iframe>'
     if hasattr(value, "to_plotly_json"):
-        return str(value.to_html(full_html=False, include_plotlyjs=root + PLOTLY, config={"displayModeBar": False}))
+        return str(value.to_html(full_html=False, include_plotlyjs=plotly, config={"displayModeBar": False}))
     return str(value._repr_html_()) if hasattr(value, "_repr_html_") else f"<pre>{html.escape(repr(value))}</pre>"
 
 
 def as_markdown(book: dict[str, Any], page: Path, root: str) -> Iterator[str]:
-    """The cells of a notebook as Markdown, each code cell followed by what it shows."""
+    """The cells of a notebook as Markdown, each code cell followed by what it shows. `root` leads to the site's."""
     names: dict[str, Any] = {}
+    plotly: str | bool = root + PLOTLY
     for cell in book["cells"]:
         source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             yield source
         else:
             yield f"```python\n{source}\n```"
-            if output := shown(run(source, names), page, root):
+            value = run(source, names)
+            if output := shown(value, page, plotly):
                 yield f'``````{{raw}} html\n<div class="output">{output}</div>\n``````'
+            if hasattr(value, "to_plotly_json"):
+                plotly = False  # one copy for the page
 
 
 class NotebookParser(MystParser):
