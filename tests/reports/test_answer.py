@@ -405,6 +405,17 @@ def test_if_all_are_level_none_is_marked_best(tmp_path):
     assert "Volatility and gap are in percentage points." in headline.caption
 
 
+def test_all_that_are_level_with_the_best_are_marked_best(tmp_path):
+    for name, level in (("fedavg", 0.9), ("fedbac", 0.9), ("scaffold", 0.5)):
+        for seed in range(3):
+            keep(tmp_path / name / f"{seed}", method={"name": name}, seed=seed, level=level)
+    tables = [part for section in sections(study([tmp_path])) for part in section.parts if isinstance(part, Table)]
+    headline = next(table for table in tables if table.key == "headline")
+    assert dict(zip([row[0] for row in headline.rows], headline.marks, strict=True)) == {
+        "fedavg": "best", "fedbac": "best", "scaffold": ""
+    }  # fmt: skip
+
+
 def test_twelve_methods_have_colours_of_their_own():
     assert len({look(place).colour for place in range(12)}) == 12
     ends = [[int(colour[i : i + 2], 16) for i in (1, 3, 5)] for colour in COLOURS]
