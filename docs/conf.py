@@ -7,12 +7,15 @@ beside this file. Nothing here or in the pages asks for the network.
 
 from __future__ import annotations
 
+import logging
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import counterpoise
+
+logging.getLogger("alembic").setLevel(logging.WARNING)  # Flower's database: it tells which plugins it has
 
 project = "Counterpoise"
 copyright = "the authors of Counterpoise"

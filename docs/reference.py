@@ -92,8 +92,8 @@ def commands() -> str:
 
 def _walk(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     if isinstance(command, click.Group):
-        for key, inner in command.commands.items():
-            yield from _walk(f"{name} {key}", inner)
+        for key in command.list_commands(click.Context(command)):  # in the order of the help
+            yield from _walk(f"{name} {key}", command.commands[key])
     else:
         yield name, command
 

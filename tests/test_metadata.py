@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import counterpoise as cp
+from counterpoise.methods import METHODS
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -22,6 +23,13 @@ def test_the_citation_names_this_version_licence_and_repository() -> None:
     assert field("version") == cp.__version__
     assert field("license") == PROJECT["license"]
     assert field("repository-code") == PROJECT["urls"]["Repository"]
+
+
+def test_our_own_methods_are_cited_as_the_library_is() -> None:
+    paper = METHODS["counterpoise"].paper
+    assert paper is not None
+    assert paper.title == field("title").strip('"')
+    assert METHODS["memory"].paper == paper
 
 
 def test_placeholders_are_marked_and_only_there() -> None:

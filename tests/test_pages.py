@@ -52,6 +52,7 @@ NOT_RUN = {
     "[superlink.dep]": "the same; Flower reads this file",
     "export FLWR_": "the same; it prepares a shell for Flower",
     "export PATH=": "the same",
+    "from pfl.": "needs pfl; tests/test_site.py runs it if it is installed",
     "studies/papers/": "trains large models; tests/studies/test_papers.py runs cells of each file",
     "studies/external/": "trains large models; tests/studies/test_external.py runs cells of each file",
     "benchmarks/": "downloads other libraries and measures for an hour",

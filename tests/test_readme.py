@@ -11,7 +11,9 @@ import pytest
 import torch
 
 import counterpoise as cp
+from counterpoise.adversary import ADVERSARIES
 from counterpoise.cli import main
+from counterpoise.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,6 +40,15 @@ def test_its_python_runs_and_says_what_it_shows(tmp_path, monkeypatch) -> None:
 def test_its_table_of_worlds_is_what_the_study_found() -> None:
     worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
     assert worlds["short"](worlds["found_in"](ROOT / "studies/worlds.toml").rows) in README, "run `make evidence`"
+
+
+def test_it_counts_baselines_and_attacks_as_they_are() -> None:
+    ours = {"counterpoise", "feda4", "fedbac", "fedbac-soft", "feddua", "fedoaed"}
+    baselines = {entry.name for entry in METHODS if entry.group != "parts"} - ours
+    page = (ROOT / "docs/methods/baselines.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in baselines)
+    assert f"[{len(baselines)} baselines](docs/methods/baselines.md)" in README
+    assert f"{len([*ADVERSARIES])} kinds of attacks and faults" in README
 
 
 def test_it_is_short() -> None:

@@ -11,11 +11,14 @@ from types import ModuleType
 
 import click
 import pytest
+import torch
 import typer
+from torch import nn
 from worlds_standing import standings
 
 from counterpoise.cli.app import app
 from counterpoise.methods import METHODS
+from counterpoise.reports.inline import Report
 from counterpoise.runs.config import (
     Config,
     DataConfig,
@@ -70,11 +73,35 @@ def test_every_choice_is_listed_with_all_its_options(reference: ModuleType) -> N
 
 def test_every_command_is_listed(reference: ModuleType) -> None:
     text = reference.commands()
-    assert {"run", "compare", "sweep", "runs list", "study run", "deploy local"} <= {
-        *re.findall(r"^## (.+)$", text, re.M)
-    }
+    listed = re.findall(r"^## (.+)$", text, re.M)
+    assert {"run", "compare", "sweep", "runs list", "study run", "deploy local"} <= {*listed}
+    root = typer.main.get_command(app)
+    first = dict.fromkeys(name.split()[0] for name in listed)
+    assert [*first] == root.list_commands(click.Context(root)), "the page has the order of the help"
     assert "| `--set KEY=VALUE` |" in text
     assert all(row[-1].strip() for row in rows(text))
+
+
+def test_a_notebooks_page_has_what_its_cells_show(tmp_path: Path) -> None:
+    pytest.importorskip("myst_parser")  # make docs installs it
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "notebooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    notebooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(notebooks)
+    sources = ["a = 2\n'<' * a", "b = 3", "import plotly.graph_objects as go\ngo.Figure()", "go.Figure()"]
+    cells = [{"cell_type": "markdown", "source": ["# T"]}, *({"cell_type": "code", "source": [s]} for s in sources)]
+    made = [*notebooks.as_markdown({"cells": cells}, tmp_path / "book.html", "../../")]
+    assert [text.split("\n")[0] for text in made] == [
+        "# T", "```python", "``````{raw} html", "```python", *["```python", "``````{raw} html"] * 2
+    ]  # fmt: skip
+    assert "<pre>&#x27;&lt;&lt;&#x27;</pre>" in made[2]
+    assert ['src="../../_static/plotly.min.js"' in made[place] for place in (5, 7)] == [True, False]
+    report = Report("t", "<p>whole")
+    assert 'src="book-report.html"' in notebooks.shown(report, tmp_path / "book.html", "")
+    assert (tmp_path / "book-report.html").read_text() == "<p>whole"
+    with pytest.raises(ZeroDivisionError):
+        notebooks.run("1 / 0", {})
 
 
 def test_a_signature_keeps_its_defaults(reference: ModuleType) -> None:
@@ -156,9 +183,26 @@ def test_the_code_for_those_who_come_from_flower_imports() -> None:
     pytest.importorskip("flwr")
     names: dict = {}
     for block in blocks("coming-from.md", "python"):
-        exec(block, names)
+        if "from pfl." not in block:
+            exec(block, names)
     assert callable(names["experiment"])
     assert callable(names["train"])
+
+
+@pytest.mark.filterwarnings("ignore")  # pfl's
+def test_the_code_for_those_who_come_from_pfl_trains() -> None:
+    (block,) = (block for block in blocks("coming-from.md", "python") if "from pfl." in block)
+    code = compile(block, "coming-from.md", "exec")
+    weighted = pytest.importorskip("pfl.metrics").Weighted
+    names: dict = {}
+    exec(code, names)
+    net = nn.Linear(4, 2)
+    x = torch.randn(100, 37, 4, generator=torch.Generator().manual_seed(0))
+    y = (x[..., 0] > 0).long()
+    net.loss = lambda x, y, **_: nn.functional.cross_entropy(net(x), y)
+    net.metrics = lambda x, y: {"loss": weighted(net.loss(x, y).item() * len(y), len(y))}
+    names["in_pfl"](net, [*zip(x, y, strict=True)])
+    assert (net(x).argmax(-1) == y).float().mean() > 0.9
 
 
 @pytest.mark.slow

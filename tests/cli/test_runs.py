@@ -126,6 +126,7 @@ def test_a_methods_page(cli) -> None:
     assert "weights = uniform" in out
     assert "(eq. 3)" in out
     assert "its variate starts at zero again" in out
+    assert "`" not in out, "a terminal has no type for code"
     facts = json.loads(cli("methods", "feddua:fedprox", "--json")[1])
     assert facts["costs"]["up"] > 1
     assert "Did you mean 'fedprox'" in cli("methods", "fedpox")[2]

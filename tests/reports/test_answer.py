@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 
+import kept
 import numpy as np
 import pytest
 from kept import comparison, keep
@@ -16,12 +17,13 @@ from counterpoise.charts.style import look
 from counterpoise.colours import COLOURS
 from counterpoise.comparisons.plan import Arm, Plan
 from counterpoise.measures import MOST_SEEDS, Paired, paired, seeds_needed, standings
+from counterpoise.method import Verdict
 from counterpoise.reports.answer import answer, liars_share, marks
 from counterpoise.reports.chart import Chart, Missing, Table
 from counterpoise.reports.facts import facts
 from counterpoise.reports.figures.response import response
 from counterpoise.reports.report import sections
-from counterpoise.reports.study import best_first, study
+from counterpoise.reports.study import best_first, liars, study, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +171,38 @@ def test_the_answer_says_how_much_weight_liars_had_and_what_was_caught(made):
         theirs = sum(w.get(c, 0) for r, w in every for c in (1, 6) if c in r.cohort)
         assert liars_share(arm) == pytest.approx(theirs / sum(sum(w.values()) for _, w in every))
     assert liars_share(best) < liars_share(other)
-    shares = [f"{100 * liars_share(arm):.1f} %" for arm in (best, other)]
+    shares = [f"{100 * liars_share(arm):.1f} %".replace(".0 %", " %") for arm in (best, other)]
     said = f"Liars had {shares[0]} of its weight, against {shares[1]} with fedavg."
     assert said in answer(found)
-    assert any(line.startswith("It flagged 100 % of lies and ") for line in answer(found))
+    each = [measures.detection(verdicts(run.records), liars(run.records)) for run in best.runs]
+    alarms = f"{100 * np.mean([one.false_alarms for one in each]):.1f} %"
+    assert f"It flagged 100 % of lies and {alarms} of honest claims." in answer(found)
+
+
+def test_liars_who_have_the_same_weight_in_both_explain_nothing(tmp_path):
+    for name, level in (("fedprox", 0.6), ("fedyogi", 0.9)):  # `keep` draws the same for names of one length
+        for seed in range(3):
+            keep(tmp_path / name / f"seed-{seed}", method={"name": name}, seed=seed, level=level, liars=(1, 6))
+    found = study([tmp_path])
+    assert len({liars_share(arm) for arm in found.arms}) == 1
+    told = " ".join(answer(found))
+    assert "Liars" not in told
+    assert "Its worst served tenth of clients has accuracy " in told
+    assert answer(study([tmp_path / "fedyogi"]))[1].startswith("Liars had ")  # nothing stands beside it
+
+
+def test_that_no_lie_was_caught_is_no_reason_to_be_ahead(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "_verdict", lambda *_: Verdict(1.0, 1.0, 1.0, 1.0, 0.0, "accepted"))
+    for name, level in (("fedavg", 0.6), ("counterpoise", 0.9)):
+        judges = name == "counterpoise"
+        for seed in range(3):
+            keep(
+                tmp_path / name / f"{seed}", method={"name": name}, seed=seed, level=level, verdicts=judges, liars=(1,)
+            )
+    why = answer(study([tmp_path]))[-2:]
+    assert [one.split()[:2] for one in why] == [["Liars", "had"], ["Its", "worst"]]
+    alone = answer(study([tmp_path / "counterpoise"]))
+    assert alone[2] == "It flagged 0 % of lies and 0 % of honest claims."
 
 
 def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
@@ -373,6 +403,17 @@ def test_if_all_are_level_none_is_marked_best(tmp_path):
     assert headline.rows[0][1] == headline.rows[1][1]
     assert headline.marks == ["", ""]
     assert "Volatility and gap are in percentage points." in headline.caption
+
+
+def test_all_that_are_level_with_the_best_are_marked_best(tmp_path):
+    for name, level in (("fedavg", 0.9), ("fedbac", 0.9), ("scaffold", 0.5)):
+        for seed in range(3):
+            keep(tmp_path / name / f"{seed}", method={"name": name}, seed=seed, level=level)
+    tables = [part for section in sections(study([tmp_path])) for part in section.parts if isinstance(part, Table)]
+    headline = next(table for table in tables if table.key == "headline")
+    assert dict(zip([row[0] for row in headline.rows], headline.marks, strict=True)) == {
+        "fedavg": "best", "fedbac": "best", "scaffold": ""
+    }  # fmt: skip
 
 
 def test_twelve_methods_have_colours_of_their_own():

@@ -129,6 +129,28 @@ def test_tables_fit_the_page_on_a_screen(page):
     resize(page, 1200)
 
 
+@pytest.mark.parametrize("width", [1280, 680])
+def test_a_table_of_long_names_and_every_column_fits_screen_and_paper(tmp_path, width):
+    """As in the demo: six seeds, so that Wilcoxon's p has a column, and a name with a mark beside it."""
+    comparison(tmp_path, seeds=6)
+    for name, level in (("counterpoise", 0.95), ("feddua:counterpoise(lr=0.5)", 0.949)):
+        own = {"name": "own", "called": name, "parts": ""}
+        for seed in range(6):
+            keep(tmp_path / name[:6] / f"seed-{seed}", method=own, seed=seed, level=level, verdicts=True, liars=(1, 6))
+    with browser(str(PROGRAM)) as chromium:
+        chromium.open(address(reports.write(tmp_path)))
+        chromium.evaluate("counterpoise.ready.then(() => true)")
+        chromium.send("Emulation.setEmulatedMedia", media="" if width > 1000 else "print")
+        resize(chromium, width)
+        widths = chromium.evaluate(
+            "[...document.querySelectorAll('.wide')].map(one => [one.scrollWidth, one.clientWidth])"
+        )
+        marks = chromium.evaluate("[...document.querySelectorAll('#table-headline .mark')].map(one => one.innerText)")
+    assert "not told apart" in marks
+    assert len(widths) == 2
+    assert all(inside <= outside + 1 for inside, outside in widths), widths
+
+
 def test_no_legend_scrolls_on_a_phone(page):
     """One that scrolls hides names, and takes half of the plot."""
     resize(page, 390)
@@ -272,6 +294,8 @@ def test_on_paper_everything_is_light_open_and_within_the_sheet(page):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     page.evaluate("counterpoise.settled()")
     assert page.evaluate("document.documentElement.classList.contains('dark')") is True
+    back = page.evaluate("document.querySelector('#chart-final .main-svg').getBoundingClientRect().width")
+    assert back > 900  # not as narrow as on paper
     page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "light"}])
     printed = base64.b64decode(page.send("Page.printToPDF", paperWidth=8.27, paperHeight=11.69)["data"])
     assert printed.startswith(b"%PDF")

@@ -110,5 +110,5 @@ def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     rest = inspect.cleandoc(inspect.unwrap(entry.factory).__doc__ or "").partition("\n")[2].strip() if whole else ""
-    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest)  # the terminal wraps lines itself
+    rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest).replace("`", "")  # the terminal wraps lines, and has no type for code
     return Group(head, *paper, *([Text(f"\n{rest}\n")] if rest else []), Padding(options, (0, 0, 0, 2)))

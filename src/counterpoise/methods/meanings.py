@@ -7,7 +7,9 @@ from typing import Annotated
 from counterpoise.parts.memory import Weights
 from counterpoise.registry import Option, Paper
 
-PAPER = Paper("Counterpoise, a federated-learning library", "its authors")
+PAPER = Paper(
+    "Counterpoise: federated learning for clients that differ, drift and sometimes lie", "The Counterpoise authors"
+)
 
 Coefficient = Annotated[
     float | None,

@@ -168,8 +168,10 @@ def _why(found: Study, best: str, other: str) -> list[str]:
     pair = [arms[label] for label in (best, other) if label in arms]
     if not pair or pair[0].label != best:
         return []
-    said = (_liars(pair), _caught(pair[0]), _worst(found, pair), _spread(pair))
-    return [one for one in said if one][:_REASONS]
+    recall, alarms = _flagged(pair[0])
+    caught, told = _caught(recall, alarms), [_worst(found, pair), _spread(pair)]
+    told.insert(0 if recall or len(pair) < 2 else len(told), caught)  # no lie caught is no reason to be ahead
+    return [one for one in (_liars(pair), *told) if one][:_REASONS]
 
 
 def _beside(text: str, pair: Sequence[Arm], values: Sequence[str]) -> str:
@@ -187,24 +189,30 @@ def liars_share(arm: Arm) -> float:
     return theirs / every if every else math.nan
 
 
-def _share(value: float, digits: int = 0) -> str:
-    return f"{100 * value:.{digits}f} %"
+def _share(value: float) -> str:
+    return f"{100 * value:.1f}".removesuffix(".0") + " %"
 
 
 def _liars(pair: Sequence[Arm]) -> str:
+    """How much weight liars had, unless that is the same in both."""
     shares = [liars_share(arm) for arm in pair]
-    if any(map(math.isnan, shares)):
+    shown = [_share(share) for share in shares]
+    if any(map(math.isnan, shares)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside("Liars had {} of its weight", pair, [_share(share, 1) for share in shares])
+    return _beside("Liars had {} of its weight", pair, shown)
 
 
-def _caught(arm: Arm) -> str:
-    found = [measures.detection(verdicts(run.records), liars(run.records)) for run in arm.runs]
-    recall, alarms = (
-        measures.across_seeds([v for v in values if not math.isnan(v)])[0]
-        for values in ([d.recall for d in found], [d.false_alarms for d in found])
-    )
-    if math.isnan(recall) or not any(verdicts(run.records) for run in arm.runs):
+def _flagged(arm: Arm) -> tuple[float, float]:
+    """The shares of lies and of honest claims that it flagged, means over seeds; NaN if it judges none."""
+    judged = [(verdicts(run.records), liars(run.records)) for run in arm.runs]
+    found = [measures.detection(*one) for one in judged if one[0]]
+    recalls, alarms = [d.recall for d in found], [d.false_alarms for d in found]
+    mean = [measures.across_seeds([v for v in values if not math.isnan(v)])[0] for values in (recalls, alarms)]
+    return mean[0], mean[1]
+
+
+def _caught(recall: float, alarms: float) -> str:
+    if math.isnan(recall):
         return ""
     honest = "" if math.isnan(alarms) else f" and {_share(alarms)} of honest claims"
     return f"It flagged {_share(recall)} of lies{honest}."

@@ -171,16 +171,15 @@ def _kind(cells: Sequence[str]) -> str:
 
 
 def _row(heads: Sequence[str], kinds: Sequence[str], cells: Sequence[str], colour: str | None, mark: str) -> str:
-    name, *others = (_cell(*one) for one in zip(heads, kinds, cells, strict=True))
+    name, *others = (_cell(*one) for one in zip(range(len(heads)), heads, kinds, cells, strict=True))
     if mark:
-        name = name.replace("</td>", f'<span class="mark">{escaped(mark)}</span></td>')
+        name = name.replace("</td>", f' <span class="mark">{escaped(mark)}</span></td>')
     style = f' style="--mark:{colour}"' if colour else ""
     return f"<tr{style}{_class('best' * (mark == 'best'))}>{name}{''.join(others)}</tr>"
 
 
-def _cell(head: str, kind: str, cell: str) -> str:
-    text = escaped(cell)
-    text = _minus(text)
-    if kind.startswith("long"):
+def _cell(place: int, head: str, kind: str, cell: str) -> str:
+    text = _minus(escaped(cell))
+    if not place or kind.startswith("long"):  # a name gives way if the other columns need the room
         text = re.sub("[:(,]", r"\g<0><wbr>", text)
     return f'<td{_class(kind)} data-head="{escaped(head)}">{text}</td>'

@@ -80,8 +80,12 @@ def _spread(found: Study) -> str:
 def _sorted(found: Study, table: Table, rows: Sequence[Standing], caption: str) -> Table:
     """The table in the order of the ranking, with the colours and marks of its rows."""
     told, order = marks(rows, found.standing.lower), best_first(rows, found.standing.lower)
-    if len({row.mean for row in on_shared_seeds(rows)}) == 1:  # none is best
+    means = {row.label: row.mean for row in on_shared_seeds(rows)}
+    if len({*means.values()}) == 1:  # none is best
         told = [""] * len(rows)
+    elif "best" in told:
+        top = means[rows[told.index("best")].label]
+        told = ["best" if means[row.label] == top else mark for row, mark in zip(rows, told, strict=True)]
     return Table(
         table.key,
         table.title,

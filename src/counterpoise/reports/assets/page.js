@@ -39,6 +39,7 @@
     if (narrow.matches && !printing) stack(data, layout);
     if (touch.matches) layout.dragmode = false; // a finger scrolls the page
     if (printing) Object.assign(layout, { width: 660, height: paper(layout.height) });
+    else layout.autosize = true; // also after printing, when the chart has a width
     const place = document.getElementById(`chart-${key}`);
     place.style.minHeight = `${layout.height}px`;
     drawn = Promise.all([drawn, Plotly.react(place, data, layout, config).then(() => point(place))]);
