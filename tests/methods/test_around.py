@@ -152,7 +152,7 @@ def test_the_pace_follows_whether_clients_agree_with_the_step_before():
         m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
         r = np.sqrt(v.sum() / SIZE)
         z = 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r)
-        step = 0.4 * (0.9744 + 0.0256 * alpha) * u + 0.6 * alpha * z
+        step = 0.4 * (0.9744 + 0.0256 * np.sqrt(alpha)) * u + 0.6 * alpha * z
         w = w + step
         paces.append(alpha)
         outcome = made.receive(cohort([0, 1, 2, 3], [*d, np.zeros(SIZE)]), FixedWorld(SIZE, round))
@@ -186,7 +186,7 @@ def test_coordinates_that_move_alike_take_the_mean_update_and_no_update_takes_no
 
 
 def test_the_more_of_the_population_is_heard_the_longer_is_the_update_itself():
-    """If all of eight are heard, the step is alpha u; if one is excluded, an eighth of it is alpha z."""
+    """If all of eight are heard, the step is sqrt(alpha) u; if one is excluded, an eighth of it is alpha z."""
     judge = Part("judge", apply=lambda round: round.but(excluded={7: "no"} if round.world.round == 6 else {}))
     rng, made = np.random.default_rng(5), server(pace(avg()).adding(trust=judge), SIZE)
     w, m, v, step, alpha = np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), np.zeros(SIZE), 1.0
@@ -198,7 +198,7 @@ def test_the_more_of_the_population_is_heard_the_longer_is_the_update_itself():
         m, v = 0.8 * m + 0.2 * u, 0.99 * v + 0.01 * u * u
         r = np.sqrt(v.mean())
         z = 1.3 * r * m / (1 - 0.8**round) / (np.sqrt(v) + 0.3 * r)
-        step = 7 / 8 * (1 + 2401 / 4096 * (alpha - 1)) * u + alpha * z / 8 if round == 6 else alpha * u
+        step = 7 / 8 * (1 + 2401 / 4096 * (alpha**0.5 - 1)) * u + alpha * z / 8 if round == 6 else alpha**0.5 * u
         w = w + step
         outcome = made.receive(cohort(range(8), d), FixedWorld(SIZE, round, 8))
         assert outcome.facts["pace"] == pytest.approx(alpha, rel=1e-12)

@@ -115,7 +115,7 @@ def pace(
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
 
-    ``q (1 + q^4 (alpha - 1)) u + (1 - q) alpha z``, with ``alpha <- alpha exp(median_i cos(d_i, last step))`` and
+    ``q (1 + q^4 (sqrt(alpha) - 1)) u + (1 - q) alpha z``, with ``alpha <- alpha exp(median_i cos(d_i, last step))`` and
     ``z = 1.3 R M / (sqrt(V) + 0.3 R)``. u is the combined update and q the share of the population that is in it. M and V
     are means over rounds of u and of its square, and R is the root of V's mean over the coordinates.
     """

@@ -59,7 +59,7 @@ def counterpoise(
 
     Clients step along ``g - a (y_i - y_bar)``. The server corrects their updates:
     ``e_i = d_i + (c - a) k_i (y_i - y_bar)``. It clips these, averages them by capped counts into u, and steps:
-    ``w <- w + lr (q (1 + q^4 (alpha - 1)) u + (1 - q) alpha z)``.
+    ``w <- w + lr (q (1 + q^4 (sqrt(alpha) - 1)) u + (1 - q) alpha z)``.
 
     d_i is a client's update, y_i its memory (the mean gradient of its last round before any correction), y_bar the mean
     of the memories, and k_i how far its optimiser carries it per unit of gradient. c is how much the memory says, and a

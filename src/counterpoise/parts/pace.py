@@ -23,7 +23,7 @@ def pace(
     square: float = 0.99,
     floor: float = 0.3,
 ) -> Part:
-    """The step ``q (1 + q^4 (alpha - 1)) u + (1 - q) alpha z``: u is the combined update, q the share of clients in it.
+    """The step ``q (1 + q^4 (sqrt(alpha) - 1)) u + (1 - q) alpha z``: u is the combined update of the share q of clients.
 
     alpha, the pace, begins at 1 and stays between `least` and `most`. In every round ``alpha <- alpha exp(gain t)``,
     with t the median cosine of the clients' updates with the step before, over the clients that moved. An update is
@@ -36,8 +36,9 @@ def pace(
     updates are scaled, so are the steps.
 
     A mean over rounds makes up for the clients that a round does not hear, so ``1 - q`` of the step is along z. The
-    update itself is lengthened only if it speaks for nearly all: by alpha if all clients are heard, hardly if half are,
-    because colluders among them would be lengthened too. Clients that were left out count as not heard.
+    update itself is lengthened only if it speaks for nearly all: by the root of alpha if all clients are heard, hardly
+    if half are, because colluders among them would be lengthened too. By its root, because no mean over rounds damps
+    these steps: by alpha itself they overshoot. Clients that were left out count as not heard.
     """
     if most < least:
         raise CounterpoiseError(
@@ -60,7 +61,7 @@ def pace(
         t, r = middle(cosines[cosines != 0]), mean_square**0.5
         alpha = min(max(float(state["pace"]) * exp(gain * t), least), most)
         heard = len(round.cohort.updates) / round.world.population
-        step = heard * (1 + heard**4 * (alpha - 1)) * u
+        step = heard * (1 + heard**4 * (alpha**0.5 - 1)) * u
         if r > 0:
             z = m * ((1 + floor) * r / (1 - momentum ** float(rounds))) / (v.sqrt() + floor * r)
             step += (1 - heard) * alpha * z

@@ -88,7 +88,9 @@ def heard(
     are logarithms of likelihoods that it ignored its correction, over those that it applied it, each step between -3 and
     3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
     over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
-    These are the numbers of the default `bounds`.
+    Others are taken at their word once their doubt is -10. Until then they applied at most ``1 / sqrt(dose) - r``:
+    otherwise the memory of a client that ignores its corrections would grow by ``dose p_i`` in every round, until its
+    reply looked like obedience. These are the numbers of the default `bounds`.
     """
     doubt, proof, ahead, last, earlier = (records[name] for name in KEPT)
     enough = known.sum() >= bounds.clients
@@ -110,9 +112,15 @@ def heard(
     ahead = np.where(over, np.maximum(np.where(dose > 0, last, r) - c, 0), ahead)
     doubt = np.where(over, -bounds.most, doubt)
     proof = np.where(~trial & (doubt > bounds.doubt), 0, proof)
-    applied = np.where((doubt > 0) & (proof > settled), np.maximum(np.minimum(c - r, 0), -dose), dose)
+    applied = np.where(known & enough & (doubt > -bounds.most), _at_most(dose, r), dose)
+    applied = np.where((doubt > 0) & (proof > settled), np.maximum(np.minimum(c - r, 0), -dose), applied)
     new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": np.where(known, r, 0)}
     return applied, {**new, "dose": np.where(known, dose, -1)}
+
+
+def _at_most(dose: Numbers, r: Numbers) -> Numbers:
+    """The dose, or so much less, down to its negative, that ``r + dose`` is at most ``1 / sqrt(dose)``."""
+    return np.clip(np.where(dose > 0, dose, 1) ** -0.5 - r, -dose, dose)
 
 
 def _centre(values: Numbers, least: float) -> tuple[float, float]:
