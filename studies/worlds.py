@@ -1,4 +1,4 @@
-"""`make evidence`: write docs/worlds.md, its figure and the README's table from the results of the studies of worlds.
+"""`make evidence`: write docs/worlds.md, its figure and the tables of README and docs/choose.md from what was measured.
 
 With --tune, it writes studies/worlds-tuned.toml instead: for each world, each of four methods at the value of its option
 that was best in studies/worlds-sweep.toml, whose seeds are others. Its runs are measured on the seeds of worlds.toml.
@@ -62,6 +62,7 @@ _SHORT = {
 }
 """The worlds that the README shows, in its words."""
 _TABLE = "Fashion-MNIST, LeNet-5, 100 rounds"
+_BEST = "best other"
 _TITLES = NAMES | {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddua:fedavg": "FedDua"}
 _PIXELS = {None: "0 to 1, not standardised", "unit": "0 to 1, not standardised", "standard": "standardised"}
 
@@ -88,7 +89,7 @@ _REPEATED = "fmnist-lq2"
 
 
 def main() -> None:
-    """Write the page, its figure and the README's table."""
+    """Write the page, its figure, and the tables of README and the page on choosing."""
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
     words.add_argument("--tune", action="store_true", help="write studies/worlds-tuned.toml")
@@ -106,6 +107,8 @@ def main() -> None:
     (out / "figures" / "worlds.svg").write_text(drawn, encoding="utf-8")
     if (readme := out.parent / "README.md").exists():
         readme.write_text(with_table(readme.read_text(encoding="utf-8"), short(rows)), encoding="utf-8")
+    if (choose := out / "choose.md").exists():
+        choose.write_text(with_values(choose.read_text(encoding="utf-8"), rows), encoding="utf-8")
 
 
 def page(
@@ -134,25 +137,46 @@ def page(
 
 
 def short(rows: Sequence[Row]) -> str:
-    """The README's table: some worlds and methods, the best value of each world in bold."""
+    """The README's table: some worlds and methods, the best value of each world, and what prints the same, in bold."""
     labels = [USUAL, "fedadam", "feddyn", "scaffold", "fedvarp", "feddua:fedavg"]
     cells, lines = by_cell(rows), []
     for world, words in _SHORT.items():
         found = cells[world]
         runner_up = max((label for label in found if label != OURS), key=lambda label: found[label].mean)
         name, bracket, options = runner_up.partition("(")
-        most = max(row.mean for row in found.values())
+        most = max(round(row.mean, 1) for row in found.values())
         shown = [
-            f"**{row.mean:.1f}**" if row.mean == most else f"{row.mean:.1f}{'†' * bool(at_chance(row))}"
+            f"**{row.mean:.1f}**" if round(row.mean, 1) == most else f"{row.mean:.1f}{'†' * bool(at_chance(row))}"
             for row in (found[label] for label in [*labels, runner_up, OURS])
         ]
         lines.append([words, *shown[:-2], f"{shown[-2]} {_TITLES.get(name, name)}{bracket}{options}", shown[-1]])
-    return pipes([_TABLE, *(_TITLES[label] for label in labels), "best other", f"`{OURS}`"], lines)
+    return pipes([_TABLE, *(_TITLES[label] for label in labels), _BEST, f"`{OURS}`"], lines)
 
 
 def with_table(readme: str, table: str) -> str:
     """The README with this table in place of its own."""
     return re.sub(rf"(?m)^\| {_TABLE} \|.*\n(\|.*\n)*", lambda _: table + "\n", readme)
+
+
+def with_values(choose: str, rows: Sequence[Row]) -> str:
+    """The page on choosing, with these values in its tables of worlds: a row ends its first cell with a world's name."""
+    cells, best, heads = by_cell(rows), {world.name: world for world in standings(rows)}, list[str]()
+
+    def filled_in(line: str) -> str:
+        nonlocal heads
+        first, *rest = [part.strip() for part in line.strip("|").split("|")]
+        if first == "world":
+            heads = [head.strip("`") for head in rest]
+        name = first.rpartition(": `")[2].strip("`")
+        if not line.startswith("|") or name not in best:
+            return line
+        world = best[name]
+        others = [
+            f"{world.best_mean:.1f} `{world.best}`" if head == _BEST else _marked(cells[name][head]) for head in heads
+        ]
+        return f"| {' | '.join([first, *others])} |"
+
+    return "\n".join(map(filled_in, choose.split("\n")))
 
 
 def _set_ups(worlds: Sequence[World]) -> Iterator[str]:
@@ -191,7 +215,7 @@ def _repeating(rows: Sequence[Row]) -> Iterator[str]:
 
 def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     planned = {row.cell.name: row.cell.seeds for row in rows}
-    heads = ["world", "FedAvg", "best other", OURS, "lead", "seeds", ""]
+    heads = ["world", "FedAvg", _BEST, OURS, "lead", "seeds", ""]
     lines = [
         [
             f"{about(world.name)} (`{world.name}`)",
@@ -243,7 +267,7 @@ def _not_best(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     if behind:
         yield "## Where it is not best"
         for world in behind:
-            words = f"{about(world.name)}: {world.standing}, {world.lead.difference:+.1f} against `{world.best}`."
+            words = f"{about(world.name)}: {world.standing}, {world.lead.difference:+.2g} against `{world.best}`."
             yield filled(f"{words} {notes[world.name]}".rstrip())
 
 
@@ -262,7 +286,7 @@ def with_standardised_pixels(rows: Sequence[Row], standard: Sequence[Row]) -> It
             'The same worlds with `data.scaling = "standard"` and nine of the other methods. The last column is the lead '
             f"over the same methods with pixels from 0 to 1. `{OURS}` is {standardised(standard)}."
         )
-        yield pipes(["world", "FedAvg", "best other", OURS, "lead", "", "lead with pixels 0 to 1"], lines)
+        yield pipes(["world", "FedAvg", _BEST, OURS, "lead", "", "lead with pixels 0 to 1"], lines)
         if left := waiting(standard, [line[0] for line in lines]):
             yield filled(f"Not run yet, or not with every method: {left}.")
 

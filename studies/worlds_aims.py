@@ -52,7 +52,8 @@ def _best(worlds: Sequence[World]) -> list[Any]:
 
 
 def _furthest(worlds: Sequence[World]) -> list[Any]:
-    behind = sorted((world for world in worlds if world.lead.difference < 0), key=lambda world: world.lead.difference)
+    below = (world for world in worlds if round(world.lead.difference, 1) < 0)
+    behind = sorted(below, key=lambda world: world.lead.difference)
     found = "; ".join(f"{-world.lead.difference:.1f} points in `{world.name}`" for world in behind) or "never behind"
     fine = all(world.lead.difference >= -_BEHIND for world in worlds)
     return ["behind the best other method", f"nowhere by more than {_BEHIND:g} point", found, fine]

@@ -135,6 +135,17 @@ def test_how_far_the_same_seeds_differ_between_two_studies() -> None:
     first = [row("a", "counterpoise", 80, 82, 84, 99), row("b", "counterpoise", 50, 50), row("c", "counterpoise", 1)]
     again = [row("a", "counterpoise", 81, 80, 84), row("b", "counterpoise", 51, 50.5), row("d", "counterpoise", 9)]
     assert apart(first, again) == pytest.approx((2, 0.75))  # a: +1, -2, 0; b: +1, +0.5
+    lost = [row("e", "counterpoise", 30, 30)], [row("e", "counterpoise", 31, 10)]
+    assert apart([*first, *lost[0]], [*again, *lost[1]]) == pytest.approx((2, 0.75))  # luck, not rounding
+
+
+def test_the_tables_for_choosing_get_the_values_and_keep_their_words() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    rows = [row("a", "fedavg", *[60.0] * 5), row("a", "rfa", *[70.0] * 5), row("a", "counterpoise", 10, 80, 80, 80, 80)]
+    before = "Words: `a`\n\n| world | `rfa` | best other | `counterpoise` |\n|---|---|---|---|\n| x: `a` | 1 | 2 | 3 |\n| y: `b` | 4 |\n"
+    after = before.replace("1 | 2 | 3", "70.0 | 70.0 `rfa` | 66.0 (1 of 5)")
+    assert worlds["with_values"](before, rows) == after
+    assert worlds["with_values"](after, rows) == after
 
 
 def test_standardised_pixels_have_a_part_of_the_page_once_there_are_results() -> None:
