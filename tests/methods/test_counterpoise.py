@@ -95,7 +95,7 @@ def test_with_unequal_steps_the_servers_memory_rests_at_fednovas_point():
     [
         ((1, 1), 130, BACKENDS[1]),
         ((10, 10), 112, BACKENDS[0]),
-        ((10, 2), 150, BACKENDS[1]),
+        ((10, 2), 130, BACKENDS[1]),
         ((2, 10), 105, BACKENDS[1]),
         ((50, 50), 25, BACKENDS[1]),
     ],
