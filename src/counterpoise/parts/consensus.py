@@ -69,6 +69,7 @@ def consensus_trust(
             for client, *row in zip(round.cohort.ids, *(told.tolist() for told in columns), strict=True)
             if judged or row[-1]
         }
+        # An earlier part's verdict stays, unless it accepted the client or the client is flagged here.
         ours = {client for client, verdict in verdicts.items() if verdict.action != "accepted"}
         earlier = {c: v for c, v in round.verdicts.items() if v.action != "accepted" and c not in ours}
         return round.but(

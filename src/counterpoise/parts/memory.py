@@ -1,9 +1,11 @@
 """A control variate for each client, kept by the server alone, with an estimated coefficient.
 
 ``y_i`` is the memory of client i: the mean gradient of its last round, before any correction. ``y_bar`` is their mean
-over the clients seen. Client i steps along ``g - a (y_i - y_bar)``, which the server sends it, and the server adds
-``(c - a) k_i (y_i - y_bar)`` to its update, with ``k_i = |a_i|_1 eta`` the distance that its optimiser carries it per
-unit of gradient. FedAvg has c = 0, FedVARP c = 1 and a = 0, SCAFFOLD c = a = 1.
+over the clients seen, and ``v_i = y_i - y_bar``. The server sends client i the correction ``a v_i``, and the client
+steps along ``g - a v_i``. The server adds ``(c - a) k_i v_i`` to its update, with k_i the distance that its optimiser
+carries it per unit of gradient. FedAvg has c = 0, FedVARP c = 1 and a = 0, SCAFFOLD c = a = 1.
+
+In the code, `bar` is y_bar, `apart` the rows v_i, and `reach` the k_i. `counts` are capped.
 """
 
 from __future__ import annotations
@@ -66,6 +68,8 @@ def memory(
         counts, reach = _read(round, weights, most_count)
         bar, tested = _mean(state), read(records, trial.KEPT)
         apart = _apart(records, bar)
+
+        # What each client was sent, and what its reply says that it applied: r_i and a_i.
         sent, steps = trial.doses(float(state["share"]), tested, bounds), cohort.updates / column(-reach, apart)
         inner, along, squares = fetch(_inner(steps - bar, apart), apart @ bar, _inner(apart, apart))
         applied, r, known = sent, divided(inner, squares), squares > 0
@@ -73,15 +77,20 @@ def memory(
             c = _coefficient(state, coefficient)
             applied, tested = trial.heard(r, sent, known, counts, c, tested, bounds)
         out = trial.distrusted(tested, bounds)
+
+        # G_i, clipped, and its inner product with v_i, from sums that are already known.
         gradients = torch.addcmul(steps, column(applied, apart), apart)
         short = clip_factors(lengths(gradients), clip)
         gradients = shorten(gradients, short)
         told = short * (inner + applied * squares) - (1 - short) * along  # <G_i - y_bar, v_i>
+
+        # The new c, and what is left for the server.
         w = counts / counts.sum()
         new = {"explained": float(told @ w), "spread": float(squares @ w)}
         sums = {name: smoothing * state[name] + (1 - smoothing) * new[name] for name in new}
         c = _coefficient(sums, coefficient)
         rest = column(np.maximum(c - applied, 0) * reach, apart)
+
         kept = written({"n": np.where(out, 0, counts), "seen": np.ones_like(counts), **tested})
         kept["y"] = gradients.to(records["y"].dtype)
         verdicts = _verdicts(round, out, tested["proof"])
@@ -166,15 +175,15 @@ def _mean(state: Tensors) -> Tensor:
 
 
 def _apart(records: Tensors, bar: Tensor) -> Tensor:
-    """``y_i - y_bar`` ``[C, D]``; zero for a client that is not remembered."""
+    """v_i, ``y_i - y_bar`` ``[C, D]``; zero for a client that is not remembered."""
     return torch.addcmul(records["y"].to(bar.dtype), column(records["seen"].numpy(), bar), bar, value=-1)
 
 
 def _read(round: Round, weights: Weights, most: float) -> tuple[Numbers, Numbers]:
-    """What the clients weigh, before any is left out, and ``k_i``, how far its optimiser carries each per unit of gradient.
+    """The clients' counts, capped over the whole cohort, and their k_i.
 
-    A client may report fewer steps than the server asked for by the count that it believes, but not more: a long reach
-    would lengthen its correction. Without a reach, all clients have the learning rate.
+    A client may report fewer steps than the server asked for, but not more: a long reach would lengthen its correction.
+    What the server asked for follows from the count that it believes. Without a reach, k_i is the learning rate.
     """
     cohort, local = round.cohort, round.world.local
     examples, steps = fetch(cohort.examples, cohort.steps)

@@ -62,7 +62,7 @@ def pace(
         alpha = min(max(float(state["pace"]) * exp(gain * t), least), most)
         heard = len(round.cohort.updates) / round.world.population
         step = heard * (1 + heard**4 * (alpha**0.5 - 1)) * u
-        if r > 0:
+        if r > 0:  # the weights of M sum to 1 - momentum^rounds
             z = m * ((1 + floor) * r / (1 - momentum ** float(rounds))) / (v.sqrt() + floor * r)
             step += (1 - heard) * alpha * z
         pace = torch.tensor(alpha, dtype=rounds.dtype)

@@ -1,7 +1,7 @@
 """Whether clients apply the corrections that they are sent: two tests of each client, one of them an experiment.
 
-``p_i = y_i - y_bar`` is what the memory says of a client, ``a_i`` the dose, the share of it that the client was sent,
-and ``r_i = <-d_i / k_i - y_bar, p_i> / |p_i|^2`` how much of it is in the reply. If a client repeats itself by the
+``v_i = y_i - y_bar`` is what the memory says of a client, ``a_i`` the dose, the share of it that the client was sent,
+and ``r_i = <-d_i / k_i - y_bar, v_i> / |v_i|^2`` how much of it is in the reply. If a client repeats itself by the
 factor ``f_i``, r_i is ``f_i - a_i`` if it applied its correction, ``f_i`` if it ignored it and ``f_i + a_i`` if it
 reversed its update.
 
@@ -76,21 +76,27 @@ def distrusted(records: Columns, bounds: Bounds) -> Those:
 def heard(
     r: Numbers, dose: Numbers, known: Those, counts: Numbers, c: float, records: Columns, bounds: Bounds
 ) -> tuple[Numbers, dict[str, Numbers]]:
-    """The share of its memory that each client seems to have applied ``[C]``, and the clients' new records.
+    """The share of its memory that each client is taken to have applied ``[C]``, and the clients' new records.
 
-    `known` are the clients with a memory, and c is how much clients repeat themselves in general. With ``f = r + dose``,
-    m the median of f over the clients known, s 1.4826 times the median distance from it (at least 0.05), and b a
-    client's count over the cohort's median, at most 1, because replies from few samples are noisier:
+    `known` are the clients with a memory, and c is how much clients repeat themselves in general. m is the median of
+    ``r + dose`` over the clients known, s is 1.4826 times the median distance from it, at least 0.05, and b is a client's
+    count over the cohort's median, at most 1, because replies from few samples are noisier.
 
         doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
-    are logarithms of likelihoods that it ignored its correction, over those that it applied it, each step between -3 and
-    3. At a proof of -3 the trial is over: the doubt is -10, and `ahead` is how far its own factor is above c. A doubt
-    over 5 opens it again. A client on trial whose doubt is positive is read by its reply, from -dose (reversed) to 0.
-    Others are taken at their word once their doubt is -10. Until then they applied at most ``1 / sqrt(dose) - r``:
-    otherwise the memory of a client that ignores its corrections would grow by ``dose p_i`` in every round, until its
-    reply looked like obedience. These are the numbers of the default `bounds`.
+    Both are logarithms of the likelihood that it ignored its correction over that it applied it, and change by at most 3
+    a reply. At a proof of -3 the client is acquitted: its doubt is -10, and `ahead` is how far its own factor is above c.
+    A doubt over 5 makes its proof 0, and the trial begins again.
+
+    What a client is taken to have applied depends on its new doubt and proof:
+
+    - in doubt (over 0) and not acquitted: ``c - r``, from -dose (reversed) to 0
+    - doubt of -10, or too few clients known: the dose
+    - otherwise: the dose, but at most ``1 / sqrt(dose) - r``, and at least -dose. Otherwise the memory of a client that
+      ignores its corrections would grow by ``dose v_i`` in every round, until its reply looked like obedience.
+
+    These are the numbers of the default `bounds`.
     """
     doubt, proof, ahead, last, earlier = (records[name] for name in KEPT)
     enough = known.sum() >= bounds.clients
