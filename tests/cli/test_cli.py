@@ -22,7 +22,7 @@ from counterpoise.cli import main, running
 from counterpoise.cli.running import _rejected
 from counterpoise.comparisons.collection import read_run
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.methods import METHODS
 from counterpoise.runs import resume
 from counterpoise.runs.build import setup
@@ -248,7 +248,7 @@ def test_run_tells_rounds_and_bytes_to_a_target_that_no_run_keeps(cli) -> None:
     records = read_run(Path("a")).records
     reached = next(r.round for r in records if r.metrics["accuracy"] >= 0.5)
     sent = sum(r.bytes_up + r.bytes_down for r in records[:reached])
-    assert f"\naccuracy 0.5: in round {reached}, after {size(sent)} both ways\n" in out
+    assert f"\naccuracy 0.5: in round {reached}, after {bytes_in_words(sent)} both ways\n" in out
     assert "target" not in Path("a", "config.toml").read_text()
     found = json.loads(cli(*words, "--out", "b", "--target", "0.5", "--json")[1].splitlines()[-1])["measures"]
     assert (found["rounds to accuracy 0.5"], found["bytes to accuracy 0.5"]) == (reached, sent)

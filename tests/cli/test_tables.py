@@ -83,7 +83,7 @@ def test_a_table_too_wide_for_the_terminal_breaks_no_name_and_no_number(tmp_path
         ("rounds to accuracy 1", None, "accuracy", "never"),
         ("bytes to accuracy 0.5", 1_726_080, "accuracy", "1.73 MB"),
         ("bytes up", 1_726_080, "accuracy", "1.73 MB"),
-        ("peak memory", 429_916_160, "accuracy", "410 MiB"),
+        ("peak memory", 429_916_160, "accuracy", "430 MB"),
         ("detection recall", 0.5, "accuracy", "50.0 %"),
         ("detection auc", 0.5, "accuracy", "0.5"),
         ("seconds", 1.74531, "accuracy", "1.7 s"),
