@@ -221,6 +221,22 @@ def test_a_mistake_gets_one_sentence_and_no_traceback(
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "quickstart", "--cohort", "5"], "No such option '--cohort'. It is a setting: use --set cohort=VALUE."),
+        (["sweep", "quickstart", "--device", "cpu"], "It is a setting: use --set engine.device=VALUE."),
+        (["compare", "quickstart", "--method", "moon"], "(Did you mean one of: '--methods',"),
+        (["report", "runs", "--cohort", "5"], "No such option '--cohort'."),
+    ],
+)
+def test_a_setting_taken_for_an_option_is_told_how_to_set_it(cli, words: list[str], sentence: str) -> None:
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert ("--set" in err) == (words[0] != "report")
+
+
 def test_a_run_that_is_refused_leaves_no_folder_behind(cli, tmp_path: Path) -> None:
     code, _, err = cli("run", "quickstart", "--set", "method=krum", "--set", "cohort=2")
     assert code == 2
