@@ -195,6 +195,11 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
             "--target takes an accuracy between 0 and 1, such as 0.9, not 90.",
         ),
         (["run", "quickstart", "--target", "nan"], 2, "such as 0.9, not nan."),
+        (
+            ["run", "quickstart", "--set", "method.mu=0.1", "--set", "method=fedprox"],
+            2,
+            "'method=fedprox' would drop method.mu, which is set before it. Set method first.",
+        ),
         (["run", "missing.toml"], 2, "There is no file missing.toml."),
         (["run", "empty.toml"], 2, "empty.toml: the setting rounds is missing."),
         (["run", "quickstart", "--set", "stop.above=0.5"], 2, "the setting stop.metric is missing."),
