@@ -28,6 +28,7 @@ exclude_patterns = [".*", "build", "data", "dist", "peers", "runs"]
 
 # Docstrings write names in single backticks. Types in signatures are torch's, numpy's or internal: no page has them.
 default_role = "code"
+smartquotes = False  # it would make a dash of the two hyphens before an option
 nitpick_ignore_regex = [("py:.*", ".*")]
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True

@@ -46,7 +46,7 @@ def test_help_and_mistakes_on_the_command_line_load_nothing_slow() -> None:
         ["study", "run", "-h"],
         ["--version"],
     ]
-    mistakes = [["runn"], ["run"], ["compare", "quickstart", "--target", "7"]]
+    mistakes = [["runn"], ["run"], ["run", "demo", "--cohort", "5"], ["compare", "quickstart", "--target", "7"]]
     code = f"""
 import sys
 from counterpoise.cli import main

@@ -28,9 +28,11 @@ def bytes_in_words(count: float) -> str:
 
     >>> bytes_in_words(1_500_000_000)
     '1.5 GB'
+    >>> bytes_in_words(999_600)
+    '1 MB'
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
+        if count < 999.5:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB" if count < 1e6 else f"{count:.1e} TB"

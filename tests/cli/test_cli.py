@@ -22,7 +22,7 @@ from counterpoise.cli import main, running
 from counterpoise.cli.running import _rejected
 from counterpoise.comparisons.collection import read_run
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.methods import METHODS
 from counterpoise.runs import resume
 from counterpoise.runs.build import setup
@@ -195,6 +195,11 @@ def test_a_file_runs_like_a_preset(cli, tmp_path: Path) -> None:
             "--target takes an accuracy between 0 and 1, such as 0.9, not 90.",
         ),
         (["run", "quickstart", "--target", "nan"], 2, "such as 0.9, not nan."),
+        (
+            ["run", "quickstart", "--set", "method.mu=0.1", "--set", "method=fedprox"],
+            2,
+            "'method=fedprox' would drop method.mu, which is set before it. Set method first.",
+        ),
         (["run", "missing.toml"], 2, "There is no file missing.toml."),
         (["run", "empty.toml"], 2, "empty.toml: the setting rounds is missing."),
         (["run", "quickstart", "--set", "stop.above=0.5"], 2, "the setting stop.metric is missing."),
@@ -219,6 +224,22 @@ def test_a_mistake_gets_one_sentence_and_no_traceback(
     assert err.startswith("Error: ")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["run", "quickstart", "--cohort", "5"], "No such option '--cohort'. It is a setting: use --set cohort=VALUE."),
+        (["sweep", "quickstart", "--device", "cpu"], "It is a setting: use --set engine.device=VALUE."),
+        (["compare", "quickstart", "--method", "moon"], "(Did you mean one of: '--methods',"),
+        (["report", "runs", "--cohort", "5"], "No such option '--cohort'."),
+    ],
+)
+def test_a_setting_taken_for_an_option_is_told_how_to_set_it(cli, words: list[str], sentence: str) -> None:
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert ("--set" in err) == (words[0] != "report")
 
 
 def test_a_run_that_is_refused_leaves_no_folder_behind(cli, tmp_path: Path) -> None:
@@ -248,7 +269,7 @@ def test_run_tells_rounds_and_bytes_to_a_target_that_no_run_keeps(cli) -> None:
     records = read_run(Path("a")).records
     reached = next(r.round for r in records if r.metrics["accuracy"] >= 0.5)
     sent = sum(r.bytes_up + r.bytes_down for r in records[:reached])
-    assert f"\naccuracy 0.5: in round {reached}, after {size(sent)} both ways\n" in out
+    assert f"\naccuracy 0.5: in round {reached}, after {bytes_in_words(sent)} both ways\n" in out
     assert "target" not in Path("a", "config.toml").read_text()
     found = json.loads(cli(*words, "--out", "b", "--target", "0.5", "--json")[1].splitlines()[-1])["measures"]
     assert (found["rounds to accuracy 0.5"], found["bytes to accuracy 0.5"]) == (reached, sent)

@@ -29,7 +29,7 @@ from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.perform import Workers
 from counterpoise.comparisons.plan import read_plan
 from counterpoise.errors import CounterpoiseError
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.runs.files import Unwritten
 
 SMALL = [
@@ -138,7 +138,7 @@ def test_a_compare_a_failing_method_and_a_sweep(cli) -> None:
     assert document["arms"][1]["failed"].keys() == {"0", "1"}
     now = files(Path("c"))
     assert {name: now[name] for name in before} == before
-    sent = size(measured[0]["bytes to accuracy 0.01"])
+    sent = bytes_in_words(measured[0]["bytes to accuracy 0.01"])
     _, out, _ = cli(*words, "--methods", "scaffold(weights=data)", "--target", "0.01")
     told = (
         f"accuracy 0.01 reached by scaffold(weights=data): in round 1, after {sent} both ways (mean over 2 of 2 seeds) "

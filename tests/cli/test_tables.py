@@ -33,6 +33,14 @@ def test_sentences_are_wrapped_to_the_terminal_and_lose_nothing() -> None:
     assert " ".join(line.strip() for line in lines) == " ".join(TOLD)
 
 
+def test_no_line_ends_between_a_number_and_its_unit() -> None:
+    told = "accuracy 95.5 % after 40 rounds in 4.7 s, 7.7 MB up"
+    for width in range(12, len(told)):
+        lines = printed([told], width)
+        assert " ".join(line.strip() for line in lines) == told
+        assert not any(line.split()[0].strip(",") in ("%", "s", "MB") for line in lines)
+
+
 def test_a_command_is_not_wrapped_and_neither_is_a_pipe(monkeypatch) -> None:
     whole = [f"{word}: counterpoise resume runs/a-rather-long-name --jobs 2" for word in ("to finish", "kept in")]
     assert printed(whole, 40) == whole
@@ -83,7 +91,7 @@ def test_a_table_too_wide_for_the_terminal_breaks_no_name_and_no_number(tmp_path
         ("rounds to accuracy 1", None, "accuracy", "never"),
         ("bytes to accuracy 0.5", 1_726_080, "accuracy", "1.73 MB"),
         ("bytes up", 1_726_080, "accuracy", "1.73 MB"),
-        ("peak memory", 429_916_160, "accuracy", "410 MiB"),
+        ("peak memory", 429_916_160, "accuracy", "430 MB"),
         ("detection recall", 0.5, "accuracy", "50.0 %"),
         ("detection auc", 0.5, "accuracy", "0.5"),
         ("seconds", 1.74531, "accuracy", "1.7 s"),

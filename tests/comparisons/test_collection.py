@@ -29,7 +29,7 @@ from counterpoise.comparisons.tables import as_csv, as_latex, as_markdown, as_pl
 from counterpoise.comparisons.worker import failure, told
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, paired
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.reports.chart import Table
 from counterpoise.reports.report import sections
 from counterpoise.reports.study import study
@@ -428,7 +428,7 @@ def test_a_target_is_told_of_the_seeds_that_reached_it(tmp_path: Path) -> None:
     assert first[0] < first[1]
     middle = sum(first) / 2
     found = stand(collect([tmp_path]))
-    line = f"accuracy 0.6 reached by fedavg: in round {middle:g}, after {size(1500 * middle)} both ways"
+    line = f"accuracy 0.6 reached by fedavg: in round {middle:g}, after {bytes_in_words(1500 * middle)} both ways"
     assert reached(found, 0.6) == [f"{line} (mean over 2 of 3 seeds)"]
     assert reached(found, 1) == ["accuracy 1 reached by fedavg: never"]
     assert reached(found, None) == []

@@ -240,7 +240,7 @@ def test_all_that_are_level_are_named_and_those_that_cannot_be_told_from_them(ma
     shown.__dict__.update(standing=replace(found.standing, rows=told), arms=found.arms)
     level, then, *_ = answer(shown)
     assert level == f"{three[0]}, {three[1]} and {three[2]} are level: accuracy 75.00 %."
-    assert then == "Nor can they be told from (mu=1, lr=2) with these seeds."
+    assert then == "With these seeds they cannot be told from (mu=1, lr=2)."
 
 
 def test_many_that_cannot_be_told_apart_are_named_best_first_and_then_counted(made):

@@ -464,7 +464,7 @@ def reasons(folder: Path) -> dict[str, str]:
             "Clients' accuracy after the last round",
             "this federation has no test set, and no client held samples back",
         ),
-        ({}, "Verdicts", "None of these methods judges what clients claim"),
+        ({}, "Verdicts", "No method here judges what clients claim"),
         ({"verdicts": True}, "Detection", "No adversary was simulated"),
         (
             {"status": "stopped"},

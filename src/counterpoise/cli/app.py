@@ -70,9 +70,23 @@ class _Commands(TyperGroup):
         except click.UsageError as error:
             if isinstance(error, click.NoSuchOption) and error.option_name == "--trust":
                 raise click.UsageError(f"--trust is for `resume`. {LOOKED_FOR}", error.ctx) from None
+            if isinstance(error, click.NoSuchOption) and (key := _meant(error)):
+                said = f"No such option '{error.option_name}'. It is a setting: use --set {key}=VALUE."
+                raise click.UsageError(said, error.ctx) from None
             if len(said := error.format_message()) > _LONGEST:
                 raise click.UsageError(f"{said[:100]}...{said[-100:]}", error.ctx) from None
             raise
+
+
+def _meant(error: click.NoSuchOption) -> str | None:
+    """The setting that somebody took for an option, if the command takes settings."""
+    options = [name for param in error.ctx.command.params for name in param.opts] if error.ctx else []
+    if "--set" not in options or any(name.startswith(error.option_name) for name in options):
+        return None
+    from counterpoise.cli.settings import setting_keys
+
+    name = error.option_name.lstrip("-")
+    return next((key for key in setting_keys("") if key.rpartition(".")[2] == name), None)
 
 
 app = typer.Typer(

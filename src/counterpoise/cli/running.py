@@ -19,7 +19,7 @@ from counterpoise.engine.backends.distributed import rank
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError, Diverged, Failed, Interrupted
 from counterpoise.measures import own_curve
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.runs.build import setup
 from counterpoise.runs.config import override, parse, read
 from counterpoise.runs.course import OnRound
@@ -145,7 +145,9 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
     elif not found and (own := own_curve(run.rounds, "loss")):
         found = [f"loss {own[-1][1]:.4g} on clients' held-out data"]
     kept = [
-        f"{size(n)} on {where}" for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients")) if n
+        f"{bytes_in_words(n)} on {where}"
+        for n, where in ((run.bytes_server, "the server"), (run.bytes_clients, "clients"))
+        if n
     ]
     left_out = sum(len(r.outcome.excluded) for r in run.rounds)
     judged = run.verdicts
@@ -156,7 +158,7 @@ def _show(run: Run, as_json: bool, target: float | None, ran: bool) -> None:
         *([f"ended early: {run.why}"] if run.why else []),
         *_curve(run),
         *([] if target is None else [_reached(run, target)]),
-        f"traffic: {size(run.bytes_up)} up, {size(run.bytes_down)} down",
+        f"traffic: {bytes_in_words(run.bytes_up)} up, {bytes_in_words(run.bytes_down)} down",
         *([f"state kept: {', '.join(kept)}"] if kept else []),
         *([f"left out: {left_out} replies"] if left_out else []),
         *([f"verdicts: {_verdicts(judged)}"] if judged else []),
@@ -187,7 +189,7 @@ def _reached(run: Run, target: float) -> str:
     if sent is None:
         return f"accuracy {target:g}: never reached"
     reached = measures.rounds_to(measures.curve(run.rounds), target)
-    return f"accuracy {target:g}: in round {reached}, after {size(sent)} both ways"
+    return f"accuracy {target:g}: in round {reached}, after {bytes_in_words(sent)} both ways"
 
 
 def _rejected(run: Run) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -17,6 +18,12 @@ __all__ = ["PIPE", "CleanFormatter", "Console", "echo", "output", "page", "print
 
 PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
+
+
+_BOND = "\x1f"
+"""Stands for a space at which no line may end; `clean` lets no control character of a run's through."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:%|s|[kMGT]?B)(?!\w))")
+"""The space between a number and its unit."""
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
@@ -47,13 +54,19 @@ def page(blocks: Iterable[RenderableType], console: Console) -> None:
 
 
 def print_told(told: Sequence[str], console: Console) -> None:
-    """Print sentences, wrapped to the terminal. A command or a path stays on one line, so that it can be copied."""
+    """Print sentences, wrapped to the terminal, with numbers beside their units.
+
+    A command or a path stays on one line, so that it can be copied.
+    """
     for line in told:
         whole = line.startswith(("to finish: ", "kept in: ")) or console.width == PIPE
-        wrapped = (
-            [line] if whole else textwrap.wrap(line, console.width, subsequent_indent="  ", break_on_hyphens=False)
-        )
-        console.print("\n".join(wrapped), markup=False, highlight=False, soft_wrap=True)
+        console.print(line if whole else _wrapped(line, console.width), markup=False, highlight=False, soft_wrap=True)
+
+
+def _wrapped(line: str, width: int) -> str:
+    bound = _UNIT.sub(_BOND, line)
+    parts = textwrap.wrap(bound, width, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(parts).replace(_BOND, " ")
 
 
 class CleanFormatter(logging.Formatter):

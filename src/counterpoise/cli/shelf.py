@@ -37,7 +37,7 @@ from counterpoise.measures import (
     plain_name,
     usual_metric,
 )
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.runs.companions import worded_batches
 from counterpoise.runs.contents import FAILURE
 from counterpoise.runs.ending import left_out
@@ -172,10 +172,8 @@ def in_words(key: str, value: Any, metric: str) -> str:
     """A measure for people: shares in percent, bytes with their unit."""
     if not isinstance(value, (int, float)):
         return "never" if value is None else str(value)
-    if key == "peak memory":
-        return f"{value / 2**20:.0f} MiB"
-    if key.startswith("bytes "):
-        return size(value)
+    if key.startswith("bytes ") or key == "peak memory":
+        return bytes_in_words(value)
     if not isinstance(value, float):
         return str(value)
     of_metric = key.removeprefix("train_").removeprefix("client ").removeprefix("own model's ").startswith(metric)

@@ -25,7 +25,7 @@ from counterpoise.measures import (
     metric_words,
     rounds_to,
 )
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.methods import METHODS
 from counterpoise.runs.contents import CONFIG
 from counterpoise.runs.saved import SavedRun
@@ -197,7 +197,7 @@ def reached(found: Stand, target: float | None) -> list[str]:
         rounds = [rounds_to(curve_by(run.records, found.metric), target) for run in runs]
         sent = [_sent(run, last) for run, last in zip(runs, rounds, strict=True) if last is not None]
         hit = [round for round in rounds if round is not None]
-        how = f"in round {mean(hit):g}, after {size(mean(sent))} both ways" if hit else "never"
+        how = f"in round {mean(hit):g}, after {bytes_in_words(mean(sent))} both ways" if hit else "never"
         some = f" (mean over {len(hit)} of {len(runs)} seeds)" if hit and len(runs) > 1 else ""
         lines.append(f"{metric_words(found.metric)} {target:g} reached by {group.label}: {how}{some}")
     return lines

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from counterpoise.measures.curves import volatility
 from counterpoise.measures.fairness import Distribution
 from counterpoise.measures.records import Curve, Record
+from counterpoise.memory import bytes_in_words
 
-__all__ = ["COLUMNS", "Column", "Finished", "size", "three"]
+__all__ = ["COLUMNS", "Column", "Finished", "three"]
 
 
 class Finished(NamedTuple):
@@ -52,15 +53,6 @@ def three(value: float) -> str:
     return f"{value:#.3g}".rstrip(".") if 0 < value < 999.5 else f"{value:.0f}"
 
 
-def size(count: float) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 COLUMNS = (
     Column(
         "volatility",
@@ -89,7 +81,7 @@ COLUMNS = (
         "traffic",
         "Traffic: both ways.",
         lambda run: float(sum(x.bytes_up + x.bytes_down for x in run.records)),
-        size,
+        bytes_in_words,
     ),
     Column(
         "seconds",

@@ -82,7 +82,7 @@ def _leads(
         level = [label for label in _level(best, rows) if label in tied]
         yield f"{_named([best.label, second.label, *level], 'and')} are level: {reached}."
         if rest := [label for label in tied if label not in level]:
-            yield f"Nor can they be told from {_named(rest, 'or')} with these seeds."
+            yield f"With these seeds they cannot be told from {_named(rest, 'or')}."
     elif lead < 0:
         yield f"{name} has the best mean, {reached}, but over the seeds that both have it is behind {other}."
     elif math.isnan(beside.p):

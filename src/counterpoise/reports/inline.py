@@ -11,7 +11,7 @@ from pathlib import Path
 from counterpoise.comparisons.collection import Group
 from counterpoise.comparisons.comparison import Comparison
 from counterpoise.errors import CounterpoiseError, brief, takes_only_its_options
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.reports.report import page_path, render
 from counterpoise.reports.study import Study, study
 from counterpoise.runs.files import replace_text
@@ -41,7 +41,7 @@ class Report:
 
     def __repr__(self) -> str:
         where = "not kept: save(path) writes it" if self.path is None else str(self.path)
-        return f"Report({self.title}, {size(len(self.page.encode()))}, {where})"
+        return f"Report({self.title}, {bytes_in_words(len(self.page.encode()))}, {where})"
 
     def _repr_html_(self) -> str:
         style = "width:100%;height:720px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"

@@ -139,16 +139,21 @@ def _beside(values: dict[str, Any], place: Sequence[str], folder: Path) -> dict[
 def override(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Apply ``key=value`` settings to values; dots reach into tables.
 
-    A choice that is replaced loses its options.
+    A choice that is replaced loses its options; one of these settings that would be lost is refused.
 
     >>> override({"method": {"name": "fedprox", "mu": 1.0}}, ["method=fedavgm(beta=0.5)", "local.epochs=3"])
     {'method': {'name': 'fedavgm', 'beta': 0.5}, 'local': {'epochs': 3}}
+    >>> override({"data": {"name": "digits"}}, ["data.heldout=0.1", "data=mnist"])
+    {'data': {'name': 'mnist', 'heldout': 0.1}}
     """
-    result = dict(values)
+    result, keys = dict(values), list[str]()
     for setting in settings:
         key, equals, text = setting.partition("=")
         if not equals or not all(part.strip() for part in key.split(".")):
             raise CounterpoiseError(f"--set takes key=value, such as local.epochs=3, not {brief(setting)}.")
+        if lost := [one for one in keys if one.startswith(f"{key}.") and key != "data"]:
+            raise CounterpoiseError(f"{brief(setting)} would drop {lost[0]}, which is set before it. Set {key} first.")
+        keys.append(key)
         result = assign(result, key, parse_value(text.strip()))
     return result
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from counterpoise import measures
 from counterpoise.engine.rounds.records import RoundRecord
-from counterpoise.measures.columns import size
+from counterpoise.memory import bytes_in_words
 from counterpoise.sketch import card, lines, table
 from counterpoise.texts import counted
 
@@ -47,7 +47,10 @@ def run_html(
     rows += [("left out", f"{left_out} replies")] if left_out else []
     rows += [
         ("time", f"{sum(record.seconds for record in rounds):.1f} s"),
-        ("traffic", f"{size(_sum(rounds, 'bytes_up'))} up, {size(_sum(rounds, 'bytes_down'))} down"),
+        (
+            "traffic",
+            f"{bytes_in_words(_sum(rounds, 'bytes_up'))} up, {bytes_in_words(_sum(rounds, 'bytes_down'))} down",
+        ),
     ]
     rows += [] if folder is None else [("kept in", str(folder))]
     title = f"{method}, seed {seed}" + (f": {metric.replace('_', ' ')}" if metric else "")

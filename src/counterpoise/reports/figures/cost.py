@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from counterpoise import measures
 from counterpoise.charts.style import NEUTRAL, shade, unit
-from counterpoise.measures.columns import size, three
+from counterpoise.measures.columns import three
+from counterpoise.memory import bytes_in_words
 from counterpoise.reports.chart import Chart, Missing
 from counterpoise.reports.figures.panels import axes, row_panels
 from counterpoise.reports.study import Arm, Study
@@ -100,7 +101,7 @@ def _uploads(study: Study) -> str:
     found: dict[str, list[str]] = {}
     for arm in study.arms:
         if any(sent := [measures.cost(run.records).bytes_up for run in arm.runs]):
-            found.setdefault(size(measures.across_seeds(sent)[0]), []).append(arm.name)
+            found.setdefault(bytes_in_words(measures.across_seeds(sent)[0]), []).append(arm.name)
     if not found:
         return ""
     named = (f"{amount} ({', '.join(names)})" if len(found) > 1 else amount for amount, names in found.items())

@@ -31,9 +31,7 @@ def judging(study: Study) -> list[Arm]:
 
 
 def _none(title: str) -> Missing:
-    return Missing(
-        title, "None of these methods judges what clients claim; feddua does, and feddua:NAME around any other."
-    )
+    return Missing(title, "No method here judges what clients claim; feddua does, and feddua:NAME around any other.")
 
 
 def _moved(arm: Arm) -> bool:
