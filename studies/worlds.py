@@ -309,6 +309,12 @@ def every_method(rows: Sequence[Row]) -> Iterator[str]:
         f"In brackets: how many runs ended at chance (below {CHANCE:g} %; guessing has 10). Means include them. The table after\n"
         "this one has the other runs of the worlds in which only some did."
     )
+    uneven = [f"`{name}`" for name, found in cells.items() if len({len(row.values) for row in found.values()}) > 1]
+    if uneven:
+        yield filled(
+            f"In {', '.join(uneven)} some methods have more seeds than others. All count here; in the first table only "
+            "the seeds that the compared methods share."
+        )
     yield matrix(cells, labels, lambda cell, label: _marked(cells[cell][label]))
     rest = [[name, label, *_rest(row)] for name, cell in cells.items() for label, row in cell.items() if _some(row)]
     yield pipes(["world", "method", "runs at chance", "mean of the others", "from", "to"], rest)
