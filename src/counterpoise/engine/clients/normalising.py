@@ -43,14 +43,14 @@ class Norms:
             layer.share = share
 
     def give(self, mean: Tensor, variance: Tensor, batches: Tensor | None = None) -> None:
-        """The running statistics of all layers: in training to be moved by the next passes, in evaluation to be used."""
+        """Set the running statistics of all layers. In training, the next passes move them; in evaluation, they are used."""
         means, variances = torch.split(mean, self._channels), torch.split(variance, self._channels)
         counts = [None for _ in self._layers] if batches is None else batches.unbind()
         for layer, *own in zip(self._layers, means, variances, counts, strict=True):
             layer.running = Running(*own)  # type: ignore[arg-type]
 
     def take(self) -> dict[str, Tensor]:
-        """The running statistics after the passes since they were given. Later passes move none."""
+        """Take the running statistics away from the layers; later passes move none."""
         found = [layer.running for layer in self._layers if layer.running is not None]
         for layer in self._layers:
             layer.running = None
@@ -67,7 +67,7 @@ class Normaliser:
     share: Tensor | None = None
     """``[B]`` how much each sample counts in the batch's mean, 0 for padding; None if all count alike."""
     running: Running | None = None
-    """None to use and move none."""
+    """If None, the layer neither uses nor moves running statistics."""
 
     def __init__(self, name: str, layer: _BatchNorm) -> None:
         self._name, self._layer = name, layer
