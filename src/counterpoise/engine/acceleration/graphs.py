@@ -38,8 +38,8 @@ class CapturedGraph:
         self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
-        # A stream cannot be captured if it is the default one. Any other is the caller's own: its graphs then share
-        # no library's workspace with what runs on other streams at the same time.
+        # The default stream cannot be captured. Any other belongs to the caller; captured there, a graph shares no
+        # library's workspace with what runs on other streams at the same time.
         stream = current = torch.cuda.current_stream()
         if current == torch.cuda.default_stream():
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ class CapturedGraph:
         torch.cuda.set_rng_state(drawn)
         torch.cuda.empty_cache()  # a capture cannot use what these calls left reserved
         self._graph = torch.cuda.CUDAGraph()
-        # If the garbage collector frees a graph during a capture, the capture ends; so the collector waits.
+        # A capture fails if the garbage collector frees a graph meanwhile, so the collector is off during it.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -138,7 +138,7 @@ def _kernels(traced: GraphModule) -> Callable[..., Any]:
 
 
 def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
-    """Turn each cast of a rewritten input into an input of its own, and write it after everything else.
+    """Turn each cast of a rewritten input into an input of its own, which is written after everything else.
 
     Returns, for each new input, which input it is a cast of and its type. A cast that the function returns stays.
     """
