@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _NAMED = 4
 """The most runs that a warning names."""
 _STACK_RATIO = 2.0
-"""How many times the next size each size of a captured stack of models is, as runs end."""
+"""As runs end, a captured stack of models shrinks by this factor at a time."""
 
 
 def why_apart(a: Simulation, b: Simulation) -> str:
@@ -76,7 +76,7 @@ class Member:
     simulation: Simulation
     last: bool
     seconds: float = 0.0
-    """Of its own work so far and of its share of the joint work."""
+    """The time of its own work so far and of its share of the joint work."""
     error: Exception | None = None
     opened: Opened = field(init=False)
     ready: Prepared = field(init=False)
@@ -95,13 +95,13 @@ class Member:
             work(self)
         except Exception as error:  # raised again in the run that it belongs to
             self.error = error
-            if out_of_memory(error):  # the others need what its frames still hold
+            if out_of_memory(error):  # free what its frames hold, because the other runs need the memory
                 traceback.clear_frames(error.__traceback__)
         self.seconds += time.perf_counter() - begun
 
     @property
     def trained(self) -> bool:
-        """Whether its clients have trained, or there are none in this round."""
+        """Whether its clients have trained; true if there are none in this round."""
         return self.ready.job is None or self.results is not None
 
     @property
@@ -138,7 +138,7 @@ class Member:
         self.record = loop.commit(closed._replace(seconds=self.seconds))
 
     def go_alone(self, train: Callable[[Member], None]) -> None:
-        """The rest of the round without the other runs. Only its record is kept: they need the memory."""
+        """Do the rest of the round alone. Then keep only the record, because other runs need the memory."""
         for work in (train, Member.decide, Member.evaluate_alone, Member.commit):
             self.attempt(work)
         for name in ("opened", "ready", "replies", "decision"):
@@ -157,7 +157,7 @@ class Lockstep:
         sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
         self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
         """Equal sets of samples have the same number."""
-        # Also when those that differ have ended: the program's own numbers are those of the first run.
+        # Decided once for all rounds: the joint program holds the first run's numbers, even when that run has ended.
         self._numbers_differ = any(_numbers(one) != _numbers(simulations[0]) for one in simulations)
         work = join_work([trainer.work for trainer in trainers])
         program = replace(first.program, differentiate=by_autograd)
@@ -165,7 +165,7 @@ class Lockstep:
         self._apart = False
         """Whether the runs train one by one for good, because together they ran out of memory."""
         self._stacks: dict[tuple[int, int], int] = {}
-        """The most models measured at once on some samples: by the number of these, and how many."""
+        """The most models measured at once, by the samples' number in `_numbers` and how many samples there are."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -176,7 +176,7 @@ class Lockstep:
             )
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
-        """Run the next round of each run: its record, or what went wrong. The flag says whether it is the run's last."""
+        """Run the next round of each run; return its record or its error. The flag says whether it is the run's last."""
         return self.finish(self.begin(turns))
 
     def begin(self, turns: Sequence[tuple[Simulation, bool]]) -> list[Member]:
@@ -194,10 +194,10 @@ class Lockstep:
             if all(m.trained for m in members if m.error is None):
                 self._close(members)
             else:
-                # One backend for all of them, if memory is short: each would keep threads or captured steps of its own.
+                # If memory is short, all use the joint backend: each own one would keep threads or captured steps.
                 for member in members:
                     member.go_alone(self._train_one if self._apart else Member.train_alone)
-        if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
+        if self._stream is not None:  # so that whatever is read from here on, such as a checkpoint, is complete
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
 
@@ -215,7 +215,7 @@ class Lockstep:
     def _train(self, members: Sequence[Member]) -> None:
         """Train the clients of these runs together. If that fails, `finish` trains them run by run.
 
-        Not here in the `except`: the error holds the joint tensors until it ends.
+        `finish` does so, not the `except` below, because there the error still holds the joint tensors.
         """
         if self._apart or not members:
             return
@@ -265,7 +265,7 @@ class Lockstep:
             member.attempt(Member.commit)
 
     def _wait(self, members: Sequence[Member]) -> None:
-        """Wait until a GPU has trained the clients, so that this time is not taken for a server's."""
+        """Wait until a GPU has trained the clients, so that their time is not counted as the servers'."""
         if self._stream is not None:
             begun = time.perf_counter()
             self._stream.synchronize()
@@ -293,7 +293,7 @@ class Lockstep:
         return torch.cat((models, models[-1:].expand(room(len(models), most, _STACK_RATIO) - len(models), -1)))
 
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
-        """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
+        """Each run's metrics, and how many samples it was measured on. Models on the same samples form a stack."""
         evaluators = [member.simulation.trainer.evaluator for member in members]
         found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
         work = [0 for _ in members]

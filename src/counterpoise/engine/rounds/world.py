@@ -1,4 +1,4 @@
-"""What the server's parts may ask of the world around them, answered by the server's own trainer."""
+"""What the server's parts may ask of the world (`method.World`), answered by the server's own trainer."""
 
 from __future__ import annotations
 
