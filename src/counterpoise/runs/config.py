@@ -1,4 +1,4 @@
-"""A run's configuration: check it and write it. `counterpoise.runs.experiments` reads it, and its names are here too.
+"""A run's configuration: check it and write it. `counterpoise.runs.experiments`, which reads it, is exported here too.
 
 A configuration is complete: with its seed, it determines every number of a run. A user's own objects (a module, arrays,
 a loss) cannot be written down. They appear as ``name = "own"`` with a fingerprint, and must be given again to resume.

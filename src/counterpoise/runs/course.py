@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 
 Course = Generator[Turn, RoundRecord, Run]
-"""A run that asks for its rounds. Send it each round's record, or throw what stopped the round into it."""
+"""A run as a generator. It yields a `Turn` for each round; send it the round's record, or throw in what stopped it."""
 
 
 def drive(course: Course) -> Run:
