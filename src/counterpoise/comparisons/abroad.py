@@ -1,7 +1,7 @@
 """Run the pieces of a plan through an executor: on a cluster, or wherever else it sends its work.
 
-Who works when and where is the executor's business. What the workers do is read from the pieces' folders, which lie on
-a file system that all machines share.
+The executor decides who works when and where. The workers' progress is read from the pieces' folders, which lie on a
+file system that all machines share.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Sent(NamedTuple):
 
     future: Future
     open: dict[int, tuple[Piece, Watch]]
-    """Those whose ends have not been told, by their numbers in the order."""
+    """The pieces whose end has not been reported, by their places in the list that was sent."""
 
 
 def conduct_abroad(

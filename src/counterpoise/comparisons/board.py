@@ -44,7 +44,7 @@ class _Run:
 
 
 class Board:
-    """The table's content: rows of runs that are told of together. `hear` updates it, and `render` draws it."""
+    """The table's content. Each row stands for several runs. `hear` updates it, and `render` draws it."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ def shown(
 
 
 def _lines(board: Board, log: Callable[[str], object] | None) -> Callable[[], object]:
-    """What to call after every change, for a log: it says how far everything is, at most once in a while."""
+    """A function to call after every change; now and then it logs how far everything is."""
     if log is None:
         return lambda: None
     write = now_and_then(lambda: log(board.line()), _BETWEEN_LINES)

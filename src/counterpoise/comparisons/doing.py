@@ -1,6 +1,7 @@
 """Run the pieces of a comparison in this process: those that can train as one batch do so.
 
-This is how Python runs what it keeps nowhere, and what only Python has: a user's own model, method or data.
+A call in Python uses this for runs that are kept nowhere, and for what only Python has: a user's own model, method or
+data.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _kept(folder: Path, piece: Piece) -> bool:
 
 
 def _differs(course: Course) -> bool:
-    """Whether a folder holds another run than this one. It is begun to find that out, and goes no further."""
+    """Whether the folder of a course holds another run. The course is begun to find out, and goes no further."""
     try:
         next(course)
     except Differs:

@@ -51,7 +51,7 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
     forget_failure(folder)
     if (folder / CONFIG).exists():
         return (yield from resume_course(folder, on_round=on_round, asked=Engine(**dict(config.engine))))
-    check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan's code is that of all its runs
+    check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan lists the code of all its runs
     return (yield from setup_course(setup(config), on_round, folder))
 
 
