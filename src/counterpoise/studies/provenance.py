@@ -1,4 +1,4 @@
-"""With what a study is run: the commit of the package, and the machine."""
+"""What a study is run with: the commit of the package, and the machine."""
 
 from __future__ import annotations
 
