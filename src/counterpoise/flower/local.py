@@ -238,8 +238,8 @@ class Deployment:
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
-        told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", told)
+        settings = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", settings)
         if "run-id" not in (answer := _json(said)):
             raise CounterpoiseError(f"The SuperLink did not take the run: {answer.get('error-message', said[-300:])}")
         return int(answer["run-id"])
@@ -273,9 +273,9 @@ class Deployment:
             if ended:
                 raise CounterpoiseError(_why(ended, self.log(run)))
             self._check_link()
-            # The folder may have been finished before: this run has ended only when the SuperLink says so. Asking costs
-            # seconds of processor time, so we mostly ask when a process of the SuperLink, such as the run's server, has
-            # ended.
+            # The folder may hold an earlier run that finished, so this run has ended only when the SuperLink says so.
+            # Asking costs seconds of processor time, so we ask mostly when a process of the SuperLink, such as the run's
+            # server, has ended.
             if done or before - running or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
                 status, asked = self.status(run), time.monotonic()  # timed after the answer, which may take long
                 ended = status if status.startswith("finished") else ""  # then look once more at what it left
