@@ -25,7 +25,7 @@ class CapturedGraph:
 
     The result lies in the same buffers after every call: those of `into`, which may be one of the arguments, or
     wherever the function put it. The function must be a pure function of tensors that never waits for the GPU
-    (`.item()`, a branch on a tensor). With `fused`, the function is compiled first, and `into` must be the last
+    (`.item()`, a branch on a tensor). With `compiled`, the function is compiled first, and `into` must be the last
     argument: elementwise operations become a few kernels, which write `into` as they compute.
 
     Graphs with the same `pool` (`torch.cuda.graph_pool_handle`) share the memory for what they compute in between. They
@@ -33,7 +33,7 @@ class CapturedGraph:
     """
 
     def __init__(
-        self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False, pool: Any = None
+        self, function: Callable[..., Any], *arguments: Any, into: Any = None, compiled: bool = False, pool: Any = None
     ) -> None:
         self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
@@ -45,7 +45,7 @@ class CapturedGraph:
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            if fused:
+            if compiled:
                 self._compiled = Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the capture
                 self._run()

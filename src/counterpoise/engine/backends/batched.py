@@ -57,7 +57,7 @@ class Batched:
         chunk: int,
         dtype: torch.dtype,
         *,
-        fused: bool = False,
+        compiled: bool = False,
         lowered: bool = False,
         half: bool = False,
         script_steps: bool = False,
@@ -67,7 +67,7 @@ class Batched:
         self.program = program
         self.chunk = chunk
         self.dtype = dtype
-        self.fused = fused
+        self.compiled = compiled
         self.longest = longest
         """The most steps of a client in a round; 0 if that is unknown."""
         self.halt = threading.Event()
@@ -144,7 +144,7 @@ class Batched:
             return [len(steps)] * int(steps.max())
         # A survey's steps need not be in falling order: there a client stays as long as any client behind it.
         falling = steps[:clients].flip(0).cummax(0).values.flip(0)
-        return widths(falling, len(steps), COMPILED_RATIO if self.fused else _RATIO)
+        return widths(falling, len(steps), COMPILED_RATIO if self.compiled else _RATIO)
 
     def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():
@@ -184,9 +184,8 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
-        apart = job.of is not None
         inputs = ChunkInputs(
-            job.sent, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, apart
+            job.sent, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, job.of is not None
         )
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(

@@ -132,7 +132,7 @@ def make_backend(
     backend: Backend
     if batched:
         program = replace(program, differentiate=by_functions)
-        how = {"fused": bool(engine.compile), "lowered": engine.convolutions == "triton", "half": engine.bf16}
+        how = {"compiled": bool(engine.compile), "lowered": engine.convolutions == "triton", "half": engine.bf16}
         longest = program.local.passes * int(work.steps.max())
         backend = Batched(
             program, module, layout, keyed, most, dtype, script_steps=script_steps, longest=longest, **how

@@ -79,14 +79,14 @@ class Normaliser:
         x = x.to(torch.promote_types(kind, torch.float32))
         fixed = None if layer.training else self.running
         mean = self._mean(x) if fixed is None else fixed.mean
-        apart = x - _spread(mean, x)
-        variance = self._mean(apart.square()) if fixed is None else fixed.variance
+        centred = x - _spread(mean, x)
+        variance = self._mean(centred.square()) if fixed is None else fixed.variance
         if layer.training and self.running is not None:
             self.running = self._moved(self.running, mean.detach(), variance.detach(), x)
         scale = torch.rsqrt(variance + layer.eps)
         if layer.weight is None:
-            return (apart * _spread(scale, x)).to(kind)
-        return torch.addcmul(_spread(layer.bias, x), apart, _spread(scale * layer.weight, x)).to(kind)
+            return (centred * _spread(scale, x)).to(kind)
+        return torch.addcmul(_spread(layer.bias, x), centred, _spread(scale * layer.weight, x)).to(kind)
 
     def _mean(self, x: Tensor) -> Tensor:
         """The mean of each channel over the batch's real samples and all positions."""

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -155,8 +155,8 @@ class Lockstep:
         self.samples, begins = join_samples([trainer.federation.base for trainer in trainers])
         self._begins = dict(zip(map(id, simulations), begins, strict=True))
         sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
-        self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
-        """Equal sets of samples have the same number."""
+        self._set_numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
+        """A number for each set of samples; equal sets have the same one."""
         # Decided once for all rounds: the joint program holds the first run's numbers, even when that run has ended.
         self._numbers_differ = any(_numbers(one) != _numbers(simulations[0]) for one in simulations)
         work = join_work([trainer.work for trainer in trainers])
@@ -164,8 +164,8 @@ class Lockstep:
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         self._apart = False
         """Whether the runs train one by one for good, because together they ran out of memory."""
-        self._stacks: dict[tuple[int, int], int] = {}
-        """The most models measured at once, by the samples' number in `_numbers` and how many samples there are."""
+        self._most_models: dict[tuple[int, int], int] = {}
+        """The most models measured at once on some samples, by the number of their set and how many samples they are."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -288,8 +288,8 @@ class Lockstep:
         """On a GPU, repeat the last model in place of runs that have ended, so that few stacks are captured."""
         if not self.backend.asynchronous:
             return models
-        key = self._numbers[id(on.samples)], len(on.rows)
-        self._stacks[key] = most = max(self._stacks.get(key, 0), len(models))
+        key = self._set_numbers[id(on.samples)], len(on.rows)
+        self._most_models[key] = most = max(self._most_models.get(key, 0), len(models))
         return torch.cat((models, models[-1:].expand(room(len(models), most, _STACK_RATIO) - len(models), -1)))
 
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
@@ -297,27 +297,38 @@ class Lockstep:
         evaluators = [member.simulation.trainer.evaluator for member in members]
         found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
         work = [0 for _ in members]
-        stacks: list[tuple[Measuring, Evaluator, list[tuple[int, str]]]] = []
-        for place, (member, one) in enumerate(zip(members, evaluators, strict=True)):
-            for what, on in one.due(member.opened.round, member.last).items():
+        stacks: list[_Stack] = []
+        for place, (member, evaluator) in enumerate(zip(members, evaluators, strict=True)):
+            for what, on in evaluator.due(member.opened.round, member.last).items():
                 work[place] += len(on.rows)
-                same = (
-                    those
-                    for at, other, those in stacks
-                    if self._numbers[id(at.samples)] == self._numbers[id(on.samples)]
-                    and torch.equal(at.rows, on.rows)
-                    and at.at_once == on.at_once
-                    and alike(one.metrics, other.metrics)
-                )
-                if (those := next(same, None)) is None:
-                    stacks.append((on, one, those := []))
-                those.append((place, what))
-        for on, one, those in stacks:
-            models = self._padded(torch.stack([members[place].scored for place, _ in those]), on)
-            values = one.measure(models, on, self.backend)
-            for row, (place, what) in enumerate(those):
+                stack = next((one for one in stacks if self._joins(one, on, evaluator)), None)
+                if stack is None:
+                    stacks.append(stack := _Stack(on, evaluator, []))
+                stack.models.append((place, what))
+        for on, evaluator, wanted in stacks:
+            models = self._padded(torch.stack([members[place].scored for place, _ in wanted]), on)
+            values = evaluator.measure(models, on, self.backend)
+            for row, (place, what) in enumerate(wanted):
                 found[place][what] = select(values, row)
-        return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work
+        return [evaluator.summarise(values) for evaluator, values in zip(evaluators, found, strict=True)], work
+
+    def _joins(self, stack: _Stack, on: Measuring, evaluator: Evaluator) -> bool:
+        """Whether a model that is to be measured on these samples can be measured in a stack."""
+        return (
+            self._set_numbers[id(stack.on.samples)] == self._set_numbers[id(on.samples)]
+            and torch.equal(stack.on.rows, on.rows)
+            and stack.on.at_once == on.at_once
+            and alike(stack.evaluator.metrics, evaluator.metrics)
+        )
+
+
+class _Stack(NamedTuple):
+    """Models of several runs that are measured at once."""
+
+    on: Measuring
+    evaluator: Evaluator
+    models: list[tuple[int, str]]
+    """For each, the place of its run among the members, and what is measured: test, train or clients."""
 
 
 def _numbers(simulation: Simulation) -> dict[str, Mapping[str, float]]:

@@ -188,20 +188,13 @@ class Server:
         for part in self.method.parts:
             if part.apply is None:
                 continue
-            store = self.records.get(part.name)
             ids = round.cohort.ids
-            seen = round.but(
-                state=state.get(part.name, {}),
-                records={} if store is None else store.gather(ids),
-                left_out={} if store is None else store.gather(gone),
-                reports=round.cohort.reports.get(part.name, {}),
-                shared={name: state.get(name, {}) for name in part.reads},
-            )
+            seen = self._view(part, round, state, gone)
             round = call_apply(part, seen)
             trail = trail.after(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
-            if store is not None:
+            if part.name in self.records:
                 rows[part.name] = (ids, round.records)
                 if gone and round.left_out is not seen.left_out:
                     rows[part.name] = ((*ids, *gone), cat([dict(round.records), dict(round.left_out)]))
@@ -233,6 +226,17 @@ class Server:
         everyone = {part.name: round.cohort.ids for part in self.method.parts}
         outcome = Outcome(claims, weighed.weights, excluded, "", notes, round.verdicts, round.facts)
         return self._make_decision(round, outcome, round.model, state, rows, everyone | accepted, everyone.keys())
+
+    def _view(self, part: Part, round: Round, state: Named, gone: Sequence[int]) -> Round:
+        """The round as a part's `apply` sees it. `gone` are the clients that earlier parts excluded."""
+        store = self.records.get(part.name)
+        return round.but(
+            state=state.get(part.name, {}),
+            records={} if store is None else store.gather(round.cohort.ids),
+            left_out={} if store is None else store.gather(gone),
+            reports=round.cohort.reports.get(part.name, {}),
+            shared={name: state.get(name, {}) for name in part.reads},
+        )
 
     def _make_decision(
         self,
