@@ -17,7 +17,7 @@ from counterpoise.comparisons.far import carry_out, order
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.sign import signed
 from counterpoise.comparisons.watching import Watch
-from counterpoise.comparisons.worker import told
+from counterpoise.comparisons.worker import display_metrics
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.locks import in_use
@@ -122,7 +122,7 @@ def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[Ne
 
 def _written(piece: Piece, watch: Watch) -> Iterator[News]:
     for record in watch.rounds():
-        yield News(piece, record.round, told(record), record.seconds)
+        yield News(piece, record.round, display_metrics(record), record.seconds)
 
 
 def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:

@@ -16,7 +16,7 @@ from counterpoise.comparisons.collection import Group as Runs
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number, roughly
-from counterpoise.comparisons.worker import told
+from counterpoise.comparisons.worker import display_metrics
 from counterpoise.display.live import live, now_and_then
 from counterpoise.measures import CLIENT, PERSONAL, across_seeds, measured_as, metric_words, plain_name
 from counterpoise.runs.saved import SavedRun
@@ -68,7 +68,7 @@ class Board:
         run = self.runs[place]
         run.done = len(kept.records)
         for record in kept.records:
-            run.metrics |= told(record)
+            run.metrics |= display_metrics(record)
         run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
         self._end(run, kept.status if kept.status in ("finished", "diverged") else "")
 

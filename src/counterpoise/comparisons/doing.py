@@ -16,7 +16,7 @@ from typing import Any
 from counterpoise.comparisons.asking import Asked
 from counterpoise.comparisons.conduct import News, Tell
 from counterpoise.comparisons.plan import Piece, Plan
-from counterpoise.comparisons.worker import failure, told
+from counterpoise.comparisons.worker import display_metrics, failure
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError
@@ -49,7 +49,7 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
 
     def hearing(piece: Piece) -> OnRound:
         def hear(record: RoundRecord) -> None:
-            tell(News(piece, record.round, told(record), record.seconds))
+            tell(News(piece, record.round, display_metrics(record), record.seconds))
 
         return hear
 
@@ -61,7 +61,7 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
             more = [one for one, course in later if _kept(folder, one) and _differs(course)]
             raise _refusal(what, [piece, *more], pieces, folder)
         if isinstance(what, Exception):
-            tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
+            tell(News(piece, end="failed", sentence=_failure_sentence(folder, piece, what)))
         if isinstance(what, Run):
             tell(News(piece, end="finished"))
         if isinstance(what, Run | Exception):
@@ -134,7 +134,7 @@ def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
     return (yield from setup_course(made, on_round, folder))
 
 
-def _told(folder: Path | None, piece: Piece, error: Exception) -> str:
+def _failure_sentence(folder: Path | None, piece: Piece, error: Exception) -> str:
     """One sentence that says why a run failed, also in its folder. The traceback of a user's own code is logged."""
     if not isinstance(error, CounterpoiseError) or error.__cause__ is not None:
         log.warning("%s with seed %d failed.", piece.label, piece.seed, exc_info=error)

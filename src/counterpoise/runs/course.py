@@ -99,11 +99,11 @@ def go(
     start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
     with logged(loggers, start) as tell:
 
-        def told(record: RoundRecord) -> object:
+        def hear(record: RoundRecord) -> object:
             tell(record)
             return on_round is not None and on_round(record)
 
-        return (yield from _kept(simulation, run, rounds, told, folder, rule))
+        return (yield from _kept(simulation, run, rounds, hear, folder, rule))
 
 
 def _kept(
