@@ -55,7 +55,7 @@ class CounterpoiseError(ValueError):
     """A mistake that the reader can fix. The message says everything; no traceback is needed."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the sentence alone, and before it the traceback of the user's own code if that raised."""
+        """What a notebook shows: the sentence alone, after the traceback of the user's own code if that raised."""
         cause = traceback.format_exception(self.__cause__) if self.__cause__ is not None else []
         return [*cause, "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])]
 

@@ -126,7 +126,7 @@ def _written(piece: Piece, watch: Watch) -> Iterator[News]:
 
 
 def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:
-    """News of the pieces whose ends have not been told."""
+    """News of the pieces whose ends have not been reported yet."""
     try:
         answer: Mapping[str, Any] = sent.future.result()
     except Exception as error:

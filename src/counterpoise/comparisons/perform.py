@@ -58,7 +58,7 @@ class Crew(NamedTuple):
     """Where they are; empty if there is nothing to say."""
     workers: int
     work: Callable[[Tell], None]
-    """Run the pieces, and tell of every round and end."""
+    """Run the pieces, and report every round and end."""
 
 
 def perform(

@@ -68,7 +68,7 @@ def failure(folder: Path | None, error: Exception) -> str:
 def work(
     pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callable[..., object], sharing: int = 1
 ) -> None:
-    """Do some pieces, at most `together` in one batch, and tell their rounds and ends.
+    """Run some pieces, at most `together` in one batch, and report their rounds and ends.
 
     `sharing` is how many workers share the memory here.
     """

@@ -165,7 +165,7 @@ class Config(_Table):
         empty = {name for name in ("own", "adversary", "code", "objects") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         if self.data.name == OWN or own_part(self.data.name):
-            # What `load` takes by default says nothing about data of one's own.
+            # The defaults of `load` say nothing about a user's own data.
             dumped["data"] = self.data.model_dump(exclude_none=True, exclude_defaults=True)
         # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))

@@ -15,7 +15,7 @@ __all__ = ["forget_failure", "keep_error", "keep_failure"]
 
 
 def keep_error(folder: Path | None, error: Exception) -> str:
-    """One sentence that says why a run failed. Its folder, if any, keeps it, with the traceback if it is not our error."""
+    """One sentence that says why a run failed. Its folder, if any, keeps it, and the traceback if other code failed."""
     ours = isinstance(error, CounterpoiseError)
     sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
     own = not ours or error.__cause__ is not None  # an error in the user's own code is worth its traceback

@@ -23,7 +23,7 @@ Asked = TypeVar("Asked", Engine, Evaluation)
 logger = logging.getLogger(__name__)
 
 _TOLD = 5
-"""At most this many differences are told."""
+"""At most this many differences are reported."""
 _IN_WORDS = {
     "frozen": "the model's frozen weights are others",
     "model.form": "the model has other layers, or layers of other sizes or settings",
@@ -100,7 +100,7 @@ def check_same(kept: Config, made: Config) -> None:
 
 
 def _rank(key: str) -> int:
-    """The order in which differences are told: causes before their effects.
+    """The order in which differences are reported: causes before their effects.
 
     A name changes options, options change layers, layers change weights, and all of them change the engine's choices.
     """
@@ -112,7 +112,7 @@ def _rank(key: str) -> int:
 
 
 def _told(kept: Config, made: Config) -> list[str]:
-    """What differs, in words. A fingerprint is told only if nothing else in its table differs."""
+    """What differs, in words. A fingerprint is reported only if nothing else in its table differs."""
     found = differences(kept, made)
     tables = [_table(key) for key, _, _ in found if not key.endswith(".fingerprint")]
     told = []

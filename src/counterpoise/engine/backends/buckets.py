@@ -39,7 +39,7 @@ def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
 
 
 def room(clients: int, most: int, ratio: float) -> int:
-    """The least width that holds so many clients: `most`, that divided by `ratio`, divided again, ..., never below 2.
+    """The smallest width for this many clients out of `most`, ``most / ratio``, ``most / ratio^2``, ..., at least 2.
 
     >>> [room(clients, most=100, ratio=4) for clients in (100, 26, 25, 9, 1)]
     [100, 100, 25, 25, 2]

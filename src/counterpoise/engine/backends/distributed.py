@@ -43,7 +43,7 @@ def rank() -> int:
 
 
 def first_to_say() -> bool:
-    """Whether this process should say how the run ended: rank 0 should, or another if rank 0 says nothing."""
+    """Whether this process should report how the run ended: rank 0 does so, or if it stays silent, one other rank."""
     if not _was_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return rank() == 0
     store = next(rendezvous("env://"))[0]

@@ -38,8 +38,8 @@ _PLACE_BYTES = 40
 _SCRIPTED = 2**22
 """Up to this many parameters, steps are scripted by default. Larger models take seconds to script and gain little."""
 _COMPILING = 30.0
-"""Seconds to compile a step for one width, as on an H200, whatever the GPU. There it took 26 to 34; if torch had cached
-the result, it took 2 to 11, but we do not count on a cache."""
+"""Seconds to compile a step for one width. On an H200 it took 26 to 34, or 2 to 11 if torch had cached the result. We use
+one number for every GPU, and do not count on the cache."""
 _SAVED, _SAVED_PER_NUMBER = 8e-5, 1.4e-11
 """Seconds that a compiled step saves, and seconds that it saves in addition for each parameter of each client. On an H200
 in TF32 a step saved 0.10 ms (LeNet-5, 5 clients), 0.41 ms (100 clients) and 1.24 ms (1,626,442 parameters, 50 clients);

@@ -22,8 +22,8 @@ from counterpoise.trees import expand, mapped, select
 __all__ = ["WIDEST", "Evaluation", "Evaluator", "Measured", "Measuring"]
 
 WIDEST = 2**28
-"""The most numbers that a tensor of a forward pass should have: so many samples are measured at once at most. Language
-models, which have an output for each place and token, reach this early."""
+"""So few samples are measured at once that no tensor of the forward pass has more numbers than this. It matters for
+language models, which have an output for each place and token."""
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -38,7 +38,7 @@ _MOST_CLIENTS = 10_000
 @takes_only_its_options()
 @dataclass(frozen=True)
 class Evaluation:
-    """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.
+    """How often to evaluate on the test set and on clients' held-out parts, in rounds.
 
     0 means never; any other setting evaluates the last round too. If `every` or `clients_every` is None, it is chosen
     from the numbers of samples and steps, so that each of the two takes at most half as much work as training, and both

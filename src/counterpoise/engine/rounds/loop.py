@@ -131,7 +131,7 @@ class Loop:
         return self.trainer.client_state
 
     def draw(self, round: int) -> tuple[list[int], list[int]]:
-        """The clients asked in a round, and those of them that drop out."""
+        """Draw the clients asked in a round, and those of them that drop out."""
         trainer = self.trainer
         called = self.availability.call(trainer.seed, round, trainer.federation.train)
         if not isinstance(called, tuple) or len(called) != 2:

@@ -78,7 +78,7 @@ class Store:
         return found
 
     def scatter(self, clients: Sequence[int], stacked: Mapping[str, Tensor]) -> None:
-        """Write stacked rows: into memory as long as there is room, the others to disk."""
+        """Write stacked rows: into memory as long as there is room, then to disk."""
         for client in clients:
             if client not in self._here and client not in self._places and len(self._here) < self._most:
                 self._here[client] = len(self._here) + 1

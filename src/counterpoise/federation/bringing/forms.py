@@ -150,7 +150,7 @@ def _has_parts(given: Any) -> bool:
 
 
 def _is_array(part: Any) -> bool:
-    """An array, a list of samples, one target by itself (a mistake that is told), or a column or table of pandas."""
+    """An array, a list of samples, a column or table of pandas, or one target by itself, which is refused later."""
     return isinstance(part, np.ndarray | Tensor | list | int | float | np.generic) or hasattr(part, "to_numpy")
 
 
