@@ -10,29 +10,29 @@ from counterpoise.trees import fill, own
 class Played:
     """A `CapturedGraph` without a GPU: what it gives lies in the same buffers after every call."""
 
-    def __init__(self, function, *arguments, into=None, fused=False, pool=None):
+    def __init__(self, function, *arguments, into=None, compiled=False, pool=None):
         assert pool is None or into is not None, "a result in a shared pool is overwritten"
         self.function, self.arguments, self.into = function, arguments, into
         before = own(arguments)
         given = function(*arguments)
         fill(arguments, before)  # a recording tries its phase, and what it tried is not to be seen
         self.result = own(given) if into is None else into
-        if fused:
-            self.compiled = graphs.Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
-            self.compiled()
+        if compiled:
+            self.kernels = graphs.Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
+            self.kernels()
             fill(arguments, before)
-        self.fused = fused
+        self.compiled = compiled
 
     def __call__(self):
-        if self.fused:
-            self.compiled()
+        if self.compiled:
+            self.kernels()
         else:
             fill(self.result, self.function(*self.arguments))
         return self.result
 
     def renew(self):
-        if self.fused:
-            self.compiled.renew()
+        if self.compiled:
+            self.kernels.renew()
 
 
 def play(monkeypatch, kind=Played):

@@ -65,7 +65,7 @@ def crop(padding: Padding = 4, fill: Fill = "zeros", chance: Chance = 1.0, size:
 
 
 def _check_pictures(inputs: Tensor, mirrored: int, size: int) -> None:
-    """Refuse pictures too small to be mirrored by so many pixels or to be cut to this size, and what is no picture."""
+    """Refuse samples that are no pictures, and pictures too small to be mirrored by this much or cut to this size."""
     if inputs.ndim < 3:
         raise CounterpoiseError(
             f"augmentation crop is for pictures, but these samples have shape {tuple(inputs.shape[1:])}."

@@ -36,7 +36,7 @@ def parse_choice(text: str) -> dict[str, Any]:
 
 
 def pair(text: str, what: str) -> tuple[str, Any]:
-    """A key and its value, from ``mu=0.1``; `what` takes it, for the error."""
+    """A key and its value, from ``mu=0.1``. The error says that `what` takes such a pair."""
     key, equals, given = text.partition("=")
     if not equals or not key.strip() or not given.strip():
         raise CounterpoiseError(f"{what} takes key=value, such as mu=0.1, not {text!r}.")

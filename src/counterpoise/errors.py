@@ -42,7 +42,7 @@ SYNONYMS = {"learning_rate": "lr"}
 DEBUG = "COUNTERPOISE_DEBUG"
 """If this variable of the environment is set, errors come with their whole tracebacks."""
 _FEW = 12
-"""So many names are listed beside a suggestion at most."""
+"""Beside a suggestion, the other names are listed if there are at most this many."""
 _MANY = 40
 """A list of more names than this fills a terminal."""
 _ABOUT = 0.05
@@ -55,7 +55,7 @@ class CounterpoiseError(ValueError):
     """A mistake that the reader can fix. The message says everything; no traceback is needed."""
 
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows: the sentence alone, and before it the traceback of the user's own code if that raised."""
+        """What a notebook shows: the sentence alone, after the traceback of the user's own code if that raised."""
         cause = traceback.format_exception(self.__cause__) if self.__cause__ is not None else []
         return [*cause, "\n".join([f"{type(self).__name__}: {self}", *getattr(self, "__notes__", ())])]
 
@@ -111,8 +111,8 @@ def unknown(
 ) -> CounterpoiseError:
     """The error for an unknown name. It suggests the names in `meant`, or else the nearest known names.
 
-    It names each only once: with a suggestion, it lists the others if they are few; without one, all known names, or
-    the command that lists them, `listing`. Names with a comma are quoted in a list.
+    With a suggestion, it also lists the other names if they are few. Without one, it lists all known names, or gives the
+    command that does (`listing`). Names with a comma are quoted in a list.
 
     >>> str(unknown("method", "fedpox", ["fedavg", "fedprox"]))
     "There is no method 'fedpox'. Did you mean 'fedprox'? Others: fedavg."
@@ -203,9 +203,8 @@ def check_call(given: object, called: str, owner: str) -> None:
 def takes_only_its_options(meant: Mapping[str, str] | None = None) -> Callable[[Made], Made]:
     """Make a function or dataclass refuse unknown arguments in plain words; `meant` maps some to where they belong.
 
-    For an argument that is missing, `meant` may hold a sentence of advice.
-
-    Only calls that Python has refused are checked, so a good call costs nothing.
+    For a required argument, `meant` may hold a sentence of advice, which is given if it is missing. Only calls that
+    Python has refused are checked, so a good call costs nothing.
     """
 
     def guarded(made: Made) -> Made:

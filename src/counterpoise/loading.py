@@ -17,7 +17,7 @@ _SLOW = ("torch", "scipy", "pydantic")
 
 
 class _Watch:
-    """A finder of modules that finds none. It shows a note when a slow one is looked for."""
+    """A module finder that finds nothing, but shows a note when Python looks for a slow module."""
 
     def __init__(self) -> None:
         self.erase: Callable[[], object] = lambda: None
@@ -35,7 +35,7 @@ def loading() -> Iterator[None]:
     The modules loaded here stay until the end, so the garbage collector need not look through their many objects: not
     while they are loaded, not in the rounds, and not at the end.
     """
-    if "torch" in sys.modules:  # a program of its own loaded it, whose objects need not stay
+    if "torch" in sys.modules:  # the user's own program loaded it, and its objects need not stay
         yield
         return
     gc.disable()

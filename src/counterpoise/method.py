@@ -179,8 +179,8 @@ class Part:
     apply: Callable[[Round], Round] | None = None
     """This part's turn on the server."""
     by_counts: bool | Callable[[Mapping[str, Tensors]], bool] | None = None
-    """Whether ``apply`` depends on `Cohort.examples`. If no part does, a verdict corrects no count, and says so. A part
-    that does not say is taken to depend on them if it stands in the slot weigh, and not to elsewhere.
+    """Whether ``apply`` depends on `Cohort.examples`. If no part does, verdicts correct no counts, and say so. By default,
+    a part in the slot weigh is taken to depend on them, and a part in any other slot is not.
 
     A rule that falls back on counts gives a function of the state of the parts it reads, asked in every round.
     """

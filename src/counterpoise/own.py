@@ -130,7 +130,7 @@ def load(name: str) -> Any:
 
 
 def _imported(module: str, folder: Path, files: Mapping[str, Path]) -> ModuleType:
-    """Import a module from a folder. None of the modules that it needs may stand for another one."""
+    """Import a module from a folder. Refuse it if one of the modules that it needs has the name of another module."""
     tops = {name.partition(".")[0]: folder for name in files}
     for name in tops.keys() | files.keys():
         there = sys.modules.get(name)
@@ -176,7 +176,7 @@ def _elsewhere(top: str, folder: Path) -> str:
 class _Sources:
     """Python asks this first for the modules of a user's folder. They are compiled from the source that is hashed.
 
-    Compiled files beside it are not looked at: a folder from somebody else may hold any.
+    Compiled files (.pyc) are ignored, because a folder from somebody else may hold any.
     """
 
     @staticmethod

@@ -19,8 +19,8 @@ __all__ = ["SCHEDULES", "Schedule", "constant", "cosine", "exponential", "listed
 class Schedule:
     """A factor on the learning rate for each round, counted from 1.
 
-    With `by_epoch`, each pass of a round has a factor of its own: in pass e of E, counted from 0, that of the round
-    plus e/E.
+    With `by_epoch`, each pass of a round has a factor of its own: pass e of E passes, counted from 0, in round r has
+    ``factor(r + e / E)``.
     """
 
     factor: Callable[[float], float]

@@ -10,7 +10,8 @@ from counterpoise.errors import takes_only_its_options
 __all__ = ["Action", "Verdict", "claiming"]
 
 Action = Literal["accepted", "corrected", "warned", "excluded"]
-"""The claim stands; another count replaces it; it is found false but still used; its client is left out."""
+"""The claim stands (accepted), another count replaces it (corrected), it is found false but still used (warned), or its
+client is left out (excluded)."""
 
 
 @takes_only_its_options()
@@ -55,5 +56,5 @@ class Verdict:
 
 
 def claiming(count: float) -> str:
-    """How a reason begins that must be understood without the verdict."""
+    """The beginning of a reason that must be understood without its verdict."""
     return f"it claims {count:g} samples, but "

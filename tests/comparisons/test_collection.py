@@ -26,7 +26,7 @@ from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_pla
 from counterpoise.comparisons.ranking import reached, verdict
 from counterpoise.comparisons.standing import stand
 from counterpoise.comparisons.tables import as_csv, as_latex, as_markdown, as_plain, columns, own_columns
-from counterpoise.comparisons.worker import failure, told
+from counterpoise.comparisons.worker import display_metrics, failure
 from counterpoise.errors import CounterpoiseError
 from counterpoise.measures import COLUMNS, paired
 from counterpoise.memory import bytes_in_words
@@ -617,8 +617,8 @@ def test_a_board_is_told_what_clients_have_of_their_own_models(tmp_path: Path) -
     record = keep(tmp_path / "run", personal=True)[-1]
     server, own = (np.mean(list(record.clients[name].values())) for name in ("accuracy", "personal_accuracy"))
     means = {"client_accuracy": pytest.approx(server), "personal_accuracy": pytest.approx(own)}
-    assert told(record) == {**record.metrics, **means}
-    assert "personal_accuracy" not in told(keep(tmp_path / "plain")[-1])
+    assert display_metrics(record) == {**record.metrics, **means}
+    assert "personal_accuracy" not in display_metrics(keep(tmp_path / "plain")[-1])
 
 
 def lost_seed(folder: Path) -> None:

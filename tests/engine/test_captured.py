@@ -93,7 +93,7 @@ def test_unequal_cohorts_soon_need_no_new_recordings(fused, most, monkeypatch):
         local=Local(batch=5, optimizer=sgd(0.1)),
         engine=double(backend="batched"),
     )
-    simulation.backend.captures, simulation.backend.fused = True, fused
+    simulation.backend.captures, simulation.backend.compiled = True, fused
     counts = []
     for _ in range(20):
         simulation.advance()
@@ -226,7 +226,7 @@ def compiled_beside_plain(monkeypatch, method, model, *, half=True, shape=(6,), 
         its = made.trainer
         made.backend.network = Network(its.module, its.layout, its.traits.keyed, train=True, half=half)
         made.backend.captures = made.overlaps = True
-        made.backend.fused = fused
+        made.backend.compiled = fused
         return made
 
     plain, fused = (simulation(fused) for fused in (False, True))
@@ -267,7 +267,7 @@ def test_a_compiled_chunk_computes_what_a_plain_one_does(name, half, monkeypatch
     models = 2 if name == "ditto" else 1  # whose casts are kept
     assert {*chunk._steps} == {6, 2}
     for step in chunk._steps.values():
-        assert len(step.compiled._pairs) == (models if half else 0)
+        assert len(step.kernels._pairs) == (models if half else 0)
 
 
 def test_a_model_of_one_parameter_is_compiled_too(monkeypatch):

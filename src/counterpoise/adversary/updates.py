@@ -117,6 +117,6 @@ def _sending(cohort: Cohort, acting: Tensor, updates: Tensor) -> Cohort:
 
 
 def _colluding(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor]) -> Cohort:
-    """All of them send one update, made from the honest ones ``[H, D]``; if nobody is honest, each sends its own."""
+    """All acting clients send one update, made from the honest ones ``[H, D]``; if there are none, they stay honest."""
     honest = cohort.updates[~acting]
     return _sending(cohort, acting, made(honest)) if len(honest) else cohort

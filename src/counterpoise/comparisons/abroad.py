@@ -1,7 +1,7 @@
 """Run the pieces of a plan through an executor: on a cluster, or wherever else it sends its work.
 
-Who works when and where is the executor's business. What the workers do is read from the pieces' folders, which lie on
-a file system that all machines share.
+The executor decides who works when and where. The workers' progress is read from the pieces' folders, which lie on a
+file system that all machines share.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from counterpoise.comparisons.far import carry_out, order
 from counterpoise.comparisons.plan import Piece
 from counterpoise.comparisons.sign import signed
 from counterpoise.comparisons.watching import Watch
-from counterpoise.comparisons.worker import told
+from counterpoise.comparisons.worker import display_metrics
 from counterpoise.runs.failure import keep_failure
 from counterpoise.runs.files import check_plain
 from counterpoise.runs.locks import in_use
@@ -49,7 +49,7 @@ class _Sent(NamedTuple):
 
     future: Future
     open: dict[int, tuple[Piece, Watch]]
-    """Those whose ends have not been told, by their numbers in the order."""
+    """The pieces whose end has not been reported, by their places in the list that was sent."""
 
 
 def conduct_abroad(
@@ -122,11 +122,11 @@ def _rounds(folder: Path, pieces: dict[int, tuple[Piece, Watch]]) -> Iterator[Ne
 
 def _written(piece: Piece, watch: Watch) -> Iterator[News]:
     for record in watch.rounds():
-        yield News(piece, record.round, told(record), record.seconds)
+        yield News(piece, record.round, display_metrics(record), record.seconds)
 
 
 def _ends(folder: Path, sent: _Sent, warn: Warn) -> Iterator[News]:
-    """News of the pieces whose ends have not been told."""
+    """News of the pieces whose ends have not been reported yet."""
     try:
         answer: Mapping[str, Any] = sent.future.result()
     except Exception as error:

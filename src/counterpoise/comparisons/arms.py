@@ -43,8 +43,8 @@ def compared(
 ) -> Plan:
     """Plan a comparison. Without `methods`, it compares those that the source names, or some that suit most questions.
 
-    A setting ``method.x=...`` goes to every method that has the option x. `completed` says which methods get the
-    options that the source sets for its own.
+    A setting ``method.x=...`` goes to every method that has the option x. `completed` says which methods take over
+    options of the source's own method.
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
@@ -61,7 +61,7 @@ def compared(
 
 
 def _typed(text: str) -> dict[str, Any]:
-    """A method as it was typed. If it cannot be read and has blanks outside brackets, it was meant as several."""
+    """A method as it was typed. If it cannot be read and has blanks outside brackets, several were meant."""
     try:
         return parse_choice(text)
     except CounterpoiseError:
@@ -73,7 +73,7 @@ def _typed(text: str) -> dict[str, Any]:
 
 
 def completed(choice: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A method with the options that the source sets for its own one, as far as they share a part of their names.
+    """A method completed with options of `own`, the source's method, if the same part of both names takes them.
 
     >>> completed({"name": "feddua:fedprox"}, {"name": "fedprox", "mu": 0.5})
     {'name': 'feddua:fedprox', 'mu': 0.5}
@@ -96,7 +96,7 @@ def _takers(name: str) -> dict[str, str]:
 
 
 def _usual(own: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A baseline, one method for each of momentum, drift and lies, ours, and the source's own if it is none of them."""
+    """What is compared by default: fedavg, one method each for momentum, drift and lies, ours, and the source's own."""
     usual = [{"name": name} for name in ("fedavg", "fedadam", "scaffold", "feddua", "counterpoise")]
     return usual if own["name"] in [choice["name"] for choice in usual] else [dict(own), *usual]
 
@@ -125,7 +125,7 @@ def method_arms(
 
 
 def _label(choice: Mapping[str, Any]) -> str:
-    """A method in words, with all options given; one of the user's own by what it is called, if that is not ours."""
+    """A method in words with the options given; a user's own method by its name, unless one of ours has that name."""
     called = str(choice.get("called", ""))
     return called if called and called not in {entry.name for entry in METHODS} else worded(choice)
 
@@ -168,7 +168,7 @@ def combined(
 
 
 def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
-    """The arms of a sweep: settings with dotted keys, each point labelled by its own."""
+    """The arms of a sweep: settings with dotted keys, each labelled by its settings."""
     short = short_keys([key for one in points for key in one])
     labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in points]
     _no_twins(labels)
@@ -178,7 +178,7 @@ def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
 
 
 def with_code(plan: Plan) -> Plan:
-    """The plan, whose names and options are checked, with digests of the user's own code that its runs name."""
+    """Check a plan's names and options, and add digests of the user's own code that its runs name."""
     pieces = [next(plan.pieces(arm)).values for arm in plan.arms]
     for values in pieces:
         check_choices(parse(values, plan.source))
@@ -197,7 +197,7 @@ def shared_config(
 
 
 def first_seeds(config: Config, count: int) -> tuple[int, ...]:
-    """So many seeds, beginning with the experiment's own."""
+    """This many seeds, beginning with the experiment's own."""
     return tuple(range(config.seed, config.seed + count))
 
 

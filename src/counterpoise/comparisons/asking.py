@@ -1,4 +1,4 @@
-"""A comparison that is asked for in Python, with objects: as a plan, and beside it what the plan cannot hold.
+"""A comparison or sweep that is asked for in Python: its plan, and the objects that a plan cannot hold.
 
 The plan is the one that the command line would make of the same methods, data and settings. A user's own objects, such
 as a module, cannot be written into it. `Asked` keeps them, and makes the set-up of each piece from both.
@@ -132,7 +132,7 @@ def asked_sweep(
 def _made_arms(
     maker: Maker, options: Mapping[str, Any], arms: Sequence[Arm]
 ) -> tuple[tuple[Arm, ...], dict[str, Method]]:
-    """Arms in which the swept options of a function of the user's own become methods, and these by their names."""
+    """Arms whose settings are the methods that the user's function makes of the swept options; and these, by name."""
     found: list[Arm] = []
     own: dict[str, Method] = {}
     for arm in arms:
@@ -233,14 +233,14 @@ def _federations(data: object, seeds: Sequence[int]) -> dict[int, Federation]:
 
 
 def _dealt_by_seed(tables: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """The table of data in which the run's seed deals the samples; if a federation is made otherwise, it is own."""
+    """The data settings that all seeds share, if each run's seed deals the samples; otherwise data of the user's own."""
     same = [{key: value for key, value in table.items() if key != "seed"} for table in tables.values()]
     by_seed = all(table.get("seed") == seed for seed, table in tables.items())
     return same[0] if by_seed and all(one == same[0] for one in same) else {"name": OWN}
 
 
 def _chosen(methods: object) -> list[tuple[dict[str, Any], Method | None]]:
-    """For each method its choice, as a plan has it, and the method itself if it is the user's own."""
+    """For each method, the choice that a plan holds, and the method itself if it is the user's own."""
     if isinstance(methods, Mapping) and methods:
         for label in methods:
             if not isinstance(label, str) or not label or not label.isprintable():
@@ -255,7 +255,7 @@ def _chosen(methods: object) -> list[tuple[dict[str, Any], Method | None]]:
 
 
 def _by_name(given: Any) -> Any:
-    """A function that makes methods, with its options: by its name if it is ours."""
+    """A function that makes methods becomes a pair: its name if it is ours, otherwise itself; and its options."""
     maker, options = given if isinstance(given, tuple) and len(given) == 2 else (given, {})
     if not isinstance(maker, FunctionType):
         return given
@@ -264,11 +264,11 @@ def _by_name(given: Any) -> Any:
 
 
 def _made(maker: Maker, options: Mapping[str, Any], label: str) -> Method:
-    """The method that a function of the user's own makes, called by its name and all options given."""
+    """The method that a user's own function makes, named after the function and the options given."""
     owner = f"method {maker.__name__}"
     factory, parameters = adopted(maker, owner, None, Method, "", ())
     made: Method = factory(**Entry(maker.__name__, "", factory, parameters).check(owner, options))
-    name = maker.__name__ if made.spec.name else made.name  # one of ours by the function's name
+    name = maker.__name__ if made.spec.name else made.name  # if it returns one of ours, the function names it
     return replace(made, name=label or worded({"name": name, **options}))
 
 

@@ -1,6 +1,6 @@
 """Which pieces of a plan a worker is given at once: those that are likely to train as one batch.
 
-This goes by their configurations alone, without data. The worker looks at the runs themselves.
+This is guessed from their configurations alone. The worker then decides by the runs themselves.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _longest(parts: Sequence[tuple[int, Sequence[Piece]]], workers: int) -> int:
 
 
 def _weight(hooks: Sequence[Sequence[Any]]) -> int:
-    """A guess at how long a method takes on clients: one more than the number of its hooks and traces there."""
+    """A guess at how long a method takes on clients: the number of its client hooks and settings that are set, plus 1."""
     return 1 + sum(bool(value) for part in hooks for value in part)
 
 

@@ -16,7 +16,7 @@ from counterpoise.comparisons.collection import Group as Runs
 from counterpoise.comparisons.conduct import News
 from counterpoise.comparisons.plan import Piece, Plan
 from counterpoise.comparisons.wording import clock, number, roughly
-from counterpoise.comparisons.worker import told
+from counterpoise.comparisons.worker import display_metrics
 from counterpoise.display.live import live, now_and_then
 from counterpoise.measures import CLIENT, PERSONAL, across_seeds, measured_as, metric_words, plain_name
 from counterpoise.runs.saved import SavedRun
@@ -44,7 +44,7 @@ class _Run:
 
 
 class Board:
-    """The table's content: rows of runs that are told of together. `hear` updates it, and `render` draws it."""
+    """The table's content. Each row stands for several runs. `hear` updates it, and `render` draws it."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Board:
         run = self.runs[place]
         run.done = len(kept.records)
         for record in kept.records:
-            run.metrics |= told(record)
+            run.metrics |= display_metrics(record)
         run.seconds, run.seen = sum(r.seconds for r in kept.records), len(kept.records)
         self._end(run, kept.status if kept.status in ("finished", "diverged") else "")
 
@@ -195,7 +195,7 @@ def shown(
 
 
 def _lines(board: Board, log: Callable[[str], object] | None) -> Callable[[], object]:
-    """What to call after every change, for a log: it says how far everything is, at most once in a while."""
+    """A function to call after every change; now and then it logs how far everything is."""
     if log is None:
         return lambda: None
     write = now_and_then(lambda: log(board.line()), _BETWEEN_LINES)

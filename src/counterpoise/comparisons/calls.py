@@ -35,7 +35,7 @@ __all__ = ["compare", "sweep"]
 
 
 class Keeping(NamedTuple):
-    """Where runs are kept, and by whom they are done."""
+    """Where runs are kept, whether old ones are replaced, and how many processes run them."""
 
     out: str | Path | None
     overwrite: bool
@@ -69,18 +69,19 @@ def compare(
     """Compare methods over the same seeds: each seed gives all of them the same cohorts, batches and weights.
 
     `methods` are names such as ``"fedprox(mu=0.1)"`` or ``"feddua:fedavg"``, pairs ``("fedprox", {"mu": 0.1})``, or
-    methods such as ``cp.methods.fedprox(mu=0.1)``; in a pair also a function of your own that returns a method. Give them in a list, or in a dictionary that names them. `baseline`
-    is the label of the one that the others are compared with, by default fedavg.
+    methods such as ``cp.methods.fedprox(mu=0.1)``. A pair may also begin with a function of your own that returns a
+    method. Give them in a list, or in a dictionary that names them. `baseline` is the label of the one that the others
+    are compared with, by default fedavg.
 
     `seeds` is a number of seeds, beginning with 0, or a list of them. All seeds share the federation. To deal the data
     anew for each seed, as the command line does, give a function: ``lambda seed: cp.load(..., seed=seed)``. The other
     settings are those of `simulate`.
 
-    With `out`, the runs are kept in that folder, as by ``counterpoise compare``, in `jobs` worker processes. The same
-    call again returns what is finished and goes on with the rest. Other methods and seeds are added to the folder; what
-    a call returns are those it asked for. Other settings are refused unless `overwrite` is given.
-    ``counterpoise resume`` goes on as well, unless a model,
-    method or other object of your own is compared: only Python has it, so its runs also stay in this process.
+    With `out`, `jobs` worker processes run the comparison and keep its runs in that folder, as ``counterpoise compare``
+    does. The same call again returns what is finished and goes on with the rest. Other methods and seeds are added to
+    the folder, but a call returns only those it asked for. Other settings are refused unless `overwrite` is given.
+    ``counterpoise resume`` can go on too, unless the comparison uses a model, method or other object of your own. Only
+    Python has such objects, so those runs also stay in this process.
 
     Runs that can train as one batch do so, at most `together` of them. A table shows the progress in a terminal and in
     a notebook; `progress` switches it on, also in a pipe, or off.
@@ -175,7 +176,7 @@ def _in_memory(asked: Asked, together: int | None, progress: bool | None) -> Com
 
 
 def _kept(asked: Asked, folder: Path, workers: Workers, progress: bool | None) -> Comparison:
-    """In worker processes, as the command line does; if there are objects of the user's own, in this process."""
+    """Run in worker processes, as the command line does, or in this process if the user's own objects are needed."""
     with taken(folder, asked.plan) as (whole, lock), conducting(folder):
         plan = whole.narrowed(asked.plan)
         before = of_plan(folder, plan)

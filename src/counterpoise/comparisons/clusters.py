@@ -99,9 +99,9 @@ def _ray(address: str, pieces: Sequence[Piece]) -> Iterator[Cluster]:
 
 
 def _shares(pieces: Sequence[Piece], cores: Sequence[int], gpus: int) -> tuple[int | None, int]:
-    """The cores that a list of pieces takes on a cluster of machines with these, and how many lists run at once.
+    """How many cores a list of pieces takes, and how many lists run at once; `cores` are those of each machine.
 
-    If they train on GPUs, each takes one GPU, and None stands for the cores.
+    If the pieces train on GPUs, each list takes one GPU, and the first number is None.
     """
     if gpus and any(device_of(piece) != "cpu" for piece in pieces):
         return None, gpus
@@ -118,7 +118,7 @@ class _Ray:
 
     def submit(self, fn: Callable[..., Any], order: Mapping[str, Any], /) -> Any:
         gpu = bool(self._gpus) and order["device"] != "cpu"
-        # A lost worker is told; the same command tries again.
+        # No retries: a lost worker is reported, and the same command tries again.
         needs = {"num_cpus": 1 if gpu else self._cores, "num_gpus": int(gpu), "max_retries": 0}
         return self._ray.remote(fn).options(**needs).remote(order).future()
 

@@ -151,7 +151,7 @@ def _innermost(name: str) -> str:
 
 
 def _options(identity: Mapping[str, Any]) -> set[str]:
-    """The options of a method; one of the user's own that has no name to make it by has none."""
+    """The keys of a method's options; none for a user's own method, which cannot be made from its name."""
     named = "method.called" not in identity
     return {key for key in identity if named and key.startswith("method.")} - {*_NAMES}
 

@@ -34,7 +34,7 @@ _PATIENCE = 30.0
 
 
 Warn = Callable[[str], object]
-"""Is given what a worker warned of."""
+"""Gets each warning of a worker."""
 
 
 @dataclass(frozen=True)
@@ -70,15 +70,16 @@ def seats_here(pieces: Sequence[Piece], jobs: int | None = None) -> Seats:
 
 
 def held(folder: Path, plan: str = COMPARISON) -> contextlib.AbstractContextManager[int | None]:
-    """Lock a comparison's folder. Workers inherit this lock, so if their parent was killed, wait until they end.
+    """Lock a comparison's folder. Workers inherit this lock, so they still hold it if their parent was killed.
 
-    A parent that is alive also locks the plan, the file of this name; then raise an error at once.
+    In that case, wait until they end. A parent that is alive also holds the lock of the plan, the file of this name; in
+    that case, raise an error at once.
     """
     return hold(folder, _busy(folder), _PATIENCE, lambda: in_use(folder, plan))
 
 
 def conducting(folder: Path, plan: str = COMPARISON) -> contextlib.AbstractContextManager[int | None]:
-    """Lock a comparison's plan, which workers do not. Waiting helps if another process is just checking this lock."""
+    """Lock a comparison's plan. Workers do not inherit this lock. Wait, because `held` may take it briefly to check it."""
     return hold(folder, _busy(folder), _PATIENCE, name=plan)
 
 
@@ -97,10 +98,8 @@ def conduct(
 ) -> None:
     """Run pieces in as many workers as there are seats, each with at most `together` pieces in one batch.
 
-    `warn` gets the workers' warnings.
-
-    `lock` is the folder's lock, which the workers inherit. After an interruption, the workers write checkpoints before
-    the exception reaches the caller.
+    `lock` is the folder's lock, which the workers inherit. `warn` gets the workers' warnings. After an interruption, the
+    workers write checkpoints before the exception reaches the caller.
     """
     check_plain(folder)
     waiting = batches(pieces, seats.most, together)

@@ -1,6 +1,7 @@
 """Run the pieces of a comparison in this process: those that can train as one batch do so.
 
-This is how Python runs what it keeps nowhere, and what only Python has: a user's own model, method or data.
+A call in Python uses this for runs that are kept nowhere, and for what only Python has: a user's own model, method or
+data.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from counterpoise.comparisons.asking import Asked
 from counterpoise.comparisons.conduct import News, Tell
 from counterpoise.comparisons.plan import Piece, Plan
-from counterpoise.comparisons.worker import failure, told
+from counterpoise.comparisons.worker import display_metrics, failure
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.engine.rounds.setup import Setup
 from counterpoise.errors import CounterpoiseError
@@ -48,7 +49,7 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
 
     def hearing(piece: Piece) -> OnRound:
         def hear(record: RoundRecord) -> None:
-            tell(News(piece, record.round, told(record), record.seconds))
+            tell(News(piece, record.round, display_metrics(record), record.seconds))
 
         return hear
 
@@ -60,7 +61,7 @@ def run_here(asked: Asked, plan: Plan, folder: Path | None, together: int | None
             more = [one for one, course in later if _kept(folder, one) and _differs(course)]
             raise _refusal(what, [piece, *more], pieces, folder)
         if isinstance(what, Exception):
-            tell(News(piece, end="failed", sentence=_told(folder, piece, what)))
+            tell(News(piece, end="failed", sentence=_failure_sentence(folder, piece, what)))
         if isinstance(what, Run):
             tell(News(piece, end="finished"))
         if isinstance(what, Run | Exception):
@@ -89,7 +90,7 @@ def _kept(folder: Path, piece: Piece) -> bool:
 
 
 def _differs(course: Course) -> bool:
-    """Whether a folder holds another run than this one. It is begun to find that out, and goes no further."""
+    """Whether the folder of a course holds another run. The course is begun to find out, and goes no further."""
     try:
         next(course)
     except Differs:
@@ -133,7 +134,7 @@ def _course(made: Setup, on_round: OnRound, folder: Path | None) -> Course:
     return (yield from setup_course(made, on_round, folder))
 
 
-def _told(folder: Path | None, piece: Piece, error: Exception) -> str:
+def _failure_sentence(folder: Path | None, piece: Piece, error: Exception) -> str:
     """One sentence that says why a run failed, also in its folder. The traceback of a user's own code is logged."""
     if not isinstance(error, CounterpoiseError) or error.__cause__ is not None:
         log.warning("%s with seed %d failed.", piece.label, piece.seed, exc_info=error)

@@ -50,10 +50,10 @@ def order(folder: Path, word: str, pieces: Sequence[Piece], together: int | None
 
 
 def carry_out(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Do the pieces of an order. Return how each ended, by its number, what the worker warned of, and why the others
-    were not done, if not asked.
+    """Run the pieces of an order. The runs stop with checkpoints when the sign in the folder is gone.
 
-    The runs stop with checkpoints when the sign in the folder is gone.
+    Return how each piece ended, by its number; the worker's warnings; and a sentence that says why the other pieces were
+    not run, empty if they were stopped.
     """
     folder, pieces = Path(order["folder"]), [Piece(**piece) for piece in order["pieces"]]
     if sentence := _why_not(order, folder):

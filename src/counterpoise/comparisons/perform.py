@@ -58,7 +58,7 @@ class Crew(NamedTuple):
     """Where they are; empty if there is nothing to say."""
     workers: int
     work: Callable[[Tell], None]
-    """Run the pieces, and tell of every round and end."""
+    """Run the pieces, and report every round and end."""
 
 
 def perform(
@@ -89,7 +89,7 @@ def perform(
 
 @contextlib.contextmanager
 def taken(folder: Path, plan: Plan) -> Iterator[tuple[Plan, int | None]]:
-    """Lock a folder and write a plan into it, beside what a plan there already has. Yield that plan and the lock."""
+    """Lock a folder and write a plan into it, joined with the one that is there. Yield the whole plan and the lock."""
     make_folder(folder)
     check_free(folder)
     with held(folder) as lock:
@@ -148,9 +148,9 @@ def _hired(
 
 
 def check_free(folder: Path, plan: str = COMPARISON, ours: Callable[[str], bool] = of_comparison) -> None:
-    """Refuse a folder that is neither empty nor one with a plan, the file of this name; and one with links beside it.
+    """Refuse a folder that is not empty, unless it holds a plan (the file of this name) and no links.
 
-    `ours` says which files may be there under a temporary name.
+    Temporary forms of files that are `ours` do not count.
     """
     if (folder / plan).exists():
         check_plain(folder)

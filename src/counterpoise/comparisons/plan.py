@@ -82,9 +82,9 @@ class Plan:
     values: Mapping[str, Any]
     """The configuration that all arms share."""
     named: bool = field(default=False, compare=False)
-    """Whether the user named the arms. The last names count if a folder's plan is extended."""
+    """Whether the user named the arms. Such names replace older ones if a folder's plan is extended."""
     chosen: bool = field(default=False, compare=False)
-    """Whether the user chose the baseline, likewise."""
+    """Whether the user chose the baseline. It, too, replaces an older one."""
 
     @property
     def arm_word(self) -> str:
@@ -120,7 +120,7 @@ class Plan:
             else changed(key, mine.get(key), theirs.get(key))
             for key in sorted(mine.keys() | theirs.keys(), key=lambda key: (not key.endswith(".name"), key))
             if mine.get(key) != theirs.get(key)
-            and not (key.startswith("code.") and not (key in mine and key in theirs))  # a file of an arm's own
+            and not (key.startswith("code.") and not (key in mine and key in theirs))  # only one plan uses that file
         ]
         if differ:
             raise CounterpoiseError(
@@ -143,9 +143,9 @@ class Plan:
         return replace(self, command=other.command, seeds=seeds, arms=tuple(arms), baseline=baseline, values=values)
 
     def narrowed(self, other: Plan) -> Plan:
-        """The arms and seeds of another plan, which this one holds, in the other's order and with this one's labels.
+        """Only the arms and seeds of another plan, in its order but with this plan's labels. This plan holds them all.
 
-        The baseline is this one's, or the other's if that was not asked for.
+        The baseline is this plan's if it is among them, otherwise the other's.
         """
         found = [arm for wanted in other.arms for arm in self.arms if arm.settings == wanted.settings]
         theirs = next((arm.settings for arm in other.arms if arm.label == other.baseline), None)

@@ -1,4 +1,4 @@
-"""A worker process, as its parent sees it. It is given lists of pieces and heard of in lines of JSON."""
+"""The parent's side of a worker process: it sends lists of pieces and reads the worker's news, in lines of JSON."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class Worker:
     ) -> None:
         self.place = place
         self.pieces: dict[int, Piece] = {}
-        """Those that have not ended, by their places in the list that it was given."""
+        """The pieces that have not ended, by their places in the list that was given."""
         self.young = True
-        """It has not finished a round, so it will need memory that is still free."""
+        """Whether it has not finished a round yet, so that it will still take more memory."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "counterpoise.comparisons.worker"],  # -P: not from the cwd
             stdin=subprocess.PIPE,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """What was read of a run so far. A folder that does not exist yet has no rounds."""
+    """Reads a run's rounds as its folder grows. A folder that does not exist yet has no rounds."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._tails = folder, {name: _Tail(folder / name) for name in (METRICS, CLIENTS)}
@@ -25,12 +26,12 @@ class Watch:
         self.last = 0
         """The last round that was read."""
 
-    def rounds(self) -> Iterator[RoundRecord]:
-        """The rounds written since the last call, as far as both files have them."""
+    def rounds(self, until: float = inf) -> Iterator[RoundRecord]:
+        """The rounds that were written since the last call, up to `until`, as far as both files have them."""
         for name, tail in self._tails.items():
             self._lines[name] |= {line["round"]: line for line in tail.lines() if "round" in line}
         metrics, clients = self._lines[METRICS], self._lines[CLIENTS]
-        for number in sorted(metrics.keys() & clients.keys()):
+        for number in sorted(number for number in metrics.keys() & clients.keys() if number <= until):
             self.last = number
             yield record(metrics.pop(number), clients.pop(number), str(self._folder))
 

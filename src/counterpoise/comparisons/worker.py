@@ -39,7 +39,7 @@ from counterpoise.runs.starting import resume_course, setup_course
 from counterpoise.runs.together import drive_together
 from counterpoise.runs.trust import check_unchanged, own_names
 
-__all__ = ["begin", "failure", "main", "told", "work"]
+__all__ = ["begin", "display_metrics", "failure", "main", "work"]
 
 
 def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = None) -> Course:
@@ -51,7 +51,7 @@ def begin(folder: Path, values: Mapping[str, Any], on_round: OnRound | None = No
     forget_failure(folder)
     if (folder / CONFIG).exists():
         return (yield from resume_course(folder, on_round=on_round, asked=Engine(**dict(config.engine))))
-    check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan's code is that of all its runs
+    check_unchanged(own_names(values), config.code, str(folder), part=True)  # the plan lists the code of all its runs
     return (yield from setup_course(setup(config), on_round, folder))
 
 
@@ -68,7 +68,7 @@ def failure(folder: Path | None, error: Exception) -> str:
 def work(
     pieces: Sequence[Mapping[str, Any]], together: int | None, tell: Callable[..., object], sharing: int = 1
 ) -> None:
-    """Do some pieces, at most `together` in one batch, and tell their rounds and ends.
+    """Run some pieces, at most `together` in one batch, and report their rounds and ends.
 
     `sharing` is how many workers share the memory here.
     """
@@ -127,10 +127,15 @@ def _listen(orders: queue.Queue[dict[str, Any] | None], busy: threading.Event) -
 
 
 def _shown(record: RoundRecord) -> dict[str, Any]:
-    return {"round": record.round, "metrics": told(record), "seconds": record.seconds, "memory": record.memory}
+    return {
+        "round": record.round,
+        "metrics": display_metrics(record),
+        "seconds": record.seconds,
+        "memory": record.memory,
+    }
 
 
-def told(record: RoundRecord) -> dict[str, float]:
+def display_metrics(record: RoundRecord) -> dict[str, float]:
     """A round's metrics for display: those on the test set, and means over clients (see `counterpoise.measures.curve_by`).
 
     Those of personal models are there only if the method makes them.

@@ -39,7 +39,7 @@ METRICS: Registry[Metric] = Registry("metric", called="metric(outputs, targets)"
 
 
 IGNORED = -100
-"""A target that does not count, such as that of padding; torch's cross-entropy has the same."""
+"""A target that does not count, such as a target of padding; torch's cross-entropy uses the same number."""
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:

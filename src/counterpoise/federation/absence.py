@@ -3,8 +3,8 @@
 __all__ = ["AWAY", "DROPPED", "FAILED", "SILENT"]
 
 DROPPED = "it dropped out of the round"
-"""Of a straggler."""
+"""For stragglers."""
 SILENT = "it did not reply"
 AWAY = "it is not connected"
 FAILED = "its training failed"
-"""Of clients of a deployment."""
+"""AWAY and FAILED are for clients of a deployment."""

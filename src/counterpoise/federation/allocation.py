@@ -133,8 +133,8 @@ def _size(samples: int, clients: int, size: int | None, name: str) -> int:
 def _draw(count: int, shares: np.ndarray, left: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """How many of each label there are among `count` samples drawn one by one by `shares`, without replacement.
 
-    To draw by the shares of the labels that are left is to repeat every draw of a label that has run out. So all are
-    drawn at once, and those beyond what is left again.
+    Drawing by the shares of the labels that are left equals drawing by all shares and repeating every draw of a label
+    that has run out. So all samples are drawn at once, and then those again that went beyond what is left.
     """
     taken = np.zeros_like(left)
     while count:
@@ -148,7 +148,7 @@ def _draw(count: int, shares: np.ndarray, left: np.ndarray, generator: np.random
 
 
 def _deal(codes: np.ndarray, counts: np.ndarray, generator: np.random.Generator) -> Table:
-    """Deal each label's samples in a random order, ``counts[i, k]`` of label k to client i, from the start if need be."""
+    """Deal each label's samples in a random order, ``counts[i, k]`` of label k to client i, again once all are dealt."""
     owners, rows = [], []
     for label in np.flatnonzero(counts.sum(0)):
         dealt = np.repeat(np.arange(len(counts)), counts[:, label])

@@ -131,7 +131,7 @@ def uniformly(clients: Count) -> Availability:
 
 
 _DRAWS = 1000
-"""How often a round is drawn that nobody joins."""
+"""A round that nobody joins is drawn again, up to this many times."""
 
 
 @AVAILABILITIES.register("bernoulli")

@@ -295,10 +295,10 @@ class Federation:
         pair of data sets, for training and test.
 
         `test` is the server's test set, in any of these forms, or the fraction of each client's data that becomes it,
-        ``0.2``. `columns` names columns, or the parts of samples that
-        are dictionaries (``{"inputs": "image", "targets": "label"}``). `resize` brings pictures to one height and
-        width. `scaling` says what their bytes become, as in `cp.load`; or give `scale` and `shift`. Large arrays are kept on disk, in the data folder or in the folder `cache`; ``cache=False`` keeps them in
-        memory. The other settings are those of `from_arrays`.
+        ``0.2``. `columns` names columns, or the parts of samples that are dictionaries (``{"inputs": "image",
+        "targets": "label"}``). `resize` brings pictures to one height and width. `scaling` says what their bytes
+        become, as in `cp.load`; or give `scale` and `shift`. Large arrays are kept on disk, in the data folder or in the
+        folder `cache`; ``cache=False`` keeps them in memory. The other settings are those of `from_arrays`.
 
         >>> import numpy as np
         >>> from torch.utils.data import TensorDataset

@@ -1,4 +1,4 @@
-"""By what a federation is known again: a digest of its samples and of who holds them."""
+"""A federation's fingerprint: a digest of its samples and of who holds them."""
 
 from __future__ import annotations
 

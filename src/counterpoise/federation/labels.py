@@ -80,7 +80,7 @@ def dirichlet(
 
 
 _DRAWS = 1000
-"""How often a partition is drawn that does not give every client enough."""
+"""A partition that does not give every client enough is drawn again, up to this many times."""
 
 
 @PARTITIONS.register("capped-dirichlet")

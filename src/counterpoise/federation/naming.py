@@ -66,9 +66,9 @@ class Column(NamedTuple):
 def unify(columns: Sequence[Column], fixed: Sequence[str] | None = None) -> tuple[list[Any], Names | None]:
     """The targets of all parts with one numbering of classes, and the names of the classes if they have any.
 
-    Text becomes numbers in the order of the names. Parts whose classes have names keep their numbers if their lists of
-    names agree as far as they go; otherwise classes are numbered anew, by name. `fixed` are the names of all classes in
-    the order in which a user wants them; numbers without names are places in it.
+    Text becomes numbers in the order of the names. Parts whose classes have names keep their numbers if every list of
+    names is the beginning of the longest one; otherwise classes are numbered anew, by name. `fixed` are the names of all
+    classes in the order that the user wants; numbers without names are places in it.
     """
     named = [_named(column) for column in columns]
     if fixed is not None:

@@ -31,7 +31,7 @@ class Samples:
     scale: Tensor | float = 1.0 / 255
     shift: Tensor | float = 0.0
     crop: tuple[int, int] | None = None
-    """Height and width of the pictures that a model takes, if an augmentation cuts them: otherwise their centres."""
+    """If an augmentation cuts pictures: the height and width that it leaves. In evaluation, a model gets the centres."""
     per_picture: bool = False
     """Whether a model takes each picture with mean 0 and standard deviation 1 of its own."""
 

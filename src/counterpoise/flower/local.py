@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, cast
 
+from counterpoise.comparisons.watching import Watch
 from counterpoise.engine.rounds.records import RoundRecord
 from counterpoise.errors import CounterpoiseError
 from counterpoise.flower.credentials import certify, make_key, write_private
@@ -28,7 +29,6 @@ from counterpoise.flower.keeper import descendants, end_descendants
 from counterpoise.flower.server import STOPPED
 from counterpoise.runs.files import check_no_link, check_plain
 from counterpoise.runs.index import read_index
-from counterpoise.runs.kept import record
 
 __all__ = ["Deployment", "environment"]
 
@@ -238,8 +238,8 @@ class Deployment:
 
     def submit(self, config: Mapping[str, str | int | float]) -> int:
         """Submit the app as a run; returns the run's number."""
-        told = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-        said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", told)
+        settings = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+        said = self.flwr("run", str(self.app), "dep", "--format", "json", "--run-config", settings)
         if "run-id" not in (answer := _json(said)):
             raise CounterpoiseError(f"The SuperLink did not take the run: {answer.get('error-message', said[-300:])}")
         return int(answer["run-id"])
@@ -273,9 +273,9 @@ class Deployment:
             if ended:
                 raise CounterpoiseError(_why(ended, self.log(run)))
             self._check_link()
-            # The folder may have been finished before: this run has ended only when the SuperLink says so. Asking costs
-            # seconds of processor time, so we mostly ask when a process of the SuperLink, such as the run's server, has
-            # ended.
+            # The folder may hold an earlier run that finished, so this run has ended only when the SuperLink says so.
+            # Asking costs seconds of processor time, so we ask mostly when a process of the SuperLink, such as the run's
+            # server, has ended.
             if done or before - running or time.monotonic() - asked > _SECONDS_BETWEEN_QUESTIONS:
                 status, asked = self.status(run), time.monotonic()  # timed after the answer, which may take long
                 ended = status if status.startswith("finished") else ""  # then look once more at what it left
@@ -295,11 +295,11 @@ class Deployment:
 
 
 class _SavedRounds:
-    """What a run keeps in its folder, read as it grows: each look reads only what is new."""
+    """The rounds of a run that its checkpoint counts, read as its folder grows: each look reads only what is new."""
 
     def __init__(self, out: Path) -> None:
         self.out, self.status, self.round = out, "", 0
-        self._metrics, self._clients = _Tail(out / "metrics.jsonl"), _Tail(out / "clients.jsonl")
+        self._watch = Watch(out)
         self._seen: tuple[int, ...] = ()
 
     def new(self) -> list[RoundRecord]:
@@ -309,30 +309,7 @@ class _SavedRounds:
             return []
         found = read_index(index.parent)
         self._seen, self.status, self.round = now, str(found["status"]), int(found["round"])
-        metrics, clients = self._metrics.read(), self._clients.read()
-        here = sorted(number for number in metrics.keys() & clients.keys() if number <= self.round)
-        return [record(metrics.pop(number), clients.pop(number), str(self.out)) for number in here]
-
-
-class _Tail:
-    """The lines added to a run's file, by round; the caller removes those it has used."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.place, self.file = path, 0, 0
-        self.waiting: dict[int, Any] = {}
-
-    def read(self) -> dict[int, Any]:
-        with open(self.path, "rb") as file:
-            state = os.fstat(file.fileno())
-            if state.st_ino != self.file or state.st_size < self.place:  # rewritten, or cut back to a checkpoint
-                self.place, self.file = 0, state.st_ino
-            first = self.place == 0
-            file.seek(self.place)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        self.place += len(whole)
-        self.waiting |= {line["round"]: line for line in map(json.loads, whole.splitlines()[first:])}
-        return self.waiting
+        return list(self._watch.rounds(self.round))
 
 
 def _version(path: Path) -> tuple[int, ...]:

@@ -174,7 +174,7 @@ def _load(data: Data, context: Context, client: int) -> Federation:
 
 @contextlib.contextmanager
 def _telling_version() -> Iterator[None]:
-    """Tell the version if an app cannot be loaded on a node: its server could load it, so that is the likely reason."""
+    """If an app cannot be loaded on a node, name the version in the error: the server could load it, so they may differ."""
     try:
         yield
     except CounterpoiseError as error:
@@ -187,7 +187,7 @@ def _telling_version() -> Iterator[None]:
 
 
 def _across_versions(answer: Callable[[Message, Context], Message]) -> Callable[[Message, Context], Message]:
-    """Answer a server of another version too, but only if all of its message is known. A failure names the versions."""
+    """Answer a server of another version, too, if everything in its message is known. An error names both versions."""
 
     @functools.wraps(answer)
     def answered(message: Message, context: Context) -> Message:
@@ -242,9 +242,9 @@ def _whole(value: object) -> int:
 # ---------------------------------------------------------------- what a client keeps
 
 
-# A client's new state counts once the server has accepted the reply of the same round, and the node learns this from
-# the next message. Until then it keeps two versions, named by their rounds: the one that the server named last, and
-# the one of its own last reply.
+# A client's new state counts only if the server accepts the reply of the same round, and the node learns this from the
+# next message. Until then it keeps two states, named by their rounds: the one that the server named last, and the one
+# that belongs to its own last reply.
 
 
 def _remember(context: Context, here: Trainer, accepted: Mapping[str, int], round: int) -> None:

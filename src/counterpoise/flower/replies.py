@@ -1,4 +1,4 @@
-"""Which of the replies it was sent the server takes: one good reply to each message, by its client's number."""
+"""Choose the replies that the server uses: one good reply to each message, by the number of the message's client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LINKS_WORD = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
+_NODE_IS_GONE = {ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE}
 """Errors that a SuperLink returns on behalf of a node that is gone."""
 
 _OURS = re.compile(r"\A<class 'counterpoise\.errors\.\w+'>:<'(.*)'>\Z", re.DOTALL)
@@ -41,7 +41,7 @@ class Sifted(NamedTuple):
     losses: dict[int, float]
     bytes_up: int
     versions: dict[int, object]
-    """What each reply says about its version of this library; of the unusable ones, only those that say something."""
+    """Each client's version of this library as its reply gives it; None if a usable reply gives none."""
 
 
 def most_bytes(like: Arrays) -> int:
@@ -118,7 +118,7 @@ def _one_each(
     reasons |= {client: "it replied more than once" for client, count in counts.items() if count > 1}
     for client, reply in came:
         if counts[client] == 1 and not reply.has_content():
-            away = reply.has_error() and reply.error.code in _LINKS_WORD
+            away = reply.has_error() and reply.error.code in _NODE_IS_GONE
             reasons[client] = SILENT if away else FAILED
             told = _OURS.sub(r"\1", reply.error.reason or "") if reply.has_error() else "an empty reply"
             said = show_text(told, 500)

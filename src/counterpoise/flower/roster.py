@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 _SECONDS_TO_ANSWER = 60.0
 _LONGEST = 200
-"""A name is kept up to this length."""
+"""A longer name is cut to this length."""
 
 
 class Roster:
@@ -57,13 +57,13 @@ class Roster:
         return here
 
     def names(self, known: Sequence[str] | None = None) -> list[str] | None:
-        """What clients are called: the names of their keys, else those `known`, else their numbers; None if all are."""
+        """What clients are called: the name of the key, or that in `known`, or the number; None if all are numbers."""
         if not self._name and known is None:
             return None
         return [self._name.get(c, str(c) if known is None else known[c]) for c in range(self.clients)]
 
     def note_versions(self, sent: Mapping[int, object]) -> None:
-        """Tell, once, which clients run another version of this library than the server."""
+        """Warn once of each client that runs another version of this library than the server."""
         for client, version in sent.items():
             shown = show_version(version)
             if version != VERSION and self._version.get(client) != shown:

@@ -20,7 +20,7 @@ from counterpoise.own import allow
 __all__ = ["STOPPED", "server_app"]
 
 STOPPED = "The run was stopped"
-"""How the log begins to say why, if the reason is an error of ours."""
+"""If a run ends with an error of ours, its line in the log begins with this."""
 
 
 def server_app(
@@ -47,10 +47,10 @@ def server_app(
     def main(grid: Grid, context: Context) -> None:
         _log_as_flower_does()
         config = context.run_config
-        told = {
+        given = {
             name: config[name] for name in ("rounds", "seed", "out", "patience") if config.get(name) not in (None, "")
         }
-        strategy = Strategy(method, federation(context), model=model, **settings | told)
+        strategy = Strategy(method, federation(context), model=model, **settings | given)
         strategy.start(grid, timeout=float(config.get("timeout", 600)))
 
     return app

@@ -350,7 +350,7 @@ class Strategy(strategy.Strategy):
 
         With `decision`, the accepted rounds are those after its commit.
         """
-        told = {**given, "round": round, "seed": self.trainer.seed, **terms(self.trainer)}
+        values = {**given, "round": round, "seed": self.trainer.seed, **terms(self.trainer)}
         server = self.loop.server
 
         def for_one(client: int) -> ArrayRecord:
@@ -360,7 +360,7 @@ class Strategy(strategy.Strategy):
 
         self._sent = {
             client: Message(
-                RecordDict({ARRAYS: for_one(client), CONFIG: with_secret({**told, "client": client})}),
+                RecordDict({ARRAYS: for_one(client), CONFIG: with_secret({**values, "client": client})}),
                 node,
                 kind,
                 group_id=str(round),
@@ -375,6 +375,6 @@ class Strategy(strategy.Strategy):
 
 
 def _each_round(asked: Evaluation) -> Evaluation:
-    """The evaluation asked for; what was left open happens in every round."""
+    """The evaluation asked for; an interval that was left open becomes every round."""
     every, clients_every = (1 if often is None else often for often in (asked.every, asked.clients_every))
     return replace(asked, every=every, clients_every=clients_every)

@@ -1,4 +1,4 @@
-"""What the server and a node must have in common, as messages tell it: the version, the model's layers, its frozen weights."""
+"""What the server and a node must share, as messages give it: the version, the model's layers, its frozen weights."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def show_version(sent: object) -> str:
 
 
 def _layers(trainer: Trainer) -> str:
-    """A digest of what the model's numbers are, in order: an update means nothing to a model that has others."""
+    """A digest of the parameters' names and shapes, in order: an update means nothing to a model with other ones."""
     return hashlib.sha256(repr((trainer.layout.names, trainer.layout.shapes)).encode()).hexdigest()[:16]
 
 

@@ -82,7 +82,7 @@ def make(registry: Registry[Any], choice: Mapping[str, Any]) -> Any:
 
 
 def check_choices(config: Config) -> None:
-    """Refuse names and options that do not exist, before any run begins. Code of the user's own is imported for it."""
+    """Refuse names and options that do not exist, before any run begins. This imports code of the user's own."""
     for place, registry in {**CHOICES, "metrics": METRICS}.items():
         found = functools.reduce(getattr, place.split("."), config)
         for choice in found if isinstance(found, list) else [found]:
@@ -138,7 +138,7 @@ def _federation(config: Config, given: Mapping[str, Any]) -> Federation:
 
 @functools.lru_cache(maxsize=1)
 def _dealt(settings: str, seed: int, stamp: object) -> Federation:
-    """Keep the last federation in memory, so that methods compared with the same seed share it and its fingerprint."""
+    """Make the federation. The last one stays in memory, so that methods compared with the same seed share it."""
     data = DataConfig(**json.loads(settings))
     if own_part(data.name):
         asked = data.model_dump(exclude={"name", "seed", "options", "fingerprint"}, exclude_defaults=True)
@@ -225,16 +225,16 @@ def whole(kept: Config) -> Config:
 
 
 def _completed(registry: Registry[Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """A choice with all options of its entry that have a value; a user's own object, and own code, as they are."""
+    """A choice completed with the defaults of its options; an object or code of the user's own stays as it is."""
     if chosen["name"] == OWN or own_part(chosen["name"]):
         return dict(chosen)
     return {k: v for k, v in _options(registry, chosen).items() if v is not None} | dict(chosen)
 
 
 def differences(kept: Config, made: Config) -> list[tuple[str, Any, Any]]:
-    """The settings in which a kept run and one that was made differ, each with both values.
+    """The settings that differ between a kept run and one just made, each with both values.
 
-    The engine's come last: much of it follows from the rest. `changed_objects` compares the user's own objects.
+    The engine's come last, because many of them follow from the rest. `changed_objects` compares the user's own objects.
     """
     before, now = (flatten({**whole(one).plain(), "objects": {}}) for one in (kept, made))
     keys = sorted(before.keys() | now.keys(), key=lambda key: (key.startswith("engine."), key))
@@ -255,7 +255,7 @@ def describe(made: Setup, trainer: Trainer) -> Config:
 
 
 def asked_values(made: Setup) -> dict[str, Any]:
-    """The configuration of a run as it was asked for: no choice is made, and no object fingerprinted."""
+    """The configuration of a run as it was asked for: open choices stay open, and no object is fingerprinted."""
     training = made.training
     loss = _describe_loss(training.loss)
     own = {} if training.loss is None or loss else {"loss": _called(training.loss)}
@@ -293,7 +293,7 @@ def asked_values(made: Setup) -> dict[str, Any]:
 
 
 def method_choice(method: Method) -> dict[str, Any]:
-    """A method by its name and all of its options; of a user's own, what it is called and the parts in each slot."""
+    """A method's name and all of its options; for a method of the user's own, its name and the parts in each slot."""
     if method.spec.name:
         return method.spec.plain()
     parts = "; ".join(f"{slot}: {', '.join(p.name for p in getattr(method, slot))}" for slot in SLOTS)
@@ -302,7 +302,7 @@ def method_choice(method: Method) -> dict[str, Any]:
 
 def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
     """The table of local settings, and the names of those that are the user's own objects."""
-    told: dict[str, Any] = {
+    table: dict[str, Any] = {
         "epochs": local.epochs,
         "batch": local.batch,
         "steps": _listed(local.steps),
@@ -311,18 +311,18 @@ def _describe_local(local: Local) -> tuple[dict[str, Any], dict[str, str]]:
     }
     own: dict[str, str] = {}
     if local.optimizer.spec.options.get("lr") == local.optimizer.lr:
-        told["optimizer"] = local.optimizer.spec.plain()
+        table["optimizer"] = local.optimizer.spec.plain()
     else:
         own["optimizer"] = "Optimizer"
     if local.schedule.spec.name:
-        told["schedule"] = local.schedule.spec.plain()
+        table["schedule"] = local.schedule.spec.plain()
     else:
         own["schedule"] = "Schedule"
     if (spec := getattr(local.augment, "spec", None)) is not None:
-        told["augment"] = spec.plain()
+        table["augment"] = spec.plain()
     elif local.augment is not None:
         own["augment"] = getattr(local.augment, "__qualname__", "augment")
-    return told, own
+    return table, own
 
 
 def _describe_loss(loss: Loss | None) -> dict[str, Any] | None:

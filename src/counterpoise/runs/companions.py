@@ -1,4 +1,4 @@
-"""With which runs a run trained as one batch, as its folder notes it in ``batch.json``."""
+"""The batches of runs that a run trained in, as ``batch.json`` in its folder notes them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ __all__ = ["note_batch", "noted_batches", "worded_batches"]
 
 
 def noted_batches(folder: Path) -> list[dict[str, Any]]:
-    """The batches that a run trained in, each with its first round; one run is the run alone. Before the first, it was.
+    """The batches that a run trained in, each with its first round.
 
-    The list is empty if the run was always alone, or if the file is damaged.
+    A batch of one run means that the run trained alone, as it did before the first batch. The list is empty if it always
+    trained alone, or if the file is damaged.
     """
     with contextlib.suppress(CounterpoiseError, FileNotFoundError, NotADirectoryError):
         path = folder / BATCH
@@ -35,7 +36,7 @@ def noted_batches(folder: Path) -> list[dict[str, Any]]:
 def note_batch(folder: Path, batch: Batch | None, round: int) -> None:
     """Note the batch that a run trains in from a round on; None if it trains alone.
 
-    The run's settings do not depend on it; its numbers do, by rounding.
+    The batch is no setting of the run: it changes its numbers only by rounding.
     """
     kept = [one for one in noted_batches(folder) if one["from_round"] < round]  # a resumed run repeats later rounds
     now = (

@@ -1,4 +1,4 @@
-"""A run's configuration: check it and write it. `counterpoise.runs.experiments` reads it, and its names are here too.
+"""A run's configuration: check it and write it. `counterpoise.runs.experiments`, which reads it, is exported here too.
 
 A configuration is complete: with its seed, it determines every number of a run. A user's own objects (a module, arrays,
 a loss) cannot be written down. They appear as ``name = "own"`` with a fingerprint, and must be given again to resume.
@@ -165,7 +165,7 @@ class Config(_Table):
         empty = {name for name in ("own", "adversary", "code", "objects") if not getattr(self, name)}
         dumped = self.model_dump(by_alias=True, exclude_none=True, exclude=empty)
         if self.data.name == OWN or own_part(self.data.name):
-            # What `load` takes by default says nothing about data of one's own.
+            # The defaults of `load` say nothing about a user's own data.
             dumped["data"] = self.data.model_dump(exclude_none=True, exclude_defaults=True)
         # TOML needs simple values before tables.
         return dict(sorted(dumped.items(), key=lambda item: isinstance(item[1], dict)))

@@ -51,7 +51,7 @@ class Turn(NamedTuple):
 
 
 Course = Generator[Turn, RoundRecord, Run]
-"""A run that asks for its rounds. Send it each round's record, or throw what stopped the round into it."""
+"""A run as a generator. It yields a `Turn` for each round; send it the round's record, or throw in what stopped it."""
 
 
 def drive(course: Course) -> Run:
@@ -99,11 +99,11 @@ def go(
     start = Start(run.method, run.seed, run.settings, run.folder, simulation.round)
     with logged(loggers, start) as tell:
 
-        def told(record: RoundRecord) -> object:
+        def hear(record: RoundRecord) -> object:
             tell(record)
             return on_round is not None and on_round(record)
 
-        return (yield from _kept(simulation, run, rounds, told, folder, rule))
+        return (yield from _kept(simulation, run, rounds, hear, folder, rule))
 
 
 def _kept(

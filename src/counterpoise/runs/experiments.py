@@ -23,7 +23,7 @@ __all__ = ["assign", "choice", "override", "preset_names", "read"]
 
 
 _PATHS = (("data",), ("data", "name"), ("data", "partition", "path"), ("cohort", "rounds"))
-"""Settings that may be paths. In a file, these lead from its folder, as the names of the user's own code do."""
+"""Settings that may be paths. In a file they are relative to its folder; so is the user's own code."""
 
 
 def choice(value: Any) -> Any:
@@ -38,11 +38,12 @@ def choice(value: Any) -> Any:
 def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any], str]:
     """Read a preset or a TOML file: its values and its name.
 
-    With `typed`, what the user typed beside it, code of the user's own may then be imported: that named in the file from
-    the file's folder, unless it is a run's; that named in what was typed from the current folder.
+    `typed` is what else the user typed, such as settings. If it is given, code of the user's own may be imported later:
+    code that `typed` names from the current folder, code that the file names from the file's folder, unless that is a
+    run's folder.
 
-    ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself;
-    ``like = "base.toml"`` those from the file beside it. Paths of data in a file lead from its folder, too.
+    ``like = "fedbac/figure-3"`` in a file takes all settings from that preset that the file does not set itself, and
+    ``like = "base.toml"`` takes them from a file in the same folder. Paths of data are relative to that folder, too.
     """
     values, name = _read(source)
     if typed is not None:
@@ -64,7 +65,7 @@ def read(source: str, typed: Iterable[str] | None = None) -> tuple[dict[str, Any
 
 
 def _base(source: str, like: str) -> str:
-    """The preset that a file says it is like, or the file, which lies beside it wherever the user is."""
+    """What `like` in the file `source` names: a preset, or the path of a file in the same folder."""
     if like in preset_names():
         return like
     beside = Path(source).parent / like
@@ -85,7 +86,7 @@ def _allow_file(source: str, values: Mapping[str, Any]) -> None:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two tables. A choice with another name takes none of the options of the one below."""
+    """Merge two tables; values in `above` win. A choice with another name keeps none of the old one's options."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -120,7 +121,7 @@ def _read(source: str) -> tuple[dict[str, Any], str]:
 
 
 def _beside(values: dict[str, Any], place: Sequence[str], folder: Path) -> dict[str, Any]:
-    """The values with a path by the folder of their file, unless it leads somewhere only from the current folder."""
+    """Make the path at `place` relative to the file's folder, unless it exists only in the current folder."""
     key, *more = place
     inner = values.get(key)
     if more and isinstance(inner, Mapping):

@@ -15,14 +15,14 @@ __all__ = ["forget_failure", "keep_error", "keep_failure"]
 
 
 def keep_error(folder: Path | None, error: Exception) -> str:
-    """One sentence that says why a run failed. Its folder, if there is one, also keeps the traceback of other code."""
+    """One sentence that says why a run failed. Its folder, if any, keeps it, and the traceback if other code failed."""
     ours = isinstance(error, CounterpoiseError)
     sentence = " ".join((str(error) if ours else f"{type(error).__name__}: {error}").split())
     own = not ours or error.__cause__ is not None  # an error in the user's own code is worth its traceback
     more = "".join(traceback.format_exception(error)) if own else ""
     if folder is not None and keep_failure(folder, f"{sentence}\n{more}") and own:
         where = f"The whole traceback is in {folder / FAILURE}."
-        if where not in getattr(error, "__notes__", ()):  # a comparison keeps what its run has kept
+        if where not in getattr(error, "__notes__", ()):  # a comparison keeps an error that its run has already kept
             error.add_note(where)
     return sentence
 

@@ -98,7 +98,10 @@ class Folder:
         return shlex.join(["counterpoise", "resume", str(self.path), *trust])
 
     def how_to_repeat(self, rounds: int) -> str:
-        """What to do when the cause is removed that kept a run from training. Code must not change in a run that goes on."""
+        """What to do once the cause is removed that kept a run from training.
+
+        If the run uses code or objects of the user's own, it must start again: they may not change in a run that goes on.
+        """
         if self.config.asked_for or own_names(self.config.plain()):
             return "run it again with --overwrite (in Python: overwrite=True)."
         return f"give the run more rounds with: {self.how_to_resume} --rounds {rounds}"
@@ -217,7 +220,7 @@ class Folder:
 
 
 def _check_free(path: Path) -> None:
-    """Refuse a folder that is not empty, unless it only holds what a run leaves that was killed while it began."""
+    """Refuse a folder that is not empty, unless it holds only what a run leaves behind if it is killed as it begins."""
     if os.path.lexists(path / CONFIG):
         raise CounterpoiseError(f"{path} already holds a run. {_how_to_go_on(path)}")
     if path.is_dir() and not all(map(never_begun, path.iterdir())):

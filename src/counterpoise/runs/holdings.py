@@ -24,7 +24,7 @@ def holdings(folder: Path) -> Mapping[str, Any] | None:
 
 
 def check_simulated(folder: Path) -> None:
-    """Refuse to resume a deployment: its server knows the names of its clients, and not how much they hold."""
+    """Refuse to resume a deployment, which is recognised by client names without sizes."""
     known = holdings(folder) or {}
     if "client_names" in known and "sizes" not in known:
         raise CounterpoiseError(

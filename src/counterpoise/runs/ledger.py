@@ -64,7 +64,7 @@ class Ledger:
         push(self.path)
 
     def cut(self, rounds: int) -> None:
-        """Drop all lines after the first `rounds` rounds. A file without such lines is left alone, with its date."""
+        """Drop all lines after the first `rounds` rounds. A file without such lines is not touched, so it keeps its date."""
         digest, whole = hashlib.sha256(), 0
         for line in _first(self.path, rounds):
             digest.update(line)

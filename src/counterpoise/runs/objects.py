@@ -1,7 +1,7 @@
 """Digests of a user's own objects: of the code that they run, and of the values that this code uses.
 
-A function that is defined in a notebook has no file. So what is digested is its compiled code: a comment or another
-line number changes nothing. Followed are the functions, classes and values that it names; libraries only by name.
+A function that is defined in a notebook has no file. So its compiled code is digested, and comments and line numbers
+change nothing. The digest also covers the functions, classes and values that the code names; of a library, only names.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from counterpoise.runs.config import Config
 __all__ = ["changed_objects", "object_digest", "object_digests", "unknown_objects"]
 
 _MOST = 100_000
-"""After so many values the rest is left out: it is data, not code."""
+"""Digest at most this many values; beyond that they are data, not code."""
 _KINDS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-"""The flags of a code that change what it does; a notebook adds those of earlier cells, such as future imports."""
+"""The flags of compiled code that count. Others, such as future imports, a notebook takes over from earlier cells."""
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, range, slice, torch.dtype, torch.device, np.generic, Path)
 
 
 def object_digests(made: Setup, names: list[str]) -> dict[str, str]:
-    """The digests of those objects of a set-up that are the user's own, by the names of their arguments.
+    """The digests of a set-up's objects that are the user's own, by the names of their arguments.
 
-    A federation has a fingerprint instead, and so have a module's weights.
+    A federation and a module's weights have fingerprints instead.
     """
     training, local = made.training, made.training.local
     given = {
@@ -60,7 +60,7 @@ def object_digests(made: Setup, names: list[str]) -> dict[str, str]:
 
 
 def changed_objects(kept: Config, made: Config) -> dict[str, str]:
-    """By its argument, what differs in each of the user's own objects since a run was begun, in words."""
+    """By argument, which of the user's own objects have changed since a run was begun, and how, in words."""
     found = {}
     for name in kept.objects.keys() & made.objects.keys():
         (how, code, values), (now, *others) = kept.objects[name].split(), made.objects[name].split()
@@ -72,7 +72,7 @@ def changed_objects(kept: Config, made: Config) -> dict[str, str]:
 
 
 def unknown_objects(kept: Config, made: Config) -> list[str]:
-    """The user's own objects that cannot be compared: another version of Python began the run, or an old one of ours."""
+    """The user's own objects that cannot be compared, because the run was begun by another Python or an old version."""
     how = {name: digest.split()[0] for name, digest in kept.objects.items()}
     return [name for name, digest in made.objects.items() if digest.split()[0] != how.get(name)]
 
@@ -130,7 +130,7 @@ class _Walk:
                 self.visit(cell.cell_contents)
 
     def _compiled(self, code: types.CodeType) -> None:
-        """What a code does, without its place in a file."""
+        """Digest compiled code without its place in a file."""
         self.code.update(code.co_code)
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount)
         kind = code.co_flags & _KINDS
@@ -194,7 +194,7 @@ class _Walk:
     def _other(self, value: object) -> None:
         """Any other object: what it wraps, its fields, or what it calls itself."""
         kind = type(value)
-        if (inside := inspect.unwrap(value) if callable(value) else value) is not value:  # such as by a cache
+        if (inside := inspect.unwrap(value) if callable(value) else value) is not value:  # wrapped, such as by a cache
             self.visit(inside)
             return
         self.visit(kind)
@@ -224,7 +224,7 @@ _FOLLOWED: dict[Any, Callable[[_Walk, Any], None]] = {
 
 
 def _layers(module: nn.Module) -> list[tuple[type, dict[str, object]]]:
-    """The class of each layer, and what it holds beside tensors and other layers."""
+    """The class of each layer and its settings: what it holds besides tensors and other layers."""
     return [
         (type(layer), {name: value for name, value in vars(layer).items() if name != "training" and name[0] != "_"})
         for layer in module.modules()
@@ -240,7 +240,7 @@ def _described(value: object) -> str:
 
 
 def _global_names(code: types.CodeType) -> set[str]:
-    """The global names that a code reads; names of attributes are none."""
+    """The global names that compiled code reads; names of attributes do not count."""
     return {
         str(one.argval)
         for inner in _codes(code)

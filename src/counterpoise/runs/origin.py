@@ -13,10 +13,9 @@ __all__ = ["begun_in", "check_here"]
 
 
 def begun_in(folder: Path, data: str) -> Path | None:
-    """The folder that a run was begun in if its data is not found from here: the nearest one above the run's that holds it.
+    """If a run's data is not found from the current folder: the nearest folder above the run's from which it is.
 
-    The data's fingerprint is checked later, so other data of that name is not taken for it. Data that a program brought
-    have no path.
+    None otherwise, and for data that have no path. A fingerprint, checked later, tells other data of that name apart.
     """
     if data == OWN or data in DATASETS or ":" in data:
         return None

@@ -19,9 +19,9 @@ OWN_DATA: Registry[Federation] = Registry(
 
 
 def own_federation(name: str, options: Mapping[str, Any], asked: Mapping[str, Any], seed: int) -> Federation:
-    """What the function returns; `asked` are the settings of the table data that the user set.
+    """Call the user's function. `asked` are the settings of the table ``data`` that the user set.
 
-    It gets those of them that it has parameters for. A setting that it does not take is refused.
+    A setting for which the function has no parameter is refused.
     """
     takes = inspect.signature(OWN_DATA[name].factory).parameters
     if strange := [key for key in asked if key not in takes]:
@@ -32,8 +32,8 @@ def own_federation(name: str, options: Mapping[str, Any], asked: Mapping[str, An
     if "partition" in takes and takes["partition"].default is inspect.Parameter.empty and "partition" not in asked:
         raise CounterpoiseError("The setting data.partition is missing: say how samples are divided among clients.")
     federation = OWN_DATA[name].factory(**options, **asked, **({"seed": seed} if "seed" in takes else {}))
-    told = {key: value.spec.plain() if hasattr(value, "spec") else value for key, value in asked.items()}
-    source = {"name": name, "seed": seed, **told, **({"options": dict(options)} if options else {})}
+    settings = {key: value.spec.plain() if hasattr(value, "spec") else value for key, value in asked.items()}
+    source = {"name": name, "seed": seed, **settings, **({"options": dict(options)} if options else {})}
     object.__setattr__(federation, "source", source)
     return federation
 

@@ -35,7 +35,7 @@ CHOICES: dict[str, Registry[Any]] = {
 def meant(path: Sequence[str], table: Any) -> list[str]:
     """The settings in `table` that have the name at the end of a path.
 
-    Settings below the table that the user wrote into hide the others: ``local.lr`` means ``local.optimizer.lr``.
+    If some are inside the table that the user wrote, only those count: ``local.lr`` means ``local.optimizer.lr``.
     """
     name = SYNONYMS.get(path[-1], path[-1])
     alike = dict.fromkeys(place for place in _places(table) if place.rpartition(".")[2] == name)

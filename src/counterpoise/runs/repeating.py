@@ -23,7 +23,7 @@ Asked = TypeVar("Asked", Engine, Evaluation)
 logger = logging.getLogger(__name__)
 
 _TOLD = 5
-"""At most this many differences are told."""
+"""At most this many differences are reported."""
 _IN_WORDS = {
     "frozen": "the model's frozen weights are others",
     "model.form": "the model has other layers, or layers of other sizes or settings",
@@ -42,9 +42,9 @@ class Differs(CounterpoiseError):
 
 
 def with_choices_of(kept: Config, made: Setup) -> Setup:
-    """A set-up in which every choice that the user left open is the one made when the kept run began.
+    """A set-up whose open choices are filled in with those that the kept run made.
 
-    The engine's choices depend on the machine, those of the evaluation on counts of samples.
+    Made anew, the engine's could differ with the machine, and the evaluation's with the counts of samples.
     """
     engine = _filled(made.training.engine, dict(kept.engine), [f.name for f in fields(Engine)])
     evaluation = _filled(made.evaluation, dict(kept.evaluation), ["every", "clients_every"])
@@ -52,7 +52,7 @@ def with_choices_of(kept: Config, made: Setup) -> Setup:
 
 
 def _filled(asked: Asked, kept: Mapping[str, Any], names: Iterable[str]) -> Asked:
-    """Settings with the kept values of those of these names that are open."""
+    """Settings in which those of the named ones that are open have their kept values."""
     return replace(asked, **{name: kept[name] for name in names if getattr(asked, name) in (None, "auto")})
 
 
@@ -100,9 +100,9 @@ def check_same(kept: Config, made: Config) -> None:
 
 
 def _rank(key: str) -> int:
-    """Which difference is told first.
+    """The order in which differences are reported: causes before their effects.
 
-    Other options follow from a name, digests from options, weights from layers; an engine's choices follow from all.
+    A name changes options, options change layers, layers change weights, and all of them change the engine's choices.
     """
     if key.startswith(("engine.", "evaluation.")):
         return 4
@@ -112,7 +112,7 @@ def _rank(key: str) -> int:
 
 
 def _told(kept: Config, made: Config) -> list[str]:
-    """What differs, in words. A fingerprint is told only if nothing else of its table is."""
+    """What differs, in words. A fingerprint is reported only if nothing else in its table differs."""
     found = differences(kept, made)
     tables = [_table(key) for key, _, _ in found if not key.endswith(".fingerprint")]
     told = []

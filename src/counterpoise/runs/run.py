@@ -149,7 +149,7 @@ class Run:
 
     @property
     def bytes_clients(self) -> int:
-        """Bytes that it kept on all clients seen so far, at the end."""
+        """Bytes that the method kept on all clients seen so far, at the end."""
         return self.rounds[-1].bytes_clients if self.rounds else 0
 
     @property

@@ -70,7 +70,7 @@ class SavedRun:
     doubts: tuple[str, ...] = ()
     """What is wrong with its files, one sentence each: altered numbers, missing files."""
     held: Mapping[str, Any] | None = None
-    """Who holds which data, of a run in memory; `holdings` reads it from the folder of others."""
+    """Who holds which data, if the run is in memory alone; otherwise `holdings` reads it from the folder."""
     why: str = ""
     """Why its rule (`stop`) ended it before its last round; empty if it did not."""
 
@@ -269,7 +269,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def status_of(path: Path) -> str:
-    """How a run says that it ended; also running if it was killed."""
+    """The status in a run's files. A run that was killed still says that it is running."""
     index = path / "checkpoint" / "checkpoint.json"
     with contextlib.suppress(FileNotFoundError, NotADirectoryError, Malformed):
         found = parse_json(read_text(index), str(index))

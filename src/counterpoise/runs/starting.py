@@ -73,11 +73,12 @@ def simulate(
     """Run a method on a federation for a number of rounds.
 
     `method` is a name such as ``"fedprox"`` or ``"fedprox(mu=0.1)"``, a pair ``("fedprox", {"mu": 0.1})``, or a method
-    such as ``cp.methods.fedprox(mu=0.1)``. `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the number of clients per round, a fraction of
-    them, None for all, or an availability such as ``cp.stragglers(10, rate=0.2)``. `loss` is a function of
-    outputs and targets, or the name of one such as ``"squared-error"``; it and each metric give one value per
-    sample. `stop` is a rule that ends the run early, such as ``cp.when("accuracy", above=0.9)``; `run.why`
-    then says why. `log` is a logger of `counterpoise.logs`, or several, or their names.
+    such as ``cp.methods.fedprox(mu=0.1)``. `model` is an ``nn.Module``, a factory of one, or a name. `cohort` is the
+    number of clients per round, a fraction of them, None for all, or an availability such as
+    ``cp.stragglers(10, rate=0.2)``. `loss` is a function of outputs and targets, or the name of one such as
+    ``"squared-error"``; it and each metric give one value per sample. `stop` is a rule that ends the run early, such as
+    ``cp.when("accuracy", above=0.9)``; `run.why` then says why. `log` is a logger of `counterpoise.logs`, several of
+    them, or their names.
 
     With `out`, the run is kept in that folder. The same call again returns the run if it is finished, and goes on with
     it if it was stopped. A folder that holds a run with another configuration is refused; `overwrite` replaces it.
@@ -176,7 +177,7 @@ def setup_course(
     log: Log | None = None,
     overwrite: bool = False,
 ) -> Course:
-    """A set-up's run from its first round, or from the checkpoint that the folder `out` has of it."""
+    """A set-up's run from its first round, or from its checkpoint if the folder `out` holds one."""
     _check_on_round(on_round)
     loggers = resolve(log)
     if out is not None and not overwrite and os.path.lexists(out / "config.toml"):
@@ -185,7 +186,7 @@ def setup_course(
     names = made.federation.client_names
     run = Run(made.training.method.name, made.seed, simulation.trainer.module, client_names=names)
     if out is None or rank():
-        run.keep = lambda path: _keep(made, simulation, run, _path(path, "The argument of keep"))
+        run.keep = lambda path: _keep(made, simulation, run, _path(path, "folder"))
         return (yield from go(simulation, run, made.rounds, on_round, None, loggers, made.stop))
     if overwrite:
         from counterpoise.runs.removal import clear_run
@@ -220,7 +221,7 @@ def _begun(made: Setup, simulation: Simulation, run: Run, path: Path) -> Iterato
 
 
 def _repeated(made: Setup, on_round: OnRound | None, out: Path, loggers: Sequence[Logger]) -> Course:
-    """A run that the folder holds already: what is left of it."""
+    """What is left of a run that the folder already holds."""
     from counterpoise.runs.build import describe
     from counterpoise.runs.folder import Folder, busy
     from counterpoise.runs.locks import Busy, in_use
@@ -268,9 +269,9 @@ def resume(
 
     Objects of your own (a model, a federation, a loss and so on) could not be written down, so give them again. Those
     that have a fingerprint are checked. The resumed run ends with the same model, bit for bit, as one that never
-    stopped. A run that began in a batch with others, in a comparison or a sweep, agrees with it to rounding. `progress`
-    as in `simulate`. Code that was given by name (``my_project.models:net``) is imported from the folder `trust`, and
-    only if it has not changed.
+    stopped; if it began in a batch with other runs, in a comparison or a sweep, the same to rounding. `progress` is as
+    in `simulate`. Code that was given by name (``my_project.models:net``) is imported from the folder `trust`, and only
+    if it has not changed.
     """
     own: dict[str, Any] = {
         "method": method,
@@ -303,10 +304,10 @@ def resume_course(
     trust: str | Path | None = None,
     **own: Any,
 ) -> Course:
-    """A kept run from its checkpoint on; `own` are the user's own objects, as in `resume`.
+    """A kept run from its checkpoint on. `trust` and `own`, the user's own objects, are as in `resume`.
 
-    `asked` is the engine that the run was begun with. The one in its configuration has the choices of the run alone
-    made, so that it would not join a batch of runs. `trust` as in `resume`.
+    `asked` is the engine setting as the user gave it. The configuration holds the setting as it was resolved for this
+    run alone; with that, the run could not join a batch of runs.
     """
     from counterpoise.runs.build import describe, setup, whole
     from counterpoise.runs.folder import Folder

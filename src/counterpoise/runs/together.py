@@ -26,8 +26,8 @@ _TWO_BATCHES = 4
 """From this many runs on, a GPU trains them in two batches."""
 
 _COPIES = 4
-"""How often the rows of a round's clients are in memory at once: as a chunk's or a client's result, joined, in the
-cohort's order, and as what a server makes of them."""
+"""A round's results may be in memory this many times at once: as a chunk returned them, joined, in the cohort's order,
+and as the server changed them."""
 
 Ended = Callable[[int, Run | BaseException], object]
 """Told of each run's end: its place among the courses, and the run or what stopped it."""
@@ -46,7 +46,7 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
         for places in _groups(turns, most, sharing):
             batches = [_Batch([turns[place].simulation for place in some], some) for some in _halves(places, turns)]
             halts[:] = [halt for batch in batches for halt in batch.halts]
-            for halt in halts if signals else ():  # it came before there was anything to stop
+            for halt in halts if signals else ():  # a signal came before there was anything to stop
                 halt.set()
             _alternate(batches, courses, turns, ended)
         if signals:
@@ -90,7 +90,7 @@ def _joins(group: Sequence[Simulation], one: Simulation, most: int | None, shari
 
 
 def _most_held(one: Simulation) -> float:
-    """The most bytes of memory that the rows kept for a run's clients, and what a round's clients return, can take."""
+    """The most bytes of memory that a run can need for the rows kept for its clients and for a round's results."""
     stores = (*one.server.records.values(), *one.client_state.values())
     kept = sum(min(store.row * one.trainer.federation.clients, one.trainer.memory) for store in stores)
     start = one.trainer.start

@@ -1,4 +1,4 @@
-"""Code of the user's own in a configuration that is read from a folder: whether it may be imported, and has changed."""
+"""Whether the user's own code that a kept configuration names may be imported, and whether it has changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_trusted(values: Any, code: Mapping[str, str], where: str, trust: Path 
 
 
 def check_named(values: Any, source: str) -> None:
-    """Refuse a file from a run's folder that names code which the user has not named, before any of it is asked for."""
+    """Refuse a file that comes from a run's folder and names code that the user has not named."""
     if unnamed := [name for name in own_names(values) if folder_of(name) is None]:
         tops = dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in unnamed)
         folder = Path(source).parent

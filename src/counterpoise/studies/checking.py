@@ -1,4 +1,4 @@
-"""What a cell must not say, as far as that can be told without torch, so that showing a study tells it too."""
+"""Check a cell as far as this needs no torch, so that even showing a study checks it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["check_cell"]
 
 
 def check_cell(cell: Cell) -> None:
-    """Refuse a cell that is like no preset or file, that sets what it may not, or whose measure no run will have."""
+    """Refuse a cell whose `like` names no preset or file, that sets what it may not, or whose measure no run has."""
     if any(re.match(r"\s*method\s*[.=]", setting) for setting in cell.settings):
         raise CounterpoiseError(f"The cell {cell.name!r} takes its methods from methods = [...], not from set.")
     for entry in cell.entries:

@@ -60,7 +60,7 @@ def drawing(every: Sequence[Row], title: str) -> str:
 
 
 def ahead_of(every: Sequence[Row], ours: str, title: str, low: float) -> str:
-    """One line for each cell: one method with its 95 % interval, and all others in grey. Values below `low` lie there."""
+    """A line for each cell: one method with its 95 % interval, the others in grey. Values below `low` are drawn at it."""
     lines = []
     for cell in dict.fromkeys(row.cell.name for row in every):
         shown = [row for row in every if row.cell.name == cell and row.values]

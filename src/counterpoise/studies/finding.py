@@ -25,7 +25,7 @@ class Finding:
     study: Study
     results: Results
     doubts: tuple[str, ...] = ()
-    """Cells whose results are of other settings, one sentence each."""
+    """One sentence for each cell whose results were made with other settings."""
 
     @cached_property
     def rows(self) -> list[Row]:

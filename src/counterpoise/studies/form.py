@@ -90,7 +90,7 @@ class _Shared(_Table):
 
 
 class CellForm(_Shared):
-    """An experiment of the study, or another view of one's runs."""
+    """An experiment of the study, or another view of the runs of one."""
 
     name: Word
     like: Word | None = None

@@ -1,4 +1,4 @@
-"""The results of a study while it runs: which pieces they lack, and a file that is never far behind."""
+"""The results of a study while it runs: which pieces they lack, and the file that is kept up to date with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Place(NamedTuple):
 
     cell: Cell
     kept: Sequence[tuple[str, KeptArm]]
-    """By measure: in the cell, and in every view of it that shows the method."""
+    """Each measure with the arm that keeps it: the cell's own, and one for every view that shows the method."""
     seed: int
     values: Mapping[str, Any]
 
@@ -45,7 +45,7 @@ class Ledger:
         self._written = time.monotonic()
 
     def lacking(self, cell: Cell, plan: Plan) -> bool:
-        """Whether a piece of the cell has not ended, or failed and may be tried again, or is not in all of its views."""
+        """Whether a piece of the cell has not ended, failed and may be tried again, or is missing in one of its views."""
         return any(
             not _done(self._known(one, arm.label).get(seed))
             for arm in plan.arms
@@ -63,7 +63,7 @@ class Ledger:
         return [cell, *(one for one in views if any(entry.label == label for entry in one.entries))]
 
     def open_pieces(self, cell: Cell, plan: Plan, there: Plan, before: Made) -> Iterator[Piece]:
-        """The pieces of a cell still to run. Those that have ended in the folder are taken in, as made by `before`.
+        """The pieces of a cell still to run. Those that have ended in the folder become results, run with `before`.
 
         `there` is the plan in the cell's folder, which may have more arms and seeds.
         """

@@ -28,7 +28,7 @@ def curve_of(records: Sequence[RoundRecord], measure: str) -> Curve:
     - ``personal accuracy by data``: the same over the clients of the round, weighed by the counts that they claim
     - ``coupling of weight``, or of a note: its rank correlation with the clients' accuracy
     - ``note alpha``: the mean over the round's clients of what was noted for them
-    - ``accuracy chosen by clients``: of the round so far that is best on the clients' held-out data
+    - ``accuracy chosen by clients``: the test accuracy of the round so far that is best on the clients' held-out data
     - ``effective clients``: how many equal weights would average out as much
     - ``detection recall``, ``detection false alarms``: shares of lies and of honest claims that were rejected
     - ``count error``: of the counts estimated for honest clients, the median relative error

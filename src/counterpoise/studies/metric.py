@@ -22,7 +22,7 @@ class Metric(NamedTuple):
     rule: str
     """last, best, mean, volatility or rounds"""
     number: float = 0.0
-    """For mean and volatility: of so many evaluations, 0 for all. For rounds: to this many points."""
+    """For mean and volatility: over how many evaluations, 0 for all. For rounds: the target in points."""
     first: bool = False
     """Whether mean and volatility are of the first evaluations rather than of the last."""
 

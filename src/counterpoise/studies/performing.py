@@ -167,7 +167,7 @@ def _split(pieces: Sequence[Piece]) -> list[list[Piece]]:
 
 
 def _last_made(folder: Path) -> Made | None:
-    """With what the last command ran in this folder. Runs that it did not live to take in were made with that."""
+    """What the last command in this folder ran with. If it was killed, runs that it never added were made with that."""
     path = folder / STUDY
     if not path.exists():
         return None

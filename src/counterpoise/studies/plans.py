@@ -23,7 +23,7 @@ _FREE = re.compile(r"schema|seed|engine\.(?!dtype|tf32|bf16).*")
 
 
 def plan_of(cell: Cell, command: str = "") -> Plan:
-    """The comparison of a cell's methods. Options that the preset sets for its own go to them as in `compare`."""
+    """The comparison of a cell's methods. They take over options of the preset's own method, as in `compare`."""
     check_cell(cell)
     config, values = shared_config(cell.like, cell.settings, cell.rounds, typed=())
     own = dict(config.method)

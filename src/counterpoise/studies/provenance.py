@@ -1,4 +1,4 @@
-"""With what a study is run: the commit of the package, and the machine."""
+"""What a study is run with: the commit of the package, and the machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _machine() -> str:
 
 
 def _processor() -> str:
-    """The processor's name, or its architecture if the system does not tell the name."""
+    """The processor's name, or its architecture if the system does not give the name."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -75,10 +75,10 @@ def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | 
 
 
 def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None, methods: Sequence[str] = ()) -> Study:
-    """The study with some of its cells or methods alone (``*`` stands for anything), or with more or fewer seeds.
+    """Reduce a study to some of its cells or methods (``*`` stands for anything), or change its number of seeds.
 
-    A view brings the cell with its runs along. A cell without any of the methods goes. Averages and claims stay only if
-    all that they are about does.
+    A view keeps the cell whose runs it shows. A cell without any of the methods is dropped. So are averages and claims
+    that are about anything dropped.
     """
     for pattern in patterns:
         if not any(fnmatchcase(cell.name, pattern) for cell in study.cells):
@@ -98,7 +98,7 @@ def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None, meth
 
 
 def _with_methods(cells: Sequence[Cell], patterns: Sequence[str], name: str) -> list[Cell]:
-    """The cells with some of their methods alone, by their labels. The study's name is for the error."""
+    """The cells with only the methods whose labels match. The study's name is for the error."""
     labels = list(dict.fromkeys(label for cell in cells for label in _labels(cell)))
     named = {pattern: {one for one in labels if one == pattern or fnmatchcase(one, pattern)} for pattern in patterns}
     if strange := [pattern for pattern, some in named.items() if not some]:

@@ -33,7 +33,7 @@ _MOST_BYTES = 256 * 2**20
 
 @dataclass(frozen=True)
 class Made:
-    """With what a piece was run."""
+    """What a piece was run with."""
 
     commit: str
     """Empty if it is not known."""

@@ -1,4 +1,4 @@
-"""How a study's results stand beside what was published, computed from the study and its results alone."""
+"""Compare a study's results with what was published. This needs only the study and its results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Row:
     outcomes: Mapping[int, Outcome]
     """The runs that have ended, by seed."""
     parts: Sequence[Row] = ()
-    """Of an average: the method in each of its cells. There are no outcomes then."""
+    """For an average: the method's rows in its cells. It has no outcomes of its own."""
 
     @property
     def cannot(self) -> str:
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def judged(self) -> Judged | None:
-        """Our values beside the published one, if there are both; only with a verdict if the rules give one here."""
+        """Our values beside the published one, if there are both. The verdict is empty if `_silent` says why."""
         if self.published is None or not self.values:
             return None
         one = self.published
@@ -211,7 +211,7 @@ def _by_metric(row: Row, metric: str) -> Row:
 
 
 def doubts(study: Study, before: Study) -> list[str]:
-    """Which cells the study's file now defines otherwise than when the results were written, one sentence each."""
+    """One sentence for each cell whose definition has changed since its results were written."""
     then = {cell.name: cell for cell in before.cells}
     return [
         f"The cell {cell.name!r} has other settings now than its results. Run the study again."

@@ -51,7 +51,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Cell:
-    """An experiment of a study, or another view of one's runs."""
+    """An experiment of a study, or another view of the runs of one."""
 
     name: str
     slug: str

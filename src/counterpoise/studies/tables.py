@@ -171,7 +171,7 @@ def markdown(
 
 
 def again(every: Sequence[Row], command: str) -> tuple[str, str]:
-    """How to repeat a study's runs, and the command: with a file of one's own, because kept results are not run again."""
+    """How to repeat a study's runs, and the command. It names a new file, because kept results are not run again."""
     if not any(row.outcomes for row in every):
         return "Run it, or one cell with `--cells NAME`:", command
     how = "Run it again, or one cell with `--cells NAME`, and keep the results in a file of your own."

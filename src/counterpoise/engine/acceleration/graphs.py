@@ -25,7 +25,7 @@ class CapturedGraph:
 
     The result lies in the same buffers after every call: those of `into`, which may be one of the arguments, or
     wherever the function put it. The function must be a pure function of tensors that never waits for the GPU
-    (`.item()`, a branch on a tensor). With `fused`, the function is compiled first, and `into` must be the last
+    (`.item()`, a branch on a tensor). With `compiled`, the function is compiled first, and `into` must be the last
     argument: elementwise operations become a few kernels, which write `into` as they compute.
 
     Graphs with the same `pool` (`torch.cuda.graph_pool_handle`) share the memory for what they compute in between. They
@@ -33,19 +33,19 @@ class CapturedGraph:
     """
 
     def __init__(
-        self, function: Callable[..., Any], *arguments: Any, into: Any = None, fused: bool = False, pool: Any = None
+        self, function: Callable[..., Any], *arguments: Any, into: Any = None, compiled: bool = False, pool: Any = None
     ) -> None:
         self._function, self.arguments, self._into = function, arguments, into
         self._compiled: Compiled | None = None
         drawn = torch.cuda.get_rng_state()
-        # A stream cannot be captured if it is the default one. Any other is the caller's own: its graphs then share
-        # no library's workspace with what runs on other streams at the same time.
+        # The default stream cannot be captured. Any other belongs to the caller; captured there, a graph shares no
+        # library's workspace with what runs on other streams at the same time.
         stream = current = torch.cuda.current_stream()
         if current == torch.cuda.default_stream():
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
-            if fused:
+            if compiled:
                 self._compiled = Compiled(lambda *given: fill(given[-1], function(*given)), *arguments)
             for _ in range(3):  # libraries choose kernels and allocate workspaces before the capture
                 self._run()
@@ -53,7 +53,7 @@ class CapturedGraph:
         torch.cuda.set_rng_state(drawn)
         torch.cuda.empty_cache()  # a capture cannot use what these calls left reserved
         self._graph = torch.cuda.CUDAGraph()
-        # If the garbage collector frees a graph during a capture, the capture ends; so the collector waits.
+        # A capture fails if the garbage collector frees a graph meanwhile, so the collector is off during it.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -138,7 +138,7 @@ def _kernels(traced: GraphModule) -> Callable[..., Any]:
 
 
 def _keep_casts(traced: GraphModule) -> list[tuple[int, torch.dtype]]:
-    """Turn each cast of a rewritten input into an input of its own, and write it after everything else.
+    """Turn each cast of a rewritten input into an input of its own, which is written after everything else.
 
     Returns, for each new input, which input it is a cast of and its type. A cast that the function returns stays.
     """

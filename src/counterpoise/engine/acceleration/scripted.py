@@ -50,8 +50,8 @@ class ScriptedStep:
             return tuple(leaves(self._like))
 
         self.form = form(arguments[:2])
-        # Traced without values, so that none becomes part of the script. If a tensor is passed twice, torch cannot
-        # tell which one is used; so each is passed as a view of its own.
+        # Traced without values, so that none becomes part of the script. Each tensor is passed as a view of its own:
+        # if one tensor were two arguments, torch could not tell which of them the step uses.
         trace = make_fx(run, {aten.max_pool2d_with_indices.default: _pool_by_twos}, "fake", _allow_non_fake_inputs=True)
         traced = trace(*(tensor.detach() for tensor in leaves(arguments)))
         self._like = on(torch.device("meta"), self._like)

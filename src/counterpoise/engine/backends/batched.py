@@ -34,15 +34,15 @@ __all__ = ["COMPILED_RATIO", "Batched"]
 
 _MOST_CHUNKS = 16
 _RATIO, COMPILED_RATIO = 1.5, 4.0
-"""How many times the next width each width of a captured chunk is, without and with compiled steps: capturing a step of
-one width takes a tenth of a second, compiling it half a minute. A scripted step takes chunks down to 1 / _RATIO of its
-own size."""
+"""The ratio of a captured chunk's width to its next smaller width, without and with compiled steps. Compiled steps have
+fewer widths, because compiling one takes half a minute and capturing one a tenth of a second. On a CPU, a scripted step
+also serves chunks down to 1 / _RATIO of its own size."""
 _BUFFER_RATIO = 8.0
-"""How many times the next size each size of a captured chunk's buffers is: a few clients of many need few of them."""
+"""The same ratio for the sizes of a captured chunk's buffers, so that a small chunk has small buffers."""
 _BATCH_BYTES, _MOST_BYTES = 24, 2**28
-"""Bytes of a captured chunk for each place of its batches, and how many of them may be kept for longer clients."""
+"""Bytes for each place of a captured chunk's batches, and the most bytes reserved for clients that train longer."""
 _OFTEN = 200
-"""A CPU scripts steps of one form after it has taken this many; that takes as long as 100 to 200 steps."""
+"""A CPU scripts steps of one form after it has taken this many. Scripting takes as long as 100 to 200 steps."""
 
 
 class Batched:
@@ -57,7 +57,7 @@ class Batched:
         chunk: int,
         dtype: torch.dtype,
         *,
-        fused: bool = False,
+        compiled: bool = False,
         lowered: bool = False,
         half: bool = False,
         script_steps: bool = False,
@@ -67,7 +67,7 @@ class Batched:
         self.program = program
         self.chunk = chunk
         self.dtype = dtype
-        self.fused = fused
+        self.compiled = compiled
         self.longest = longest
         """The most steps of a client in a round; 0 if that is unknown."""
         self.halt = threading.Event()
@@ -95,7 +95,7 @@ class Batched:
         plans = []
 
         def sequence(some: Job, whole: Job, passes: int) -> BatchSequence:
-            # A captured step is for sequences with a mask or for those without, so the whole cohort uses one kind.
+            # A captured step takes either sequences with a mask or those without, so one cohort uses one kind.
             ragged = (whole if self.captures else some).ragged
             return Batches(some, local, batch, passes, self.dtype).sequence(ragged)
 
@@ -118,19 +118,20 @@ class Batched:
                 )
             )
         if (known := self._captured.get(_key(job, plans[0]))) and known.fits(plans[0]):
-            known.load(plans[0])  # the device may still train the last round; the copies wait behind that
+            known.load(plans[0])  # the device may still train the last round; the copies queue behind that
         return plans
 
     def _cut(self, job: Job, batch: int) -> Sequence[Tensor]:
-        """The places of a cohort in chunks."""
+        """Cut a cohort into chunks: the places of each chunk's clients."""
         if self.captures:
             return torch.split(job.steps.argsort(descending=True, stable=True), self.chunk)
         return buckets(job.steps, self.chunk, overhead(self.network.layout.size, batch))
 
     def _room(self, clients: int, joint: bool) -> int:
-        """How many places a chunk of so many clients gets: a size that is captured, or on a CPU scripted, already.
+        """The size to which a chunk of this many clients is padded.
 
-        On a CPU only a batch of runs is padded: its chunks become smaller as runs end.
+        On a GPU it is one of few sizes, so that few are captured. On a CPU, chunks of several runs, which become
+        smaller as runs end, are padded to a size that is already scripted.
         """
         if self.captures:
             return room(clients, self.chunk, _BUFFER_RATIO)
@@ -141,9 +142,9 @@ class Batched:
         """How many of a chunk's clients each step trains; the first `clients` are real."""
         if not self.captures:
             return [len(steps)] * int(steps.max())
-        # A survey's steps need not fall, so a client there may wait for those behind it.
+        # A survey's steps need not be in falling order: there a client stays as long as any client behind it.
         falling = steps[:clients].flip(0).cummax(0).values.flip(0)
-        return widths(falling, len(steps), COMPILED_RATIO if self.fused else _RATIO)
+        return widths(falling, len(steps), COMPILED_RATIO if self.compiled else _RATIO)
 
     def train(self, job: Job, planned: list[ChunkPlan] | None = None) -> TrainingResult:
         with torch.no_grad():
@@ -183,9 +184,8 @@ class Batched:
 
     def _make_chunk(self, job: Job, plan: ChunkPlan) -> Chunk:
         """The phases of a chunk: plain or scripted on a CPU, captured on a GPU."""
-        apart = job.of is not None
         inputs = ChunkInputs(
-            job.sent, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, apart
+            job.sent, plan.counts, job.state, plan.sequence, plan.survey, job.letters, job.numbers, job.of is not None
         )
         if not self.captures:
             return (ScriptedChunk if self.scripted_steps.covers(job.samples) else Chunk)(
@@ -198,7 +198,7 @@ class Batched:
             into = (chunk.shared, chunk.inputs.state, chunk.inputs.letters, chunk.inputs.numbers)
             fill(into, (inputs.shared, job.state, job.letters, job.numbers))
         else:
-            # Each holds memory of its own, so the least recently used one goes.
+            # Each holds memory, so the least recently used one goes.
             while len(self._captured) >= _MOST_CHUNKS:
                 del self._captured[next(iter(self._captured))]
             survey = plan.survey and plan.survey.padded(0)

@@ -1,4 +1,4 @@
-"""The batches of a cohort in the order of its steps, and one step's batch made from the samples."""
+"""Plan a cohort's batches in the order of its steps, and gather one step's batch from the samples."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def gather(samples: Samples, local: Local, dtype: torch.dtype, index: BatchIndex
 
 
 def cropped(federation: Federation, local: Local) -> Federation:
-    """The federation as the model takes its pictures: cut to the size that the augmentation makes them."""
+    """The federation with its pictures cut to the size that the augmentation returns, which the model takes."""
     if local.augment is None or not len(federation.base):
         return federation
     if not isinstance(federation.base.inputs, Tensor):

@@ -28,7 +28,7 @@ def overhead(parameters: int, batch: int) -> float:
 
 
 def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
-    """Whether, by these counts, a CPU trains a cohort in chunks in under 0.8 of the time that it takes one by one.
+    """Whether a CPU is expected to train a cohort in chunks in under 0.8 of the time that it needs one by one.
 
     A chunk holds at most `most` clients.
     """
@@ -39,7 +39,7 @@ def pays(steps: Tensor, most: int, parameters: int, batch: int) -> bool:
 
 
 def room(clients: int, most: int, ratio: float) -> int:
-    """The least width that holds so many clients: `most`, that divided by `ratio`, divided again, ..., never below 2.
+    """The smallest width for this many clients out of `most`, ``most / ratio``, ``most / ratio^2``, ..., at least 2.
 
     >>> [room(clients, most=100, ratio=4) for clients in (100, 26, 25, 9, 1)]
     [100, 100, 25, 25, 2]
@@ -56,7 +56,7 @@ def widths(steps: Tensor, most: int, ratio: float) -> list[int]:
     [4, 4, 2, 2]
     """
     there = np.arange(int(steps[0]))
-    active = np.searchsorted(-steps.numpy(), -there)  # those with more steps than were taken
+    active = np.searchsorted(-steps.numpy(), -there)  # how many clients have more steps than were taken
     return [room(int(count), most, ratio) for count in active]
 
 
@@ -74,8 +74,8 @@ def buckets(steps: Tensor, most: int, overhead: float) -> list[Tensor]:
     order = steps.argsort(stable=True)
     lengths, counts = (t.numpy() for t in torch.unique_consecutive(steps[order], return_counts=True))
     ends = np.concatenate(([0], counts.cumsum()))
-    best = np.zeros(len(ends))  # least cost of the clients with the first k lengths, and where their last chunk begins
-    begins = np.zeros(len(ends), dtype=int)
+    best = np.zeros(len(ends))  # the least cost of the clients with the first k lengths
+    begins = np.zeros(len(ends), dtype=int)  # the length at which their last chunk begins
     for k in range(1, len(ends)):
         clients = ends[k] - ends[:k]
         costs = best[:k] + lengths[k - 1] * (clients + -(-clients // most) * overhead)

@@ -35,7 +35,7 @@ class ChunkBackend(Protocol):
     program: Program
     network: Network
     dtype: torch.dtype
-    fused: bool
+    compiled: bool
     """Whether steps are compiled."""
     scripted_steps: ScriptedSteps
 
@@ -54,7 +54,7 @@ class ChunkInputs(NamedTuple):
     survey: BatchSequence | None
     letters: Named = {}  # noqa: RUF012  # never written to
     numbers: Named = {}  # noqa: RUF012
-    apart: bool = False
+    stacked: bool = False
     """Whether `shared` has a row for each client."""
 
 
@@ -87,11 +87,11 @@ class Chunk:
         self.backend, self.program, self.samples, self.inputs = backend, backend.program, samples, inputs
         self.shared = inputs.shared
         self.participant = make_participants(inputs.counts, inputs.state, inputs.letters, inputs.numbers)
-        self.over = 0 if inputs.apart else None
+        self.shared_dim = 0 if inputs.stacked else None
         """How `vmap` maps `shared`: a row for each client, or the same for all."""
 
     def begin(self) -> Cursor:
-        progress = together(self.program.begin, (self.over, 0), self.shared, self.participant)
+        progress = together(self.program.begin, (self.shared_dim, 0), self.shared, self.participant)
         return Cursor(self.inputs.sequence.rows.new_zeros(()), progress)
 
     def survey(self, cursor: Cursor, width: int) -> Cursor:
@@ -104,14 +104,16 @@ class Chunk:
 
     def end_epoch(self, cursor: Cursor) -> Cursor:
         return cursor._replace(
-            progress=together(self.program.end_epoch, (self.over, 0, 0), self.shared, self.participant, cursor.progress)
+            progress=together(
+                self.program.end_epoch, (self.shared_dim, 0, 0), self.shared, self.participant, cursor.progress
+            )
         )
 
     def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:
         if not self.program.finishes:  # then it is elementwise, and works on stacks as it is
             return self.program.finish(self.shared, self.participant, cursor.progress, traces)
         return together(
-            self.program.finish, (self.over, 0, 0, 0), self.shared, self.participant, cursor.progress, traces
+            self.program.finish, (self.shared_dim, 0, 0, 0), self.shared, self.participant, cursor.progress, traces
         )
 
     def advance(
@@ -125,7 +127,7 @@ class Chunk:
     def move(self, phase: Phase, fixed: tuple[Shared, Participant], progress: Progress, now: BatchIndex) -> Progress:
         batch = gather(self.samples, self.program.local, self.backend.dtype, now)
         phase = partial(phase, self.backend.network)
-        after = together(phase, (self.over, 0, 0, 0), *fixed, progress, batch, draws="different")
+        after = together(phase, (self.shared_dim, 0, 0, 0), *fixed, progress, batch, draws="different")
         return after if now.active is None else Progress(*where(now.active, after, progress))
 
 
@@ -203,13 +205,15 @@ class CapturedChunk(Chunk):
         begin = super().begin
         return CapturedGraph(lambda: align(begin()))  # a copy: the cursor must not write to the model's buffers
 
-    def _capture(self, phase: Phase, sequence: BatchSequence, width: int, fused: bool) -> CapturedGraph:
+    def _capture(self, phase: Phase, sequence: BatchSequence, width: int, compiled: bool) -> CapturedGraph:
         """A phase of the first `width` clients."""
-        shared = select(self.shared, slice(width)) if self.inputs.apart else self.shared
+        shared = select(self.shared, slice(width)) if self.inputs.stacked else self.shared
         some = BatchSequence(*(t if t is None else t[:, :width] for t in sequence))  # type: ignore[arg-type]
         cursor = Cursor(self._cursor.step, select(self._cursor.progress, slice(width)))
         arguments = (shared, select(self.participant, slice(width)), some, cursor)
-        return CapturedGraph(partial(self.advance, phase), *arguments, into=cursor, fused=fused, pool=self.backend.pool)
+        return CapturedGraph(
+            partial(self.advance, phase), *arguments, into=cursor, compiled=compiled, pool=self.backend.pool
+        )
 
     @cached_property
     def _end_epoch(self) -> CapturedGraph:
@@ -220,7 +224,7 @@ class CapturedChunk(Chunk):
         return CapturedGraph(super().finish, self._cursor, {})
 
     @cached_property
-    def _fused_finish(self) -> Compiled:
+    def _compiled_finish(self) -> Compiled:
         def finish(shared: Shared, progress: Progress) -> TrainingResult:
             return self.program.finish(shared, self.participant, progress, {})
 
@@ -234,11 +238,13 @@ class CapturedChunk(Chunk):
         # Capture before the cursor holds anything, because a capture runs the phase.
         known = [*self._steps]
         for width in dict.fromkeys(self.loaded.widths):
-            if width not in known and not (self.backend.fused and any(other > width for other in known)):
-                self._steps[width] = self._capture(self.program.step, self.inputs.sequence, width, self.backend.fused)
+            if width not in known and not (self.backend.compiled and any(other > width for other in known)):
+                self._steps[width] = self._capture(
+                    self.program.step, self.inputs.sequence, width, self.backend.compiled
+                )
         for width in dict.fromkeys(self.loaded.survey_widths):
             if width not in self._surveys and self.inputs.survey is not None:
-                self._surveys[width] = self._capture(self.program.survey, self.inputs.survey, width, fused=False)
+                self._surveys[width] = self._capture(self.program.survey, self.inputs.survey, width, compiled=False)
         if self.program.ends_epochs:
             _ = self._end_epoch
         self._current = None
@@ -263,15 +269,15 @@ class CapturedChunk(Chunk):
 
     def finish(self, cursor: Cursor, traces: Traces) -> TrainingResult:
         if not self.program.finishes:
-            return self._fused_finish() if self.backend.fused else super().finish(cursor, traces)
+            return self._compiled_finish() if self.backend.compiled else super().finish(cursor, traces)
         # A part may return what lies in the buffers, which the next chunk overwrites.
         return own(super().finish(cursor, traces) if traces else self._finish())  # type: ignore[no-any-return]
 
 
-def together(phase: Callable[..., T], over: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
-    """Run one client's phase for all clients of a chunk at once."""
+def together(phase: Callable[..., T], dims: tuple[int | None, ...], *arguments: Any, draws: str = "error") -> T:
+    """Run one client's phase for all clients of a chunk at once; `dims` and `draws` are those of `vmap`."""
     try:
-        return vmap(phase, over, randomness=draws)(*arguments)
+        return vmap(phase, dims, randomness=draws)(*arguments)
     except RuntimeError as error:
         if not any(name in str(error) for name in _STACKS):
             raise

@@ -2,9 +2,8 @@
 
 Every rank holds the whole federation and the whole server, and draws the same cohorts and batches; only local
 training is split. A round has one exchange, an all-gather of the ranks' packed replies, after which all ranks know
-the same and continue alike. A rank sends two more things with its replies: its status, so that all ranks end if one
-fails or is stopped, and digests of the model it started from and of its frozen weights, so that ranks which differ are
-noticed.
+the same and continue alike. With its replies a rank sends its status, so that all ranks end if one fails or is stopped.
+It also sends digests of the model it started from and of its frozen weights, so that ranks that differ are noticed.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def rank() -> int:
 
 
 def first_to_say() -> bool:
-    """Whether this process should say how the run ended: rank 0 should, or another if rank 0 says nothing."""
+    """Whether this process should report how the run ended: rank 0 does so, or if it stays silent, one other rank."""
     if not _was_launched() or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return rank() == 0
     store = next(rendezvous("env://"))[0]
@@ -101,7 +100,7 @@ class Group:
             dist.all_gather(list(got), sent)
         except RuntimeError as error:
             raise CounterpoiseError(
-                "Another rank of this run has ended, and with it the run. What that rank said tells why."
+                "Another rank of this run has ended, so this one ends too. The other rank's output says why."
             ) from error
         return got.to(packet.device)
 
@@ -112,7 +111,7 @@ def _leave() -> None:
 
 
 class _Halt(threading.Event):
-    """A request to stop. Ranks act on it together at their next exchange, so it is never seen between two rounds."""
+    """A request to stop. It is never seen between two rounds: ranks act on it together, at their next exchange."""
 
     def __init__(self, inner: threading.Event) -> None:
         super().__init__()
@@ -139,32 +138,32 @@ class Distributed:
         return self._inner.plan(job.some(mine)) if len(mine) else None
 
     def _shares(self, job: Job) -> list[Tensor]:
-        """Each rank's places in the cohort; the longest clients are dealt out first, so that shares are alike."""
+        """Each rank's places in the cohort. The longest clients are dealt out first, so that ranks have like work."""
         order = job.steps.argsort(descending=True, stable=True)
         return [order[rank :: self._group.size] for rank in range(self._group.size)]
 
     def train(self, job: Job, planned: Any = None) -> TrainingResult:
         shares, ranks = self._shares(job), self._group.size
         like = self._one_reply(job)
-        fared, rows = _WELL, job.shared.start.new_empty(0, row_size(like), dtype=torch.uint8)
+        status, rows = _WELL, job.shared.start.new_empty(0, row_size(like), dtype=torch.uint8)
         failure: BaseException | None = None
         try:
             mine = shares[self._group.rank]
             if len(mine):
                 rows = pack(self._inner.train(job.some(mine), planned))
         except Interrupted as stopped:
-            fared, failure = _STOPPED, stopped
+            status, failure = _STOPPED, stopped
         except Exception as error:
-            fared, failure = _FAILED, error
-        packets = self._group.gather(_packet((fared, self._frozen), failure, job.shared.start, rows, len(shares[0])))
+            status, failure = _FAILED, error
+        packets = self._group.gather(_packet((status, self._frozen), failure, job.shared.start, rows, len(shares[0])))
         heads = packets[:, :_HEAD].contiguous().view(torch.int64).tolist()
         if failure is not None:
             raise failure
-        for other, (how, _, _) in enumerate(heads):
-            if how == _FAILED:
+        for other, (status, _, _) in enumerate(heads):
+            if status == _FAILED:
                 text = bytes(packets[other, _HEAD : _HEAD + _TEXT].tolist()).rstrip(b"\0").decode(errors="replace")
                 raise CounterpoiseError(f"Rank {other} failed, and with it the run: {text}")
-        if any(how == _STOPPED for how, _, _ in heads):
+        if any(status == _STOPPED for status, _, _ in heads):
             raise Interrupted("Stopped.")
         if len({frozen for _, frozen, _ in heads}) > 1:
             raise CounterpoiseError(
@@ -200,14 +199,14 @@ class Distributed:
         return self._inner.output(model, inputs)
 
 
-def _packet(told: tuple[int, int], failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
+def _packet(facts: tuple[int, int], failure: BaseException | None, start: Tensor, rows: Tensor, width: int) -> Tensor:
     """A rank's packet: its head, its error's sentence, and its replies padded to `width`.
 
-    The head is what is `told`, status and digest of the frozen weights, and a digest of the model it began with.
+    The head holds the `facts` (status, digest of the frozen weights) and a digest of the model it began with.
     """
     bits = start.contiguous().view(torch.int64 if start.element_size() == 8 else torch.int32)
     digest = (bits * torch.arange(1, len(bits) + 1, device=bits.device)).sum(dtype=torch.int64)
-    head = torch.stack([*(torch.full_like(digest, one) for one in told), digest]).view(torch.uint8)
+    head = torch.stack([*(torch.full_like(digest, fact) for fact in facts), digest]).view(torch.uint8)
     text = ("" if failure is None else str(failure) or type(failure).__name__).encode()[:_TEXT].ljust(_TEXT, b"\0")
     body = rows.new_zeros(width, rows.shape[1])
     body[: len(rows)] = rows

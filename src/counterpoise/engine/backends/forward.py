@@ -21,7 +21,7 @@ __all__ = ["Forward"]
 log = logging.getLogger(__name__)
 
 _SAMPLES = 2**13
-"""The most outputs computed at once; more would take memory, not less time."""
+"""The most outputs computed at once; more would take more memory but not less time."""
 _OFTEN, _MOST_KEPT = 3, 8
 """How many calls with the same shapes come before a capture, and how many captures are kept: each holds memory."""
 Kind = Literal["alone", "shared", "own"]
@@ -55,7 +55,7 @@ class Forward:
         return self._outputs("alone", model, inputs, captures)
 
     def _outputs(self, kind: Kind, models: Tensor, inputs: Any, captures: bool) -> Tensor:
-        models = align(models) if models.is_cuda else models  # then a capture changes no bit
+        models = align(models) if models.is_cuda else models  # as a capture does, so that capturing changes no bit
         graph = self._graph(kind, models, inputs) if captures and not self._refused else None
         if graph is None:
             return self._compute(kind, models, inputs)
@@ -64,12 +64,12 @@ class Forward:
 
     def _compute(self, kind: Kind, models: Tensor, inputs: Any) -> Tensor:
         if kind == "alone":
-            # On a GPU, torch's recurrent layers would need weights that lie together in memory.
+            # On a GPU, recurrent layers stay unrolled: torch's own need weights that lie together in memory.
             return self._network(models, inputs, alone=not models.is_cuda)
         return together(self._network, (0, None if kind == "shared" else 0), models, inputs)
 
     def _graph(self, kind: Kind, models: Tensor, inputs: Any) -> CapturedGraph | None:
-        """The graph for tensors of this form; None for one that is rare, or if others leave no room."""
+        """The captured graph for tensors of this form; None while the form is rare, or if there is no room for it."""
         form = (kind, *((t.shape, t.dtype) for t in leaves((models, inputs))))
         before, self._calls = self._last.get(form, 0), self._calls + 1
         self._last[form] = self._calls
@@ -87,9 +87,10 @@ class Forward:
         return graph
 
     def _make_room(self, before: int) -> bool:
-        """Whether one more capture may be kept. Only one that was last used before call `before` goes for it.
+        """Make room for a capture of a form that was last used in call `before`. Returns whether there is room.
 
-        Otherwise a cycle of many forms would capture every one of them anew each time.
+        The least recently used capture is dropped only if its own last use was earlier than that. Otherwise a cycle of
+        many forms would capture every one of them anew each time.
         """
         if len(self._captured) < _MOST_KEPT:
             return True

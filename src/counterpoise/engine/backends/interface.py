@@ -121,7 +121,7 @@ class Backend(Protocol):
         """Whether `train` returns while the device still works, so that the CPU can prepare the next round."""
 
     def plan(self, job: Job) -> Any:
-        """Prepare what can be prepared of a job before its round begins; its `shared` and `state` are not used."""
+        """Prepare a job before its round begins, as far as this needs neither its `shared` nor its `state`."""
 
     def train(self, job: Job, planned: Any = None) -> TrainingResult:
         """What every client ends the round with, stacked in the job's order."""

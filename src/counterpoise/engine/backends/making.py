@@ -37,15 +37,14 @@ _PLACE_BYTES = 40
 """Bytes per place of a batch while batches are drawn: its index twice, its row, its share, its masks."""
 _SCRIPTED = 2**22
 """Up to this many parameters, steps are scripted by default. Larger models take seconds to script and gain little."""
-
-
 _COMPILING = 30.0
-"""Seconds to compile a step for one width. On an H200 it took 26 to 34, and 2 to 11 if torch had kept the result, which
-is not counted on. That the H200's times stand for every GPU is a choice."""
+"""Seconds to compile a step for one width. On an H200 it took 26 to 34, or 2 to 11 if torch had cached the result. We use
+one number for every GPU, and do not count on the cache."""
 _SAVED, _SAVED_PER_NUMBER = 8e-5, 1.4e-11
-"""Seconds that a compiled step saves, and more for each client's parameters in it. On an H200 in TF32 a step saved 0.10 ms
-(LeNet-5, 5 clients), 0.41 ms (100 clients) and 1.24 ms (1,626,442 parameters, 50 clients); docs/performance.md has the
-rounds. These two are chosen to promise no more than any of the three, so 'auto' rather compiles too seldom."""
+"""Seconds that a compiled step saves, and seconds that it saves in addition for each parameter of each client. On an H200
+in TF32 a step saved 0.10 ms (LeNet-5, 5 clients), 0.41 ms (100 clients) and 1.24 ms (1,626,442 parameters, 50 clients);
+docs/performance.md has the rounds. The two numbers promise less than any of the three, so 'auto' compiles rather too
+seldom than too often."""
 
 
 class Work(NamedTuple):
@@ -58,7 +57,7 @@ class Work(NamedTuple):
     batch: int
     """The widest batch."""
     numbers: int
-    """How many a client's model, its batch or the largest tensor of a forward pass holds, whichever is most."""
+    """The most numbers that a client's model, its batch or a tensor of a forward pass holds."""
     cohort: int
     share: int
     """The clients of a cohort that this process trains."""
@@ -113,7 +112,7 @@ def choose_setting(
 def compiling_pays(work: Work, passes: int, parameters: int, most: int) -> bool:
     """Whether a GPU that trains chunks of at most `most` clients saves more time by compiled steps than they take to make.
 
-    Steps are compiled once for each width of a chunk. Unequal clients make chunks of several.
+    Steps are compiled once for each width of a chunk; a chunk of unequal clients has several widths.
     """
     falling = _typical(work.steps, work.share).flip(0)
     chunks = [falling[begin : begin + most] for begin in range(0, len(falling), most)]
@@ -133,7 +132,7 @@ def make_backend(
     backend: Backend
     if batched:
         program = replace(program, differentiate=by_functions)
-        how = {"fused": bool(engine.compile), "lowered": engine.convolutions == "triton", "half": engine.bf16}
+        how = {"compiled": bool(engine.compile), "lowered": engine.convolutions == "triton", "half": engine.bf16}
         longest = program.local.passes * int(work.steps.max())
         backend = Batched(
             program, module, layout, keyed, most, dtype, script_steps=script_steps, longest=longest, **how
@@ -164,5 +163,5 @@ def _check_plan(local: Local, steps: int, batch: int, clients: int) -> None:
 
 
 def _typical(steps: Tensor, cohort: int) -> Tensor:
-    """The steps of a cohort that is as unequal as the whole population."""
+    """The steps of a typical cohort: evenly spaced quantiles of the population's steps."""
     return steps.sort().values[(2 * torch.arange(cohort) + 1) * len(steps) // max(1, 2 * cohort)]

@@ -79,7 +79,7 @@ class PerClient:
                 if self._scripted_steps.covers(job.samples):
                     self._scripted_steps.count(chain.from_iterable(chain.from_iterable(passes.counts)))
                     width = passes.rows.shape[-1]
-                    # At most one a round, and while no client trains, because torch would trace that too.
+                    # Script at most one size a round, before any client trains: torch would trace that training too.
                     fit = [due for due in self._scripted_steps.due if isinstance(due, int) and due <= width]
                     for size in fit[:1] if not futures else ():
                         self._pool.submit(self._script, size, some, select(participants, 0), passes).result()
@@ -161,7 +161,7 @@ class PerClient:
 
 
 def _collected(futures: dict[int, Future[TrainingResult]], clients: int) -> TrainingResult:
-    """The results in the cohort's order. Each is copied and freed as soon as it is there: otherwise all exist twice."""
+    """The results in the cohort's order. Each is freed once it is copied; otherwise all of them would exist twice."""
     stacked: TrainingResult | None = None
     for place in list(futures):
         own = futures.pop(place).result()

@@ -1,4 +1,4 @@
-"""Why code of the user's fails or cannot be trained as one batch, in words for whoever wrote that model, loss or hook."""
+"""Explain to the author of a model, loss or hook why it fails or cannot be trained as one batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CLIENT_NAMES = (
     "client.numbers has the names that the part's numbers give, client.state those of its client_state, client.memo "
     "those of begin, and client.broadcast those that its broadcast sends."
 )
-"""Where the names come from that a client hook reads."""
+"""A hint for a client hook that reads an unknown name."""
 
 _WRITES = "it writes into a tensor made beforehand; an operation that returns a new tensor works"
 _CAUSES = {
@@ -27,11 +27,11 @@ _CAUSES = {
     "doesn't match the broadcast shape": _WRITES,
     "data pointer": "it reads a tensor's memory, as .numpy() does",
 }
-"""For words in torch's message, what they mean."""
+"""What a user's code did, by words in torch's message."""
 
 
 def reason_of(error: Exception) -> str:
-    """Where the user's own code failed, and why: known causes in our words, others by torch's first sentence."""
+    """Where the user's own code failed, and why: in our words if the cause is known, otherwise torch's first sentence."""
     cause = error.__cause__ or error
     said = str(cause).strip().split("\n")[0].split(". ")[0].rstrip(".").removeprefix("vmap: ") or type(cause).__name__
     why = next((words for sign, words in _CAUSES.items() if sign in str(cause)), said)
@@ -41,9 +41,9 @@ def reason_of(error: Exception) -> str:
 
 @contextmanager
 def explained(what: str, names: str = "") -> Iterator[None]:
-    """Tell an error in the user's own code in a sentence: in which hook it was, or else in `what`.
+    """Turn an error in the user's own code into a sentence that names the hook, or `what` if it was in none.
 
-    `names` says where the names come from that may be missing.
+    `names` is a hint that is added if a key was missing.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def explained(what: str, names: str = "") -> Iterator[None]:
 
 
 def _offered(error: Exception) -> str:
-    """What a hook may ask of the object that it asked for something else; empty if that is not one of a hook's."""
+    """If a hook asked one of its arguments for an attribute that it lacks: the attributes that it has."""
     asked = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
     kinds: dict[str, type] = {kind.__name__: kind for kind in (Client, Cohort, Reply, Round)} | {"BatchStep": Step}
     kind = kinds.get(type(asked).__name__)

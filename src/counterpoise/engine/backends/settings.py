@@ -39,8 +39,8 @@ class Engine:
     """What a user may ask for; `resolve` fills in 'auto', and None if that is the default."""
 
     backend: str = "auto"
-    """'batched' (vmap) or 'per-client' (threads). Auto takes 'batched' on a GPU. On a CPU it does so only if the model
-    is so small, and the cohort so large and equal, that this is faster, and never for convolutions."""
+    """'batched' (vmap) or 'per-client' (threads). Auto takes 'batched' on a GPU. On a CPU it does so only if that is
+    faster, as for a small model and a large cohort of similar clients, and never for convolutions."""
     device: str = "auto"
     """'cpu', 'cuda', 'cuda:1'; auto takes a GPU if there is one."""
     threads: int | None = None
@@ -127,10 +127,10 @@ class Engine:
     ) -> Engine:
         """This setting with every open choice made.
 
-        `numbers` is how many numbers a client's model, batch or largest tensor holds, whichever is most. `stacks` says
-        that a CPU, too, should train clients as one batch; `scripts` that steps do nothing but compute and gain from being scripted;
-        `unkeyed` that the model draws random numbers that cannot be keyed by client, so that threads would mix them;
-        `compiling_pays` that compiled steps would save more time than compiling them takes.
+        `numbers` is the most numbers that a client's model, its batch or a tensor of a forward pass holds. The others
+        say: `stacks`, that even a CPU should train clients as one batch; `scripts`, that steps only compute and gain
+        from being scripted; `unkeyed`, that the model draws random numbers that cannot be keyed by client, so that
+        threads would mix them; `compiling_pays`, that compiled steps save more time than compiling them takes.
         """
         device, kind = self.place, self.kind
         backend = self.backend

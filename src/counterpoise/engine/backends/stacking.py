@@ -1,8 +1,8 @@
-"""Whether a cohort can be trained as one batch of clients, by a trial; and whether a CPU should do so, by counts.
+"""Find out by a trial whether a cohort can be trained as one batch of clients, and by counts whether a CPU should.
 
-Results are the same to rounding, so two things decide: whether it is faster, which it is known to be on a CPU for
-small models made of plain functions, and whether `vmap` takes the model and every hook of the method. Otherwise
-clients train one by one, which always works.
+Results are the same to rounding, so two questions decide. Is it faster? On a CPU this is known only for small models made
+of plain functions. Does `vmap` take the model and every hook of the method? If either answer is no, clients train one by
+one, which always works.
 """
 
 from __future__ import annotations
@@ -42,10 +42,9 @@ _PLAIN = frozenset(
     requires_grad set_grad_enabled
     """.split()  # noqa: SIM905, one a line would be a page
 )
-"""Functions that stacks of clients are known to compute well on a CPU. Convolutions and pooling are slower there.
-Threads sum the gradient of a table look-up (an embedding, ``x[rows]``) in any order, so that a run would not repeat."""
-
-
+"""Functions that a CPU is known to compute fast for stacks of clients. Convolutions and pooling are slower in a stack. A
+table look-up (an embedding, ``x[rows]``) is left out because threads sum its gradient in any order, so that a run would
+not repeat."""
 _TRIED = 4
 """Samples per batch in the trial of `why_unbatched`, whatever the size of the model."""
 
@@ -92,7 +91,7 @@ def why_unbatched(program: Program, module: nn.Module, federation: Federation, k
 def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: Federation) -> str:
     """Why the model or the loss is not known to be fast and exact in a stack; empty if it is."""
     if any(isinstance(child, torch.jit.ScriptModule) for child in module.modules()):
-        return "what a script calls cannot be seen"
+        return "the model holds a TorchScript module, whose calls cannot be seen"
     dtype = next(p.dtype for p in module.parameters() if p.requires_grad)
     rows = torch.zeros(2, dtype=torch.int64)
     inputs, targets = federation.base.take(rows, dtype)
@@ -103,8 +102,8 @@ def _not_plain(program: Program, module: nn.Module, layout: Layout, federation: 
         program.loss(outputs, targets)
     if unknown := called.names - _PLAIN:
         return f"the model or the loss calls {sorted(unknown)[0]}"
-    # `pays` assumes that a step's work grows with the number of parameters.
-    return "the model uses its weights at many places" if activations > layout.size else ""
+    # `pays` assumes that a step's work grows with the number of parameters; here it grows with the activations.
+    return "a sample has more activations than the model has parameters" if activations > layout.size else ""
 
 
 class _Called(TorchFunctionMode):
@@ -128,7 +127,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _try_together(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> None:
-    """All that a stack does: train two clients with unequal steps as one for a pass, then compute their outputs."""
+    """Try all that a stack does: train two clients with unequal steps as one batch, then compute their outputs."""
     job = _trial(program, module, federation, batch)
     program = replace(_shorten(program, batch), differentiate=by_functions)
     start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]
@@ -140,7 +139,7 @@ def _try_together(program: Program, module: nn.Module, federation: Federation, k
 
 
 def _trains_alone(program: Program, module: nn.Module, federation: Federation, keyed: bool, batch: int) -> bool:
-    """Whether the same works one client after the other."""
+    """Whether what `_try_together` tries works one client after the other."""
     try:
         job = _trial(program, module, federation, batch)
         start, inputs = job.shared.start, job.samples.take(job.rows, job.shared.start.dtype)[0]

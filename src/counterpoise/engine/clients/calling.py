@@ -1,4 +1,4 @@
-"""How a model is given samples in parts, and which part of what it returns are its outputs."""
+"""Call a model on a batch and pick its outputs from what it returns."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["outputs_of"]
 
 
 def outputs_of(model: Callable[..., Any], inputs: Any) -> Any:
-    """A model's outputs for a batch. A dictionary is given as keywords, a tuple as positions.
+    """A model's outputs for a batch; a dictionary is passed as keyword arguments, a tuple as positional ones.
 
-    If a model returns something with ``logits``, as those of Hugging Face do, these are its outputs.
+    If the model returns something with ``logits``, as Hugging Face models do, these are the outputs.
     """
     if isinstance(inputs, dict):
         returned = model(**inputs)

@@ -1,4 +1,4 @@
-"""What a federation's arrays most likely were not meant to be, told once, before the first round."""
+"""Warnings about data that are probably not what the user meant, given once, before the first round."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["tell_doubts"]
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 16
-"""Pixels are looked at in this many samples."""
+"""Check the pixels of this many samples."""
 _DARK = 16
-"""Whole numbers up to this may be levels or counts; pixels from 0 to 255 go beyond."""
+"""Whole numbers no larger than this may be levels or counts; pixels from 0 to 255 exceed it."""
 
 
 def tell_doubts(federation: Federation) -> None:

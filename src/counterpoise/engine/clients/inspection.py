@@ -46,18 +46,18 @@ class Traits:
     keyed: bool
     """It draws random numbers that `Keyed` replaces."""
     unkeyed: bool
-    """It draws others too, which repeat only for a fixed backend and chunk."""
+    """It also draws random numbers that `Keyed` cannot replace; these repeat only for a fixed backend and chunk."""
     output: str | None = None
     """The trainable parameter nearest to the output; None if no path leads there."""
     tensors: tuple[tuple[int, int], ...] = ()
-    """For each tensor that a forward pass makes: how many numbers it has whatever the batch, and more for each sample."""
+    """For each tensor that a forward pass makes: its numbers that do not depend on the batch, and those per sample."""
 
     def widest(self, samples: int) -> int:
-        """How many numbers the largest tensor of a forward pass has."""
+        """How many numbers the largest tensor of a forward pass over this many samples has."""
         return max((fixed + each * samples for fixed, each in self.tensors), default=0)
 
     def most_samples(self, numbers: int) -> int:
-        """How many samples a batch may have, so that no tensor grows with it beyond so many numbers; at least one."""
+        """The largest batch, of at least one sample, for which no tensor that grows with it exceeds this many numbers."""
         return max(1, min(((numbers - fixed) // each for fixed, each in self.tensors if each), default=numbers))
 
 
@@ -156,7 +156,7 @@ def _unsteady(again: Tensor, outputs: Tensor) -> CounterpoiseError:
 
 
 class _Made(TorchFunctionMode):
-    """The numbers of elements of the tensors that functions make, without views of their arguments."""
+    """Records how many elements each new tensor has that a function returns; views of its arguments are not new."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class _Made(TorchFunctionMode):
 
 
 def _growing(by_one: list[int], by_all: list[int], samples: int) -> tuple[tuple[int, int], ...]:
-    """From the sizes for one sample and for all of them, what each tensor has whatever the batch, and for each sample."""
+    """`Traits.tensors`, from the tensors' sizes for one sample and for all samples of the trial."""
     if samples == 1:
         return tuple((0, size) for size in by_one)
     slopes = [(one, max(0, (size - one) // (samples - 1))) for one, size in zip(by_one, by_all, strict=False)]
@@ -216,7 +216,7 @@ def _nearest(trial: nn.Module, inputs: Any) -> str | None:
 
 
 def _refuse_running_statistics(module: nn.Module) -> None:
-    """Refuse batch norms for which no choice was made, and other running statistics: they would leak between clients."""
+    """Refuse batch norms without a chosen norm, and other running statistics: they would leak between clients."""
     chosen = norm_of(module)
     for name, layer in batch_norms(module).items() if chosen is None else ():
         raise CounterpoiseError(
@@ -234,7 +234,7 @@ def _refuse_running_statistics(module: nn.Module) -> None:
 
 
 def _fix_norms(trial: nn.Module) -> None:
-    """Let a trial's batch norms map each sample alone, so that the trial shows what the other layers do."""
+    """Make the trial's batch norms treat each sample alone, so that only other layers can mix samples."""
     for name, layer in batch_norms(trial).items():
         if not layer.training:
             raise CounterpoiseError(

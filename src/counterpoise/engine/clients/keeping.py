@@ -1,6 +1,6 @@
 """An optimiser whose state a client keeps from round to round, as a part of the method.
 
-As a part, it is stored, sent through checkpoints and given back after a refused reply like any other state of a client.
+A part's state is stored, checkpointed and restored after a refused reply; so the optimiser's state is too.
 `Program` fills it, because hooks do not see the optimiser's state.
 """
 

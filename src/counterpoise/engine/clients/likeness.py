@@ -36,7 +36,7 @@ def alike(a: Any, b: Any) -> bool:
 
 
 def _alike(a: Any, b: Any, seen: frozenset[tuple[int, int]]) -> bool:
-    """As `alike`, for values met inside those that are `seen`; functions may hold each other in a circle."""
+    """`alike` inside nested values. `seen` holds the pairs being compared, because functions may form a cycle."""
     if a is b or (id(a), id(b)) in seen:
         return True
     if type(a) is not type(b):

@@ -35,7 +35,7 @@ __all__ = [
 Arrays = dict[str, Tensor]
 
 SENT = {"model", "lr", "broadcast", "letter", "accepted", "statistics"}
-"""How the names of what a server sends begin, up to the first slash."""
+"""The names of all tensors that a server sends, up to the first slash."""
 
 
 def _flatten(prefix: str, named: Named) -> Arrays:
@@ -58,17 +58,17 @@ def pack_broadcast(shared: Shared) -> Arrays:
 
 
 def unpack_broadcast(arrays: Mapping[str, Tensor]) -> Shared:
-    """What a client reads from it."""
+    """A broadcast as a client reads it."""
     return Shared(arrays["model"], _nest("broadcast", arrays), arrays["lr"])
 
 
 def pack_evaluation(model: Tensor, statistics: Mapping[str, Tensor]) -> Arrays:
-    """What clients are sent to evaluate: the server's model, and the running statistics that it has for it."""
+    """What the server sends for an evaluation: its model and the model's running statistics."""
     return {"model": model} | {f"statistics/{name}": values for name, values in statistics.items()}
 
 
 def unpack_statistics(arrays: Mapping[str, Tensor]) -> Arrays:
-    """The running statistics within it."""
+    """The running statistics in a message that asks for an evaluation."""
     return {name.removeprefix("statistics/"): t for name, t in arrays.items() if name.startswith("statistics/")}
 
 
@@ -78,7 +78,7 @@ def pack_letters(letters: Named) -> Arrays:
 
 
 def unpack_letters(arrays: Mapping[str, Tensor]) -> Named:
-    """What a client reads from it."""
+    """A client's letters, by part."""
     return _nest("letter", arrays)
 
 
@@ -123,19 +123,11 @@ def stack_replies(
             reasons[client] = reason
         else:
             good.append(client)
-    columns = {
-        name: torch.stack(
-            [
-                replies[client][name].to(like[name])
-                if name not in ("examples", "steps")
-                else replies[client][name].to(torch.float64)
-                for client in good
-            ]
-        )
-        if good
-        else tensor.new_empty((0, *tensor.shape))
-        for name, tensor in like.items()
-    }
+    columns = {}
+    for name, tensor in like.items():
+        kind = torch.float64 if name in ("examples", "steps") else tensor
+        rows = [replies[client][name].to(kind) for client in good]
+        columns[name] = torch.stack(rows) if rows else tensor.new_empty((0, *tensor.shape))
     cohort = Cohort(tuple(good), columns["update"], columns["examples"], columns["steps"], _nest("report", columns))
     return cohort, reasons
 
@@ -155,7 +147,7 @@ def _misfit(reply: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> str:
 
 
 def show_text(name: str, most: int = 80) -> str:
-    """A text chosen by a sender, cut, and with all escaped that is not printable, to fit into a line of a log."""
+    """A sender's text made safe for one line of a log: unprintable characters are escaped, and a long text is cut."""
     return repr(name)[1:-1][:most]
 
 

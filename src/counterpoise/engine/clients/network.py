@@ -26,8 +26,8 @@ class Network:
     """One private copy of a module, called with the parameters taken from a flat vector.
 
     Parameters are assigned into the copy, which is cheaper than `functional_call` and works with and without
-    `vmap`; so a copy belongs to one thread. If batch norms keep running statistics, these lie behind the parameters in
-    evaluation (`with_statistics`). With `stacked`, it is called for stacks of clients; with `half`, the
+    `vmap`; so a copy belongs to one thread. If batch norms keep running statistics, the vector for an evaluation ends
+    with them (`with_statistics`). `stacked` says that the network is called for stacks of clients. With `half`, the
     module computes in bfloat16. Each of `modes` makes a context that the module runs in.
     """
 

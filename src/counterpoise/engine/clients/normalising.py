@@ -43,14 +43,14 @@ class Norms:
             layer.share = share
 
     def give(self, mean: Tensor, variance: Tensor, batches: Tensor | None = None) -> None:
-        """The running statistics of all layers: in training to be moved by the next passes, in evaluation to be used."""
+        """Set the running statistics of all layers. In training, the next passes move them; in evaluation, they are used."""
         means, variances = torch.split(mean, self._channels), torch.split(variance, self._channels)
         counts = [None for _ in self._layers] if batches is None else batches.unbind()
         for layer, *own in zip(self._layers, means, variances, counts, strict=True):
             layer.running = Running(*own)  # type: ignore[arg-type]
 
     def take(self) -> dict[str, Tensor]:
-        """The running statistics after the passes since they were given. Later passes move none."""
+        """Take the running statistics away from the layers; later passes move none."""
         found = [layer.running for layer in self._layers if layer.running is not None]
         for layer in self._layers:
             layer.running = None
@@ -67,7 +67,7 @@ class Normaliser:
     share: Tensor | None = None
     """``[B]`` how much each sample counts in the batch's mean, 0 for padding; None if all count alike."""
     running: Running | None = None
-    """None to use and move none."""
+    """If None, the layer neither uses nor moves running statistics."""
 
     def __init__(self, name: str, layer: _BatchNorm) -> None:
         self._name, self._layer = name, layer
@@ -79,14 +79,14 @@ class Normaliser:
         x = x.to(torch.promote_types(kind, torch.float32))
         fixed = None if layer.training else self.running
         mean = self._mean(x) if fixed is None else fixed.mean
-        apart = x - _spread(mean, x)
-        variance = self._mean(apart.square()) if fixed is None else fixed.variance
+        centred = x - _spread(mean, x)
+        variance = self._mean(centred.square()) if fixed is None else fixed.variance
         if layer.training and self.running is not None:
             self.running = self._moved(self.running, mean.detach(), variance.detach(), x)
         scale = torch.rsqrt(variance + layer.eps)
         if layer.weight is None:
-            return (apart * _spread(scale, x)).to(kind)
-        return torch.addcmul(_spread(layer.bias, x), apart, _spread(scale * layer.weight, x)).to(kind)
+            return (centred * _spread(scale, x)).to(kind)
+        return torch.addcmul(_spread(layer.bias, x), centred, _spread(scale * layer.weight, x)).to(kind)
 
     def _mean(self, x: Tensor) -> Tensor:
         """The mean of each channel over the batch's real samples and all positions."""

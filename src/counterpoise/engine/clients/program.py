@@ -58,7 +58,7 @@ class Participant(NamedTuple):
     state: Named
     letters: Named = {}  # noqa: RUF012  # never written to
     numbers: Named = {}  # noqa: RUF012
-    """The parts' numbers, if its run is in a batch with runs whose numbers differ."""
+    """The parts' numbers (`Part.numbers`) of the client's run, if it trains in one batch with runs whose numbers differ."""
 
 
 class Batch(NamedTuple):
@@ -71,7 +71,7 @@ class Batch(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a client's training has come; each step returns it anew."""
+    """How far a client's training has come; each step returns a new one."""
 
     w: Tensor
     optimizer: dict[str, Tensor]
@@ -208,7 +208,7 @@ class Program:
     surveys: bool = field(init=False)
     ends_epochs: bool = field(init=False)
     finishes: bool = field(init=False)
-    """Whether a client does anything at the end of training beside its update."""
+    """Whether `finish` does more than compute the update."""
     periods: tuple[int, ...] = field(init=False)
     """The intervals, in steps, at which parts ask for a client's displacement."""
     tracker: str | None = field(init=False)
@@ -264,22 +264,22 @@ class Program:
         return shared.lr.gather(0, epoch.clamp(max=self.local.passes - 1).view(1)).squeeze(0)
 
     def _with_private(self, shared: Shared, participant: Participant) -> Shared:
-        """What a client starts from: the server's model, with the client's own numbers where they stay with it."""
+        """What a client starts from: the server's model, with the client's own values of its private parameters."""
         for part in self.parts:
             if part.private is not None:
                 own = participant.state[part.name]["private"]
                 shared = shared._replace(start=shared.start.scatter(0, part.private, own))
         return shared
 
-    def _private_of(self, own: Tensor, changed: Tensor) -> Tensor:
-        """A vector that parts have changed, with the numbers before that where they stay with the client."""
+    def _restore_private(self, before: Tensor, after: Tensor) -> Tensor:
+        """The vector `after` that hooks returned, with the private entries that it had `before`."""
         for part in self.parts:
             if part.private is not None:
-                changed = changed.scatter(0, part.private, own.gather(0, part.private))
-        return changed
+                after = after.scatter(0, part.private, before.gather(0, part.private))
+        return after
 
     def _without_private(self, vectors: Tensor) -> Tensor:
-        """Vectors ``[..., D]`` with zeros where numbers stay with the client."""
+        """Vectors ``[..., D]`` with zeros in the private entries."""
         for part in self.parts:
             if part.private is not None:
                 vectors = vectors.index_fill(-1, part.private, 0)
@@ -304,7 +304,7 @@ class Program:
     def survey(
         self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
     ) -> Progress:
-        """One batch of a pass over the data at the server's model: parts look at it, and the model does not move."""
+        """One batch of a pass over the data at the server's model: parts look at the batch, and the model does not move."""
         shared = self._with_private(shared, participant)
         step = BatchStep(self, network, batch, shared.start, progress.taken, shared.start, None)
         memo = dict(progress.memo)
@@ -317,10 +317,10 @@ class Program:
     def step(
         self, network: Network, shared: Shared, participant: Participant, progress: Progress, batch: Batch
     ) -> Progress:
-        """One step.
+        """One step, in this order.
 
-        It takes the gradient of the task and the parts' losses, each part's change to it, clipping, decay, the
-        optimiser's step and each part's change to the model.
+        The gradient of the task's and the parts' losses, the `gradient` hooks, clipping and weight decay, the
+        optimiser's step, the `move` hooks and the `after_step` hooks.
         """
         w, lr, shared = progress.w, self._rate(shared, participant, progress), self._with_private(shared, participant)
         statistics = {name: progress.memo[self.tracker][name] for name in STATISTICS if self.tracker is not None}
@@ -340,11 +340,11 @@ class Program:
         for part, client in clients:
             if part.gradient is not None:
                 g = check_vector(part, "gradient", call_hook(part, "gradient", client, step, g), w)
-        g = self.local.entering(w, self._private_of(step.gradient, g))
+        g = self.local.entering(w, self._restore_private(step.gradient, g))
         w, state = check_step(self.local.optimizer.step(w, g, progress.optimizer, lr), w, progress.optimizer)
         for part, client in clients:
             if part.move is not None:
-                w = self._private_of(w, check_vector(part, "move", call_hook(part, "move", client, step, w), w))
+                w = self._restore_private(w, check_vector(part, "move", call_hook(part, "move", client, step, w), w))
         count = progress.taken + 1
         after = BatchStep(self, network, batch, w, count, g, None, task.statistics)
         memo = dict(progress.memo)

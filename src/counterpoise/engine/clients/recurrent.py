@@ -36,7 +36,7 @@ def drops(module: nn.Module) -> bool:
 
 
 def unflatten_weights(module: nn.Module) -> None:
-    """Keep recurrent layers from moving their weights together for cuDNN: a stack's weights have no address."""
+    """Keep recurrent layers from packing their weights for cuDNN, which needs addresses; under `vmap` there are none."""
     for child in module.modules():
         if isinstance(child, nn.RNNBase):
             child.flatten_parameters = lambda: None  # type: ignore[method-assign]

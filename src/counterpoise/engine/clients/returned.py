@@ -1,4 +1,4 @@
-"""What hooks and optimisers returned, checked: wrong names, shapes or types are told in a sentence."""
+"""Check what hooks and optimisers return; one sentence says which name, shape or type is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def check_layout(part: Part, client: Client, new: Mapping[str, Tensor], what: str = "memo") -> dict[str, Tensor]:
-    """A part's new memo or state, checked to have the layout of the old one: masks, graphs and stores rely on it."""
+    """A part's new memo or state, checked to have the old one's layout, because masks, graphs and stores rely on it."""
     old = getattr(client, what)
     if not isinstance(new, Mapping):
         raise CounterpoiseError(

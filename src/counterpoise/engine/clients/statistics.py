@@ -1,4 +1,4 @@
-"""Running statistics of a model's batch norms beside its vector: where they come from, and who keeps them."""
+"""Running statistics of a model's batch norms, which are not in its vector: read, write and keep them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STATISTICS = ("mean", "variance", "batches")
 def initial_statistics(module: nn.Module) -> dict[str, Tensor]:
     """The running statistics in a model's buffers.
 
-    Empty if the choice made for the model is to have none.
+    Empty if the model has no batch norms, or the norm chosen for it keeps no statistics.
     """
     layers = [layer for layer in batch_norms(module).values() if norm_of(module) != "batch"]
     if not layers:
@@ -48,9 +48,9 @@ def write_statistics(module: nn.Module, statistics: Tensors) -> None:
 
 
 def with_statistics(models: Tensor, statistics: Tensors) -> Tensor:
-    """Models ``[..., D]`` with the running statistics that they are evaluated with behind them, ``[..., D + 2K]``.
+    """Models ``[..., D]`` followed by the running statistics to evaluate them with, ``[..., D + 2K]``.
 
-    Statistics are the same for all models, or stacked as they are. Nothing is added if there are none.
+    The statistics are the same for all models or stacked like them. If there are none, nothing is added.
     """
     if not statistics:
         return models
@@ -59,7 +59,7 @@ def with_statistics(models: Tensor, statistics: Tensors) -> Tensor:
 
 
 def keeping_statistics(method: Method, module: nn.Module) -> Method:
-    """The method with the parts that keep the running statistics of the model's batch norms, as was chosen."""
+    """The method, with the parts that keep the batch norms' running statistics as the model's chosen norm says."""
     norm, initial = norm_of(module), initial_statistics(module)
     if norm == "local":
         return replace(method, local=(own_norms(initial, _places(module)), *method.local))

@@ -22,8 +22,8 @@ __all__ = ["check_tokens", "embeddings_checked"]
 def embeddings_checked(model: nn.Module, inputs: Any, federation: Federation) -> Iterator[None]:
     """While a model runs on some samples, refuse tokens of any sample that are too large for its embeddings.
 
-    An embedding is compared with the part of the inputs that it is given as it is. Otherwise such a token would end a
-    run in its midst, with torch's own error.
+    An embedding is checked if it is given a part of the inputs unchanged. Without the check, such a token would end a
+    run midway with torch's own error.
     """
     embeddings = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Embedding)}
     look = partial(_check_embedding, inputs=parts(inputs, "inputs"), sets=_sets(federation))

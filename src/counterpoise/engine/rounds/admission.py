@@ -23,7 +23,7 @@ from counterpoise.method import Cohort
 __all__ = ["Admitted", "Limits", "admit", "finite"]
 
 _ENOUGH = 5
-"""The model's own length is a bound only until the lengths of this many clients are known."""
+"""Lengths are compared with the model's only until those of this many clients are known."""
 
 
 @takes_only_its_options()
@@ -34,11 +34,12 @@ class Limits:
     norm_ratio: float = 50.0
     """How many times longer than usual an update, or a report of the model's shape, may be; infinity turns this off.
 
-    The server compares its length with the cohort's median, with the median over clients that replied recently, and
-    with the model itself. A client may also report at most this many times the steps it was asked for.
+    The server compares the length with the cohort's median and with the median over clients that replied recently; as
+    long as few clients are known, also with the model's length. A client may report at most this many times the steps
+    it was asked for.
 
     Medians are upper medians over the clients whose length is not zero. So of two clients neither is left out for being
-    longer than the other, and a cohort that mostly stands still does not exclude a client that moves.
+    longer than the other, and a cohort in which most updates are zero does not exclude a client that moves.
     docs/adversaries.md says why 50."""
     max_examples: int = 2**53
     """The largest data count a client may claim; by default the largest that a float64 counts exactly."""
@@ -56,11 +57,11 @@ class Admitted(NamedTuple):
     cohort: Cohort
     """The clients whose replies are admitted."""
     refused: dict[int, str]
-    """Why the reply of each of the others is not admitted."""
+    """All other clients, each with the reason why its reply is not admitted."""
     claims: dict[int, int | float]
     """The data count that each client claims, admitted or not."""
     lengths: Lengths
-    """The memory of lengths, with this round added."""
+    """The lengths remembered, with those of this round."""
 
 
 def finite(values: Tensor) -> Tensor:
@@ -93,7 +94,7 @@ def admit(
         *(~finite(values) for values in short.values()),
         torch.linalg.vector_norm(model).expand(len(cohort)),
     )
-    # Stacked, so that a GPU is waited for only once.
+    # Stacked, so that the CPU waits for a GPU only once.
     claims, steps, *rows, own = torch.stack(seen).detach().cpu().numpy()
     norms = {what: _lengths(row, values) for row, (what, values) in zip(rows, long.items(), strict=False)}
     faulty = {what: ~np.isfinite(lengths) for what, lengths in norms.items()}
@@ -140,7 +141,7 @@ def admit(
 def _reach(own: npt.NDArray[np.float64], model: Tensor, lr: float) -> npt.NDArray[np.float64]:
     """``max(|w|, sqrt(D)) / min(lr, 1)``: a plausible length for a model of D weights, or for a sum of gradients.
 
-    It is the only bound that hostile clients cannot move, and the first cohorts have little else to be compared with.
+    Hostile clients cannot move this bound, and in the first rounds there is little else to compare with.
     """
     length: npt.NDArray[np.float64] = np.maximum(own, len(model) ** 0.5) / min(lr, 1.0)
     return length

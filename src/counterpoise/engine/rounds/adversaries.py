@@ -60,7 +60,7 @@ def recruit(given: Adversaries | None, seed: int, federation: Federation) -> tup
 def meddle(
     acting: Acting, seed: int, round: int, cohort: Cohort, asked: Sequence[int]
 ) -> tuple[Cohort, dict[int, str], frozenset[int]]:
-    """Let adversaries change a round's replies. Returns those that arrive, why others do not, and the liars."""
+    """Let adversaries change a round's replies. Returns the replies to use, why others are refused, and the liars."""
     strange: dict[int, str] = {}
     liars: set[int] = set()
     for adversary, who in acting:
@@ -77,7 +77,7 @@ def meddle(
 
 
 def _check_cohort(adversary: Adversary | Meddler, cohort: object) -> None:
-    """Refuse what an adversary returned if it is no cohort; a function may have been meant for `cp.Adversary`."""
+    """Refuse what an adversary returned if it is no cohort; perhaps the function was meant for `cp.Adversary`."""
     if isinstance(cohort, Cohort):
         return
     found = type(cohort).__name__
@@ -90,7 +90,7 @@ def _check_cohort(adversary: Adversary | Meddler, cohort: object) -> None:
 
 
 def _keep_expected(cohort: Cohort, asked: Sequence[int]) -> tuple[Cohort, dict[int, str]]:
-    """The replies that the server takes, one from each client it asked, and why it refuses the others."""
+    """The replies from clients that were asked and replied once, and why the others are refused."""
     known = {*asked}
     strange = {client: "it was not asked" for client in cohort.ids if client not in known}
     strange |= {client: "it replied more than once" for client, times in Counter(cohort.ids).items() if times > 1}

@@ -1,6 +1,6 @@
-"""A part's turn on the server: its `apply` is called, and what it returned is checked.
+"""A part's turn on the server: call its `apply` and check what it returns.
 
-A mistake is told in a sentence that names the part and, for a user's own, the file and line.
+An error names the part and, if a user wrote it, the file and line.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _NAMES = (
 
 
 def call_on_server(part: Part, hook: str, *given: Any) -> Any:
-    """What a hook other than `apply` returns."""
+    """Call a part's server hook other than `apply`."""
     with explained(hook):
         return call_hook(part, hook, *given)
 
 
 def call_apply(part: Part, seen: Round) -> Round:
-    """The round as a part's `apply` changed it. Facts of earlier parts stay."""
+    """Call a part's `apply`: the round as it returns it, with the facts of earlier parts."""
     assert part.apply is not None
     with explained("apply", _NAMES):
         round: Round = call_hook(part, "apply", seen)
@@ -46,7 +46,7 @@ def call_apply(part: Part, seen: Round) -> Round:
 
 
 def _written_in(function: Any) -> str:
-    """Where a user's function is written, in brackets; empty for ours and for what has no code."""
+    """Where a user's function is written, in brackets; empty if it is ours or if Python does not know."""
     code = getattr(function, "__code__", None)
     if code is None or is_ours(code.co_filename):
         return ""
@@ -148,7 +148,7 @@ def _check_words(part: Part, round: Round) -> None:
 
 
 def _check_kept(part: Part, seen: Round, round: Round) -> None:
-    """Check that state and records are those the part declared: others would be lost."""
+    """Check that the part returned only state and records that it declared; any others would be lost."""
     for what, before, after, declared in (
         ("server_state", seen.state, round.state, part.server_state),
         ("client_record", seen.records, round.records, part.client_record),

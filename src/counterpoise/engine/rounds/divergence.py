@@ -1,4 +1,4 @@
-"""Whether training itself fails or only a few clients do: told apart over several rounds, by distinct clients."""
+"""Tell failing training from a few failing clients, by counting distinct clients over several rounds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ __all__ = ["Streak"]
 _ROUNDS = 3
 """How many rounds in a row most updates must be NaN or infinite."""
 _CLIENTS = 30
-"""How many distinct clients must have sent such updates if they are not most of the population."""
+"""How many distinct clients must have sent such updates, unless they are most of the population."""
 _SHARE = 0.9
-"""The share of the distinct clients heard that must have sent such updates.
+"""The share of the distinct clients heard that must have sent such updates, unless they are most of the population.
 
-A minority is never most of the population. If 48 % of all clients always send NaN and 30 are drawn at random, the
-chance that 27 or more of them do is two in a million; it is smaller if more are drawn.
+A minority of broken clients hardly ever looks like that: if 48 % of all clients always send NaN and 30 clients are drawn
+at random, the chance that 27 or more of them do is two in a million. It is smaller if more are drawn.
 """
 
 
 @dataclass(frozen=True)
 class Streak:
-    """The latest rounds in a row in which most of the updates heard were NaN or infinite."""
+    """The current run of rounds in which most of the updates heard were NaN or infinite."""
 
     rounds: int = 0
     well: Mapping[int, bool] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Streak:
         return sum(not well for well in self.well.values())
 
     def widespread(self, population: int) -> bool:
-        """Whether a few clients cannot be the cause."""
+        """Whether so many clients fail that training itself must be the cause."""
         most = 2 * self.failed > max(population, len(self.well))
         many = self.failed >= max(_CLIENTS, _SHARE * len(self.well))
         return self.rounds >= _ROUNDS and (most or many)

@@ -22,8 +22,8 @@ from counterpoise.trees import expand, mapped, select
 __all__ = ["WIDEST", "Evaluation", "Evaluator", "Measured", "Measuring"]
 
 WIDEST = 2**28
-"""Fewer samples are measured at once if a tensor of the forward pass would have more numbers than this. Language models
-have outputs for each place and token."""
+"""So few samples are measured at once that no tensor of the forward pass has more numbers than this. It matters for
+language models, which have an output for each place and token."""
 
 _MOST = 10**9
 """Larger numbers are taken for a mistake."""
@@ -38,14 +38,14 @@ _MOST_CLIENTS = 10_000
 @takes_only_its_options()
 @dataclass(frozen=True)
 class Evaluation:
-    """When to evaluate: every so many rounds, on the test set and on clients' held-out parts.
+    """How often to evaluate on the test set and on clients' held-out parts, in rounds.
 
-    0 means never; any other setting evaluates the last round too. None is resolved from the numbers of samples and
-    steps, so that each of the two takes at most half as much work as training, and both together at most half of the
-    run.
+    0 means never; any other setting evaluates the last round too. If `every` or `clients_every` is None, it is chosen
+    from the numbers of samples and steps, so that each of the two takes at most half as much work as training, and both
+    together at most half of the run.
 
-    `train_every` adds the server's model on the clients' training samples, as ``train_accuracy`` and so on; None
-    means never. At most 10,000 samples are measured, the same ones every time.
+    `train_every` also measures the server's model on the clients' training samples, as ``train_accuracy`` and so on;
+    None means never. At most 10,000 samples are measured, the same ones every time.
     """
 
     every: int | None = None
@@ -71,10 +71,10 @@ class Evaluation:
         return self.every is not None and self.clients_every is not None
 
     def resolve(self, trained: float, test: int, heldout: int) -> Evaluation:
-        """Fill in the intervals ``k = ceil(2 samples / (3 trained))``; `trained` is what a round trains on.
+        """Fill in the intervals that are None: ``ceil(2 samples / (3 trained))``.
 
-        All are counts of samples, repetitions included: `heldout` counts a sample once for every model that its client
-        is measured with.
+        `trained` is how many samples a round trains on, repetitions included. `test` and `heldout` are how many samples
+        are measured; `heldout` counts a sample once for every model that its client is measured with.
         """
 
         def interval(asked: int | None, samples: int) -> int:
@@ -86,7 +86,7 @@ class Evaluation:
 
 
 class Measuring(NamedTuple):
-    """Samples that a model is measured on: rows of their arrays, and how many of these at once."""
+    """Samples that a model is measured on: their rows, and how many of them at once."""
 
     samples: Samples
     rows: Tensor
@@ -151,7 +151,7 @@ class Evaluator:
         return self._evaluate(model, self.due(round, last))
 
     def evaluate_late(self, model: Tensor, round: int) -> Measured:
-        """What a run's last round measures and this round, which was not known to be the last one, did not."""
+        """Make up for what this round did not measure because it was not known to be the last one."""
         done = self.due(round, last=False)
         return self._evaluate(model, {what: on for what, on in self.due(round, last=True).items() if what not in done})
 

@@ -1,4 +1,4 @@
-"""How long clients' latest replies were, so that a cohort with a hostile majority is not compared only with itself."""
+"""Remember how long clients' latest replies were, so that a hostile majority of one cohort cannot set the standard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import median_high
 __all__ = ["Lengths"]
 
 _CLIENTS = 100
-"""How many clients are remembered: those that replied last."""
+"""Remember the clients that replied last, this many of them."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Lengths:
     """For each kind of reply (the update, a report): client, learning rate and length, the latest last."""
 
     def usual(self, kind: str, lr: float, now: Mapping[int, float]) -> float:
-        """The upper median of this round's lengths and, for other clients, ``l_i max(1, lr / lr_i)``; 0 if empty.
+        """The upper median of this round's lengths `now` and of other clients' ``l_i max(1, lr / lr_i)``; 0 if empty.
 
-        If the learning rate has risen since, lengths may rise with it. They need not fall with it: the length of a
-        control variate does not.
+        If the learning rate has risen since client i replied, lengths may rise with it. If it has fallen, they may
+        stay: the length of a control variate does not depend on it.
         """
         before = [
             length * max(1.0, lr / then) for client, then, length in self.latest.get(kind, ()) if client not in now
@@ -36,13 +36,13 @@ class Lengths:
         return median_high(lengths) if lengths else 0.0
 
     def count(self, kind: str, now: Mapping[int, float]) -> int:
-        """How many clients' lengths are known, with those now."""
+        """How many clients' lengths are known, including those of this round."""
         return len({client for client, _, _ in self.latest.get(kind, ())} | now.keys())
 
     def after(self, lr: float, now: Mapping[str, Mapping[int, float]]) -> Lengths:
         """Add a round's lengths, given by kind and client."""
         latest = dict(self.latest)
         for kind, lengths in now.items():
-            others = [told for told in latest.get(kind, ()) if told[0] not in lengths]
+            others = [entry for entry in latest.get(kind, ()) if entry[0] not in lengths]
             latest[kind] = tuple([*others, *((client, lr, length) for client, length in lengths.items())][-_CLIENTS:])
         return Lengths(latest)

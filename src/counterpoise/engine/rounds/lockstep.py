@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _NAMED = 4
 """The most runs that a warning names."""
 _STACK_RATIO = 2.0
-"""How many times the next size each size of a captured stack of models is, as runs end."""
+"""As runs end, a captured stack of models shrinks by this factor at a time."""
 
 
 def why_apart(a: Simulation, b: Simulation) -> str:
@@ -76,7 +76,7 @@ class Member:
     simulation: Simulation
     last: bool
     seconds: float = 0.0
-    """Of its own work so far and of its share of the joint work."""
+    """The time of its own work so far and of its share of the joint work."""
     error: Exception | None = None
     opened: Opened = field(init=False)
     ready: Prepared = field(init=False)
@@ -95,13 +95,13 @@ class Member:
             work(self)
         except Exception as error:  # raised again in the run that it belongs to
             self.error = error
-            if out_of_memory(error):  # the others need what its frames still hold
+            if out_of_memory(error):  # free what its frames hold, because the other runs need the memory
                 traceback.clear_frames(error.__traceback__)
         self.seconds += time.perf_counter() - begun
 
     @property
     def trained(self) -> bool:
-        """Whether its clients have trained, or there are none in this round."""
+        """Whether its clients have trained; true if there are none in this round."""
         return self.ready.job is None or self.results is not None
 
     @property
@@ -138,7 +138,7 @@ class Member:
         self.record = loop.commit(closed._replace(seconds=self.seconds))
 
     def go_alone(self, train: Callable[[Member], None]) -> None:
-        """The rest of the round without the other runs. Only its record is kept: they need the memory."""
+        """Do the rest of the round alone. Then keep only the record, because other runs need the memory."""
         for work in (train, Member.decide, Member.evaluate_alone, Member.commit):
             self.attempt(work)
         for name in ("opened", "ready", "replies", "decision"):
@@ -155,17 +155,17 @@ class Lockstep:
         self.samples, begins = join_samples([trainer.federation.base for trainer in trainers])
         self._begins = dict(zip(map(id, simulations), begins, strict=True))
         sets = [samples for t in trainers for samples in (t.federation.base, t.federation.test)]
-        self._numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
-        """Equal sets of samples have the same number."""
-        # Also when those that differ have ended: the program's own numbers are those of the first run.
+        self._set_numbers = dict(zip(map(id, sets), number_equals(sets), strict=True))
+        """A number for each set of samples; equal sets have the same one."""
+        # Decided once for all rounds: the joint program holds the first run's numbers, even when that run has ended.
         self._numbers_differ = any(_numbers(one) != _numbers(simulations[0]) for one in simulations)
         work = join_work([trainer.work for trainer in trainers])
         program = replace(first.program, differentiate=by_autograd)
         self.engine = choose_setting(first.asked, program, first.module, first.federation, first.traits, work)
         self._apart = False
         """Whether the runs train one by one for good, because together they ran out of memory."""
-        self._stacks: dict[tuple[int, int], int] = {}
-        """The most models measured at once on some samples: by the number of these, and how many."""
+        self._most_models: dict[tuple[int, int], int] = {}
+        """The most models measured at once on some samples, by the number of their set and how many samples they are."""
         _, self.backend = make_backend(self.engine, program, first.module, first.layout, first.traits.keyed, work, None)
         device = self.samples.device
         self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
@@ -176,7 +176,7 @@ class Lockstep:
             )
 
     def advance(self, turns: Sequence[tuple[Simulation, bool]]) -> list[RoundRecord | Exception]:
-        """Run the next round of each run: its record, or what went wrong. The flag says whether it is the run's last."""
+        """Run the next round of each run; return its record or its error. The flag says whether it is the run's last."""
         return self.finish(self.begin(turns))
 
     def begin(self, turns: Sequence[tuple[Simulation, bool]]) -> list[Member]:
@@ -194,10 +194,10 @@ class Lockstep:
             if all(m.trained for m in members if m.error is None):
                 self._close(members)
             else:
-                # One backend for all of them, if memory is short: each would keep threads or captured steps of its own.
+                # If memory is short, all use the joint backend: each own one would keep threads or captured steps.
                 for member in members:
                     member.go_alone(self._train_one if self._apart else Member.train_alone)
-        if self._stream is not None:  # what is read from here on, a checkpoint say, is complete
+        if self._stream is not None:  # so that whatever is read from here on, such as a checkpoint, is complete
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         return [member.error or member.record for member in members]
 
@@ -215,7 +215,7 @@ class Lockstep:
     def _train(self, members: Sequence[Member]) -> None:
         """Train the clients of these runs together. If that fails, `finish` trains them run by run.
 
-        Not here in the `except`: the error holds the joint tensors until it ends.
+        `finish` does so, not the `except` below, because there the error still holds the joint tensors.
         """
         if self._apart or not members:
             return
@@ -265,7 +265,7 @@ class Lockstep:
             member.attempt(Member.commit)
 
     def _wait(self, members: Sequence[Member]) -> None:
-        """Wait until a GPU has trained the clients, so that this time is not taken for a server's."""
+        """Wait until a GPU has trained the clients, so that their time is not counted as the servers'."""
         if self._stream is not None:
             begun = time.perf_counter()
             self._stream.synchronize()
@@ -288,36 +288,47 @@ class Lockstep:
         """On a GPU, repeat the last model in place of runs that have ended, so that few stacks are captured."""
         if not self.backend.asynchronous:
             return models
-        key = self._numbers[id(on.samples)], len(on.rows)
-        self._stacks[key] = most = max(self._stacks.get(key, 0), len(models))
+        key = self._set_numbers[id(on.samples)], len(on.rows)
+        self._most_models[key] = most = max(self._most_models.get(key, 0), len(models))
         return torch.cat((models, models[-1:].expand(room(len(models), most, _STACK_RATIO) - len(models), -1)))
 
     def _measure(self, members: Sequence[Member]) -> tuple[list[Measured], list[int]]:
-        """Each run's metrics, and how many samples they took. Models measured on the same samples form a stack."""
+        """Each run's metrics, and how many samples it was measured on. Models on the same samples form a stack."""
         evaluators = [member.simulation.trainer.evaluator for member in members]
         found: list[dict[str, dict[str, Tensor]]] = [{} for _ in members]
         work = [0 for _ in members]
-        stacks: list[tuple[Measuring, Evaluator, list[tuple[int, str]]]] = []
-        for place, (member, one) in enumerate(zip(members, evaluators, strict=True)):
-            for what, on in one.due(member.opened.round, member.last).items():
+        stacks: list[_Stack] = []
+        for place, (member, evaluator) in enumerate(zip(members, evaluators, strict=True)):
+            for what, on in evaluator.due(member.opened.round, member.last).items():
                 work[place] += len(on.rows)
-                same = (
-                    those
-                    for at, other, those in stacks
-                    if self._numbers[id(at.samples)] == self._numbers[id(on.samples)]
-                    and torch.equal(at.rows, on.rows)
-                    and at.at_once == on.at_once
-                    and alike(one.metrics, other.metrics)
-                )
-                if (those := next(same, None)) is None:
-                    stacks.append((on, one, those := []))
-                those.append((place, what))
-        for on, one, those in stacks:
-            models = self._padded(torch.stack([members[place].scored for place, _ in those]), on)
-            values = one.measure(models, on, self.backend)
-            for row, (place, what) in enumerate(those):
+                stack = next((one for one in stacks if self._joins(one, on, evaluator)), None)
+                if stack is None:
+                    stacks.append(stack := _Stack(on, evaluator, []))
+                stack.models.append((place, what))
+        for on, evaluator, wanted in stacks:
+            models = self._padded(torch.stack([members[place].scored for place, _ in wanted]), on)
+            values = evaluator.measure(models, on, self.backend)
+            for row, (place, what) in enumerate(wanted):
                 found[place][what] = select(values, row)
-        return [one.summarise(values) for one, values in zip(evaluators, found, strict=True)], work
+        return [evaluator.summarise(values) for evaluator, values in zip(evaluators, found, strict=True)], work
+
+    def _joins(self, stack: _Stack, on: Measuring, evaluator: Evaluator) -> bool:
+        """Whether a model that is to be measured on these samples can be measured in a stack."""
+        return (
+            self._set_numbers[id(stack.on.samples)] == self._set_numbers[id(on.samples)]
+            and torch.equal(stack.on.rows, on.rows)
+            and stack.on.at_once == on.at_once
+            and alike(stack.evaluator.metrics, evaluator.metrics)
+        )
+
+
+class _Stack(NamedTuple):
+    """Models of several runs that are measured at once."""
+
+    on: Measuring
+    evaluator: Evaluator
+    models: list[tuple[int, str]]
+    """For each, the place of its run among the members, and what is measured: test, train or clients."""
 
 
 def _numbers(simulation: Simulation) -> dict[str, Mapping[str, float]]:

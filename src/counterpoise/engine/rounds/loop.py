@@ -1,4 +1,4 @@
-"""Rounds of a federation, whoever trains its clients: open one, close it, commit it."""
+"""Rounds of a federation: open one, close it, commit it. The clients train here or elsewhere."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ __all__ = ["Closed", "Loop", "Opened", "Replies"]
 log = logging.getLogger(__name__)
 
 _SECONDS_BETWEEN_LOOKS = 0.1
-"""How often to look at a GPU's memory: a look takes as long as a step of a small model."""
+"""Look at a GPU's memory no more often than this, because a look takes as long as a step of a small model."""
 
 
 class Opened(NamedTuple):
@@ -51,10 +51,10 @@ class Opened(NamedTuple):
     round: int
     asked: list[int]
     dropped: list[int]
-    """Those of the clients asked that will drop out."""
+    """Which of the clients asked will drop out."""
     shared: Shared
     letters: Named
-    """What each of the clients asked is sent alone, stacked in their order."""
+    """What the server sends to each of the clients asked alone, stacked in their order."""
     begun: float
 
 
@@ -63,7 +63,7 @@ class Replies(NamedTuple):
 
     cohort: Cohort
     absent: dict[int, str]
-    """The clients from which no single readable reply came, each with the reason."""
+    """The clients without exactly one readable reply, each with the reason."""
     losses: Mapping[int, float]
     """Each client's mean loss in training, as nodes report it; in the simulator it is read from `results`."""
     bytes_up: int
@@ -85,16 +85,16 @@ class Closed(NamedTuple):
     """The metrics of each client, if they were measured here."""
     last: bool
     seconds: float
-    """From the opening to here."""
+    """From the opening of the round to the end of its evaluation."""
 
 
 class Loop:
     """The server and the count of rounds.
 
     A round is opened, closed and committed. Between `open` and `close` its clients train, here or elsewhere. Nothing
-    changes before `commit`, so a run that stops or fails in training, on the server or in the evaluation of the
-    server's model is whole as of its last round. While `commit` writes, and measures personal models, the state is not whole
-    (`Server.whole`): if it fails there, the last checkpoint is the last good state.
+    changes before `commit`. So if a run stops or fails in training, on the server or while the server's model is
+    evaluated, its state is that of its last round. While `commit` writes and measures personal models, the state is not
+    whole (`Server.whole`); if that fails, the last checkpoint is the last good state.
     """
 
     def __init__(self, trainer: Trainer, availability: Availability, limits: Limits) -> None:
@@ -103,9 +103,9 @@ class Loop:
         self.evaluator = trainer.evaluator
         self.round = 0
         self._lr: tuple[float | list[float], Tensor] = (nan, trainer.start.new_empty(()))
-        """What was sent last as the learning rate, in numbers and as a tensor on the device."""
+        """The learning rate sent last, as a number or numbers and as a tensor on the device."""
         self._memory = (-inf, 0)
-        """When the GPU's memory was looked at last, and its peak then."""
+        """When the GPU's memory was last looked at, and its peak at that time."""
         for part in trainer.program.method.parts:
             if part.check is not None:
                 call_on_server(part, "check", ServerWorld(trainer, 0))
@@ -127,11 +127,11 @@ class Loop:
 
     @property
     def client_state(self) -> dict[str, Store]:
-        """What parts keep on clients, as far as they are simulated here."""
+        """What parts keep on the clients that are simulated here."""
         return self.trainer.client_state
 
     def draw(self, round: int) -> tuple[list[int], list[int]]:
-        """The clients asked in a round, and those of them that drop out."""
+        """Draw the clients asked in a round, and those of them that drop out."""
         trainer = self.trainer
         called = self.availability.call(trainer.seed, round, trainer.federation.train)
         if not isinstance(called, tuple) or len(called) != 2:
@@ -169,7 +169,7 @@ class Loop:
         return self.server.decide(replies.cohort, world, replies.absent)
 
     def scored(self, decision: Decision | None = None) -> Tensor:
-        """What is measured after a round, with the statistics that belong to it; by default after the last round."""
+        """The model to measure, with its running statistics: a decision's, or by default the server's."""
         now = decision or self.server
         return self.trainer.measured(self.server.scored(now), now.state)
 
@@ -180,7 +180,7 @@ class Loop:
         metrics, each = measured
         losses = replies.losses
         if replies.results is not None:
-            # Not before the server is done: on a GPU this waits for the training.
+            # Read only after the server's work, because on a GPU this waits for the training.
             losses = dict(zip(replies.present, replies.results.loss.tolist(), strict=True))
         counted = [loss for client, loss in losses.items() if client not in decision.outcome.excluded]
         if counted:
@@ -201,8 +201,7 @@ class Loop:
                 accepted = [client in by_part for client in replies.present]
                 self.trainer.keep(part, replies.present, replies.results, accepted)
         if measured is None and self.evaluator.clients_due(opened.round, last):
-            # Of the state that has just been written.
-            each = each | self.trainer.personal(self.server.model, self.server.state)
+            each = each | self.trainer.personal(self.server.model, self.server.state)  # made of the new state
         self.round, self.server.whole = opened.round, True
         _log_outcome(opened.round, decision.outcome)
         return RoundRecord(
@@ -220,7 +219,7 @@ class Loop:
         )
 
     def complete(self, record: RoundRecord) -> RoundRecord:
-        """The record of the round that was committed last, with what only a run's last round measures."""
+        """Add to the last committed round's record what only a run's last round measures."""
         begun = time.perf_counter()
         whole, each = self.evaluator.evaluate_late(self.scored(), record.round)
         if self.evaluator.clients_due(record.round, True) and not self.evaluator.clients_due(record.round, False):
@@ -242,7 +241,7 @@ class Loop:
         self.server.recall(record.outcome for record in records)
 
     def trained(self, decision: Decision | None = None) -> nn.Module:
-        """The server's model, or that of a decision, in evaluation mode. Only its frozen weights are not its own."""
+        """The server's model, or a decision's, as a module in evaluation mode. It shares only its frozen weights."""
         now = decision or self.server
         module = sharing_copy(self.trainer.module)
         with torch.no_grad():
@@ -287,7 +286,7 @@ class Loop:
         if torch.device(device).type == "cuda":
             looked, held = self._memory
             if last or time.perf_counter() - looked > _SECONDS_BETWEEN_LOOKS:
-                # Not `max_memory_allocated`: a small model's step takes no longer than that.
+                # `max_memory_allocated` would take as long as a step of a small model.
                 held = torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["peak"]
                 self._memory = (time.perf_counter(), held)
             return held
@@ -297,7 +296,7 @@ class Loop:
 
 
 def _log_outcome(round: int, outcome: Outcome) -> None:
-    """Log who is left out, and whose claim is not accepted."""
+    """Log which clients are left out, and whose claims are not accepted."""
     for client, reason in outcome.excluded.items():
         log.info("round %d: client %d is left out: %s", round, client, reason)
     for client, verdict in outcome.verdicts.items():

@@ -13,7 +13,7 @@ MOST_ROUNDS = 10**9
 """More rounds are taken for a mistake."""
 
 COSTS = ("seconds", "bytes_up", "bytes_down", "bytes_server", "bytes_clients", "memory")
-"""What a round took; each is a field of its record, a key of ``metrics.jsonl`` and a column of frames."""
+"""What a round cost; each is a field of its record, a key of ``metrics.jsonl`` and a column of frames."""
 RESERVED = (
     "round",
     "loss",
@@ -41,7 +41,8 @@ RESERVED_NOTES = (
     "excluded",
     "contribution",
 )
-"""Names that a part's note cannot have, nor one that begins with ``client_``: the frame of clients has such columns."""
+"""Names that a part's note cannot have, because the frame of clients has these columns. For the same reason no note's
+name may begin with ``client_``."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class RoundRecord:
     memory: int = 0
     """The most bytes held so far, on the GPU if there is one, otherwise by the process; 0 if that is unknown."""
     liars: tuple[int, ...] = ()
-    """The clients of the cohort that an adversary played in this round: the truth beside the verdicts."""
+    """The clients of the cohort that an adversary played in this round, to compare with the verdicts."""
     bytes_server: int = 0
     """What the method keeps on the server besides the model: its state, and its records of the clients seen."""
     bytes_clients: int = 0

@@ -1,6 +1,6 @@
-"""The server's half of a round: broadcast, write letters, admit, then each slot's parts in order.
+"""The server's half of a round: broadcast, write letters, admit replies, then run each slot's parts in order.
 
-It is the same in the simulator and on Flower: it knows the world only through `counterpoise.method.World`.
+The simulator and Flower use the same server, because it knows the world only through `counterpoise.method.World`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Server:
         self.accepted = {p.name: Store({"round": torch.tensor(0)}) for p in method.parts if p.client_state is not None}
         """For each part with client state and each client: the last round whose reply the part accepted; 0 for none."""
         self.whole = True
-        """False from the first write of a round until the runtime has written all of it: do not save this state."""
+        """False while a round is being written; such a state must not be saved."""
 
     def accepted_rounds(self, part: str, clients: Sequence[int], decision: Decision | None = None) -> list[int]:
         """For each client, the round of the state that it continues from: the last one that this part accepted.
@@ -104,7 +104,7 @@ class Server:
         }
 
     def letters(self, clients: Sequence[int]) -> Named:
-        """What each of some clients is sent alone: a row for each of them, in their order."""
+        """What the server sends to each of these clients alone: a row for each of them, in their order."""
         return {
             part.name: _check_letters(part, self._letters_of(part, clients), len(clients))
             for part in self.method.parts
@@ -151,7 +151,7 @@ class Server:
         return bool(call_on_server(part, "by_counts", {name: self.state.get(name, {}) for name in part.reads}))
 
     def commit(self, decision: Decision) -> None:
-        """Write a decision. The state is not whole until the runtime has written its own part of the round."""
+        """Write a decision. The caller sets `whole` again once it has written its own part of the round."""
         self.whole = False
         self.model, self.state = decision.model, decision.state
         self.streak, self.lengths = decision.streak, decision.lengths
@@ -162,7 +162,7 @@ class Server:
                 store.scatter(ids, {"round": torch.full((len(ids),), decision.round)})
 
     def scored(self, now: Decision | Server) -> Tensor:
-        """The model to be measured: the new one, unless a part says which."""
+        """The model to measure: the new one, or what the parts' `scored` hooks make of it."""
         model = now.model
         for part in self.method.parts:
             if part.scored is not None:
@@ -188,20 +188,13 @@ class Server:
         for part in self.method.parts:
             if part.apply is None:
                 continue
-            store = self.records.get(part.name)
             ids = round.cohort.ids
-            seen = round.but(
-                state=state.get(part.name, {}),
-                records={} if store is None else store.gather(ids),
-                left_out={} if store is None else store.gather(gone),
-                reports=round.cohort.reports.get(part.name, {}),
-                shared={name: state.get(name, {}) for name in part.reads},
-            )
+            seen = self._view(part, round, state, gone)
             round = call_apply(part, seen)
             trail = trail.after(part, seen, round)
             if part.server_state is not None:
                 state[part.name] = dict(round.state)
-            if store is not None:
+            if part.name in self.records:
                 rows[part.name] = (ids, round.records)
                 if gone and round.left_out is not seen.left_out:
                     rows[part.name] = ((*ids, *gone), cat([dict(round.records), dict(round.left_out)]))
@@ -223,7 +216,7 @@ class Server:
         if weighed.lost and not why:
             raise Diverged(_DIVERGED)
         if why:
-            # Keep what the server learned about its clients, but not what it would have made of their updates.
+            # Keep what the server learned about its clients, but not what it made of their updates.
             learned = {p.name for p in (*self.method.local, *self.method.upload, *self.method.trust)}
             outcome = Outcome(claims, {}, excluded, why, notes, round.verdicts, round.facts)
             accepted = {name: ids for name, ids in accepted.items() if name in learned}
@@ -233,6 +226,17 @@ class Server:
         everyone = {part.name: round.cohort.ids for part in self.method.parts}
         outcome = Outcome(claims, weighed.weights, excluded, "", notes, round.verdicts, round.facts)
         return self._make_decision(round, outcome, round.model, state, rows, everyone | accepted, everyone.keys())
+
+    def _view(self, part: Part, round: Round, state: Named, gone: Sequence[int]) -> Round:
+        """The round as a part's `apply` sees it. `gone` are the clients that earlier parts excluded."""
+        store = self.records.get(part.name)
+        return round.but(
+            state=state.get(part.name, {}),
+            records={} if store is None else store.gather(round.cohort.ids),
+            left_out={} if store is None else store.gather(gone),
+            reports=round.cohort.reports.get(part.name, {}),
+            shared={name: state.get(name, {}) for name in part.reads},
+        )
 
     def _make_decision(
         self,
@@ -244,12 +248,11 @@ class Server:
         accepted: Accepted | None = None,
         parts: Set[str] = frozenset(),
     ) -> Decision:
-        """A decision that keeps what the given `parts` made of the round; other parts keep what they had.
+        """A decision with the new state and records of the given `parts`; other parts keep what they had.
 
-        `accepted` says whose replies each part accepted, and so which state of a client counts from now on. The part's
-        own server half decides this: it accepts the clients that its `apply` was given and did not exclude, if what
-        it made of them is kept. A part without `apply` follows the model. All other clients go back to the state that
-        they began the round with.
+        `accepted` says by part whose replies it accepted: those clients continue from their new state, all others from
+        the state that they began the round with. A part accepts the clients that its `apply` was given and did not
+        exclude, if its work is kept. A part without `apply` accepts the clients whose updates the new model is made of.
         """
         kept = self.state
         if state is not None:
@@ -271,7 +274,7 @@ class Server:
             each = weights @ (sizes / sizes.sum())
         elif weights is not None:
             each, along = weights, round.cohort.updates @ step
-        # One wait for a GPU.
+        # Joined, so that the CPU waits for a GPU only once.
         length, *numbers = torch.cat([(step @ step).view(1), each, along]).tolist()
         lost = not isfinite(length) and not bool(round.model.isfinite().all())
         effective = dict(zip(ids, numbers[: len(each)], strict=False))
@@ -281,7 +284,7 @@ class Server:
 
 
 def _why_useless(round: Round, weighed: Weighed) -> str:
-    """Why what the method made of a round cannot be used; empty if it can, or if training diverged."""
+    """Why the method's result for a round cannot be used; empty if it can, or if training diverged."""
     weights, lost = weighed.weights, weighed.lost
     if lost and weights is None and round.combined is not None and not bool(round.combined.isfinite().all()):
         return "what the method made of the updates is NaN or infinite, although each of them is finite"

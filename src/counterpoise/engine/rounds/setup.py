@@ -26,7 +26,7 @@ __all__ = ["Choice", "Settings", "Setup", "Training", "check_rounds"]
 
 
 Choice = Method | str | tuple[str, Mapping[str, Any]]
-"""A method: its name, with options in brackets if need be; its name and a table of options; or the method itself."""
+"""A method: its name, perhaps with options in brackets; its name and a table of options; or the method itself."""
 
 
 class Settings(TypedDict, total=False):
@@ -46,7 +46,7 @@ class Settings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Training:
-    """The clients' half of a run: what a client, simulated or on a node, has in common with its server."""
+    """The clients' half of a run: what a client needs, and what it must agree on with the server."""
 
     method: Method
     model: Model
@@ -77,7 +77,7 @@ class Training:
 
     @classmethod
     def of(cls, method: Choice, model: Model, **given: Any) -> Training:
-        """Settings that are None have their defaults."""
+        """The training with these settings; those that are None have their defaults."""
         settings = {name: value for name, value in given.items() if value is not None}
         if isinstance(loss := settings.get("loss"), str):
             settings["loss"] = LOSSES.make(loss)
@@ -86,7 +86,7 @@ class Training:
 
 @dataclass(frozen=True)
 class Setup:
-    """A whole run: the clients' half and what the server knows beside it."""
+    """A whole run: the clients' half and what only the server needs."""
 
     training: Training
     federation: Federation
@@ -114,9 +114,9 @@ class Setup:
     @classmethod
     def of(cls, method: Choice, federation: Federation, model: Model, rounds: int, **given: Unpack[Settings]) -> Setup:
         """A run from the arguments of `counterpoise.simulate`."""
-        told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        clients = {name: told.pop(name) for name in {f.name for f in fields(Training)} & told.keys()}
-        return cls(Training.of(method, model, **clients), federation, rounds, **told)
+        settings: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        clients = {name: settings.pop(name) for name in {f.name for f in fields(Training)} & settings.keys()}
+        return cls(Training.of(method, model, **clients), federation, rounds, **settings)
 
 
 def _made(method: Any) -> Any:

@@ -39,14 +39,14 @@ class Batch(NamedTuple):
 
     runs: int
     clients: int
-    """Of one round of all runs."""
+    """How many clients all runs together train in a round."""
     backend: str
     chunk: int | None
     compile: bool
 
 
 class Prepared(NamedTuple):
-    """What a round needs that does not depend on earlier rounds: who is asked, who is there, and their work."""
+    """The part of a round that does not depend on earlier rounds: who is asked, who is there, and their work."""
 
     round: int
     asked: list[int]
@@ -103,7 +103,7 @@ class Simulation:
             return self.loop.commit(self.loop.close(opened, self.train(opened), last))
 
     def complete(self, record: RoundRecord) -> RoundRecord:
-        """The last round's record with all that a run's last round measures: a rule made it the last one afterwards."""
+        """Add what only a run's last round measures, if a stopping rule made this round the last one afterwards."""
         with self.trainer.setting(record.round):
             return self.loop.complete(record)
 
@@ -129,7 +129,7 @@ class Simulation:
         return self._prepare(opened.round, opened.asked, opened.dropped, plans=False)
 
     def make_job(self, opened: Opened, ready: Prepared) -> Job:
-        """The work of the clients that are there, with what they are sent and what they kept."""
+        """The work of the clients that are there, with what they are sent and their state."""
         assert ready.job is not None
         state = {name: store.gather(ready.present) for name, store in self.client_state.items()}
         there = [place for place, client in enumerate(opened.asked) if client not in ready.absent]
@@ -170,7 +170,7 @@ class Simulation:
         if self.overlaps:
             try:
                 self._prepared = self._prepare(round, *self.loop.draw(round))
-            except Exception as error:  # of a user's availability, say; it is raised again if that round runs
+            except Exception as error:  # such as one in a user's availability; it is raised again if that round runs
                 log.debug("Round %d could not be prepared ahead: %s", round, error)
 
     def _nobody(self) -> Cohort:

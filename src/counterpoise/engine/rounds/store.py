@@ -26,11 +26,10 @@ Row = dict[str, Tensor]
 class Store:
     """One row of named tensors per client; a client never written has the initial row.
 
-    For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It lies where
-    the initial row's does: vectors on the GPU, say, and numbers on the CPU. It grows by doubling, up to `memory`. Rows
-    beyond `memory` bytes go to a file without a name, so that the system removes it however the run ends. Where a row
-    lies changes no result. `touched` names the clients written since it was last
-    cleared, which a checkpoint must add.
+    For each name, one tensor holds all rows, so that a cohort's rows are read or written in one operation. It lies on
+    the device of the initial row's tensor and grows by doubling. Rows beyond `memory` bytes go to a file without a name,
+    which the system removes however the run ends. Where a row lies changes no result. `touched` holds the clients
+    written since it was last cleared, which the next checkpoint must add.
     """
 
     def __init__(self, initial: Row, memory: float = float("inf")) -> None:
@@ -39,7 +38,7 @@ class Store:
         self.row = row_bytes(initial)
         self._devices = {tensor.device for tensor in initial.values()}
         self._most = memory / max(self.row, 1)
-        self._rows = _below_each_other(initial)
+        self._rows = _only_initial(initial)
         """The first row is the initial one."""
         self._here: dict[int, int] = {}
         """For each client in memory, the place of its row."""
@@ -79,7 +78,7 @@ class Store:
         return found
 
     def scatter(self, clients: Sequence[int], stacked: Mapping[str, Tensor]) -> None:
-        """Write stacked rows: into memory as long as there is room, the others to disk."""
+        """Write stacked rows: into memory as long as there is room, then to disk."""
         for client in clients:
             if client not in self._here and client not in self._places and len(self._here) < self._most:
                 self._here[client] = len(self._here) + 1
@@ -111,7 +110,7 @@ class Store:
 
     def drop(self) -> None:
         """Forget every client."""
-        self._rows = _below_each_other(self.initial)
+        self._rows = _only_initial(self.initial)
         self._here.clear()
         self._places.clear()
         self.touched.clear()
@@ -151,7 +150,7 @@ def _on_disk() -> Iterator[None]:
         ) from error
 
 
-def _below_each_other(initial: Row) -> Row:
+def _only_initial(initial: Row) -> Row:
     """The rows while no client has one: only the initial row."""
     return {name: tensor.unsqueeze(0) for name, tensor in initial.items()}
 

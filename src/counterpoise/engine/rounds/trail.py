@@ -1,4 +1,4 @@
-"""Which part made a round's weights and its new model, so that no part's work is lost or counted twice unnoticed."""
+"""Track which part made a round's weights and its new model, and refuse a part that would undo or repeat that."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from counterpoise.parts.weighing import refuse_weights
 __all__ = ["Trail"]
 
 _EARLY = ("local", "upload", "trust")
-"""Slots whose weights those of the slot weigh would overwrite."""
+"""Slots before `weigh`, which would overwrite weights that were made there."""
 
 
 class Weights(NamedTuple):
-    """Weights, the part that made them, and the clients they are of."""
+    """The part that made weights, the clients that they are for, and the weights."""
 
     part: str
     clients: tuple[int, ...]
@@ -31,7 +31,7 @@ class Trail(NamedTuple):
     early: Mapping[str, str]
     """For each part that acts before the slot weigh, its slot."""
     weights: tuple[Weights, ...] = ()
-    """All that were made, in order."""
+    """All weights made so far, in order."""
     mover: str = ""
     """The part that made the new model; empty until one has."""
 

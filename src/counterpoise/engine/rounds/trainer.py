@@ -73,7 +73,7 @@ class Trainer:
         evaluation = evaluation or Evaluation()
         scores = _scores(federation, training.loss, training.metrics, evaluation)
         self.asked = asked = training.engine
-        # In the precision of training: weights may be given in half precision, or in several.
+        # Inspected in the precision of training, because a user's weights may have half precision or mixed ones.
         self.traits = inspect_model(sharing_copy(model, dtype=asked.torch_dtype), federation, scores)
         self.norm, self.layout = norm_of(model), self.layout.ending(self.traits.output)
         device = torch.device(asked.place)
@@ -146,7 +146,7 @@ class Trainer:
         return Cohort(tuple(ids), results.update, examples, steps, results.reports)
 
     def keep(self, part: str, ids: Sequence[int], results: TrainingResult, accepted: Sequence[bool]) -> None:
-        """Store what a part keeps on clients for their next round, if the client was accepted and it is finite."""
+        """Store what a part keeps on clients for their next round, if the client was accepted and its state is finite."""
         rows = results.state[part]
         good = torch.stack([finite(values) for values in rows.values()]).all(0).tolist()
         if not all(stays := [fine and heard for fine, heard in zip(good, accepted, strict=True)]):
@@ -167,7 +167,7 @@ class Trainer:
         return each
 
     def measured(self, models: Tensor, state: Named) -> Tensor:
-        """Models as they are evaluated: with the running statistics in a state, the server's or some clients'."""
+        """Models as they are evaluated: followed by the running statistics in `state`, the server's or some clients'."""
         return with_statistics(models, state.get(BATCH_NORM, {}))
 
     def _own_models(self, part: Part, model: Tensor, state: Named, clients: Sequence[int]) -> Tensor:

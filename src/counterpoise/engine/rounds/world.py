@@ -1,4 +1,4 @@
-"""What the server's parts may ask of the world around them, answered by the server's own trainer."""
+"""What the server's parts may ask of the world (`method.World`), answered by the server's own trainer."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ServerWorld:
             name: {k: v.expand(len(sizes), *v.shape) for k, v in store.initial.items()}
             for name, store in trainer.client_state.items()
         }
-        letters = self._letters(imagined.tolist())  # those of clients never seen
+        letters = self._letters(imagined.tolist())  # the same as for clients never seen
         job = trainer.make_job(
             self._shared, proxy, imagined, torch.tensor(list(sizes)), rows, self.round, state, letters
         )

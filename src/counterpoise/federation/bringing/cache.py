@@ -1,4 +1,4 @@
-"""Arrays on disk: what took long to read is kept in a folder, as files that are mapped and not read."""
+"""Keep on disk what took long to read, as arrays that the next call maps into memory without reading them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 LARGE = 1 << 28
 """Arrays from this many bytes on are kept on disk, unless a user says otherwise."""
 _VERSION = 3
-"""Changes if samples become other arrays than before."""
+"""Raise this if the same data would become other arrays than before."""
 _ABANDONED = 86_400
-"""After so many seconds, a part that nobody writes is removed."""
+"""A half-written folder is removed if nobody has written to it for this many seconds."""
 
 
 class Kept(NamedTuple):
@@ -44,7 +44,9 @@ class Kept(NamedTuple):
     targets: Any
     class_names: Names | None
     train: list[int]
+    """How many samples each client trains on."""
     own: list[int]
+    """How many test samples each client brings."""
     identities: np.ndarray | None
 
 
@@ -88,7 +90,10 @@ Store = _Memory | _File
 
 
 class Shelf:
-    """A place for the arrays of some data sets. Nothing half written is ever found there."""
+    """A place for the arrays of some data sets. Nothing half written is ever found there.
+
+    `named` says that the user named the folder, so that small arrays are kept too.
+    """
 
     def __init__(self, folder: Path | None, key: str | None, named: bool) -> None:
         self.folder, self.named = folder, named
@@ -133,7 +138,7 @@ class Shelf:
             store.add(block)
 
     def keep(self, found: Kept) -> Kept:
-        """Give what was written its name, and return it as the next call will find it."""
+        """Move what was written to its final name, where the next call finds it."""
         if self.part is None or self.place is None:
             return found
         inputs, targets = apart(found.inputs), apart(found.targets)
@@ -157,7 +162,7 @@ class Shelf:
             shutil.rmtree(self.part, ignore_errors=True)
 
     def _open(self, kept: bool, names: Sequence[str]) -> list[IO[bytes]]:
-        """Files that are kept under these names, or files without a name, which go with their process."""
+        """Files that are kept under these names, or files without a name, which vanish with the process."""
         assert self.folder is not None
         if not kept or self.place is None:
             return [tempfile.TemporaryFile(dir=self.folder) for _ in names]
@@ -180,7 +185,7 @@ class Shelf:
 
 @contextlib.contextmanager
 def shelf(cache: object, facts: Any) -> Iterator[Shelf]:
-    """A shelf for data sets that are known by `facts`, plain values; None if they cannot be known again."""
+    """A shelf for data sets that `facts`, plain values, identify. If that is None, nothing is kept of them."""
     if cache is not None and not isinstance(cache, bool | str | os.PathLike):
         raise CounterpoiseError(
             f"cache must be the path of a folder, or False to keep nothing on disk, not {brief(cache)}."

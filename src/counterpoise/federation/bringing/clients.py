@@ -1,4 +1,4 @@
-"""Whose each data set is, and all of them as arrays."""
+"""Find out whose each data set is, and read all of them into arrays."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Brought(NamedTuple):
         return sum(self.kept.train) + sum(self.kept.own)
 
     def inputs(self) -> Any:
-        """What clients train on, and what they hold out of it."""
+        """The inputs of all samples that clients train on or hold out."""
         return by_part(lambda array: array[: sum(self.kept.train)], self.kept.inputs)
 
     def rows(self) -> list[torch.Tensor]:
@@ -100,7 +100,7 @@ class Way(NamedTuple):
 
 
 def _facts(given: list[Any], way: Way) -> Any:
-    """What these data sets, read in this way, are known by; None if one of them may change unseen."""
+    """Plain values that identify these data sets, read in this way; None if one of them may change unnoticed."""
     known = [known_by(one) for one in given if one is not None]
     settings = [dict(way.columns), way.form.size, way.deal, way.classes, given[-1] is None, way.natural]
     return None if None in known else [known, settings]

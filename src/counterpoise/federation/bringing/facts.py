@@ -1,4 +1,4 @@
-"""What tells files apart from other files without reading them: paths, sizes and times."""
+"""Identify files without reading them: by their paths, sizes and times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which form something has that holds samples, and each form as a `Source`."""
+"""Recognise the form in which a user gives samples, and turn it into a `Source`."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def known_by(given: Any) -> Any:
 
 
 def check_columns(columns: Columns | None) -> Columns:
-    """Refuse columns that nothing asks for, and what are no names."""
+    """Refuse keys that nothing asks for, and values that are no names."""
     if not isinstance(columns, Mapping | None):
         raise CounterpoiseError(
             f"columns must be a dictionary such as {{'inputs': ['age', 'pulse'], 'targets': 'state'}}, not {brief(columns)}."
@@ -150,7 +150,7 @@ def _has_parts(given: Any) -> bool:
 
 
 def _is_array(part: Any) -> bool:
-    """An array, a list of samples, one target by itself (a mistake that is told), or a column or table of pandas."""
+    """An array, a list of samples, a column or table of pandas, or one target by itself, which is refused later."""
     return isinstance(part, np.ndarray | Tensor | list | int | float | np.generic) or hasattr(part, "to_numpy")
 
 

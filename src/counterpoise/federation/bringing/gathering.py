@@ -29,8 +29,8 @@ _MOST_ROWS = 4096
 _SHOWN = 3
 """How many sizes or classes a sentence names."""
 _TWICE = 10
-"""How many samples of a data set are read twice. Half of the pictures that are flipped at random look as before, so one
-in a thousand such data sets passes."""
+"""How many samples of a data set are read twice. A picture that is flipped at random looks the same every other time, so
+one in a thousand data sets with random flips passes."""
 
 
 def gather(

@@ -30,9 +30,9 @@ PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 _MOST_PIXELS = 89_000_000
 """A larger picture is refused: a small file can unpack to any size."""
 _HIDDEN = "._"
-"""How the names of folders begin that are nobody's classes, such as a viewer's previews."""
+"""A folder whose name begins with one of these, such as a viewer's previews, is no class."""
 _NOTES = (".txt", ".md", ".json", ".xml", ".csv", ".yaml", ".yml", ".html", ".db", ".ini")
-"""What lies beside pictures and is nobody's picture: notes, and what a system leaves in folders."""
+"""Files that often lie beside pictures, so that no warning says that they are left out."""
 _SHOWN = 3
 _TRAIN, _TESTS = "train", ("test", "val", "validation")
 
@@ -40,8 +40,8 @@ _TRAIN, _TESTS = "train", ("test", "val", "validation")
 def from_pictures(folder: Path, where: str, columns: Columns, natural: bool) -> tuple[Source, Source | None]:
     """The pictures below a folder, and those of its test part if it has the folders ``train`` and ``test``.
 
-    If classes lie in outer folders, `columns` says which of both are the classes. Without it, the outer folders are
-    identities if clients are (`natural`), and otherwise the data are refused.
+    If there are folders within folders, `columns` says whether the outer or the inner ones are the classes. Without it,
+    the outer ones are identities if each client is one (`natural`); otherwise the data are refused.
     """
     level = _class_level(columns, where) or ("inner" if natural else None)
     inside = _folders(folder)

@@ -114,7 +114,7 @@ def _check_header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) 
         old = npy.read_magic(file) == (1, 0)
         shape, _, dtype = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(file)
         claims, holds = math.prod(shape) * max(dtype.itemsize, 1), entry.file_size - file.tell()
-    if claims > holds and not dtype.hasobject:  # which are refused for what they are
+    if claims > holds and not dtype.hasobject:  # objects are refused when they are read
         raise CounterpoiseError(
             f"{path} is damaged: the header of its array {entry.filename.removesuffix('.npy')} claims "
             f"{bytes_in_words(claims)}, and {bytes_in_words(holds)} follow. Make or download the file again."
