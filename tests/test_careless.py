@@ -62,7 +62,7 @@ MISTAKES = {
     "logger of numbers": (lambda: cp.logs.Logger(1, 2, 3), r"Logger: begin must be a function begin\(start\), not 1"),
     "out a number": (lambda: run(out=3), "out must be the path of a run's folder, not 3"),
     "resume of nothing": (lambda: cp.resume(None), "folder must be the path of a run's folder, not None"),
-    "keep a number": (lambda: run().keep(3), "must be the path of a run's folder, not 3"),
+    "keep a number": (lambda: run().save(3), "folder must be the path of a run's folder, not 3"),
     # ---- who takes part
     "sampler of nothing": (lambda: run(cohort=lambda: [0]), r"cohort\(seed, round, population\), but .* takes \(\)"),
     "sampler gives none": (lambda: drawn(None), "sampler must return client numbers, not None"),

@@ -120,7 +120,7 @@ class Plan:
             else changed(key, mine.get(key), theirs.get(key))
             for key in sorted(mine.keys() | theirs.keys(), key=lambda key: (not key.endswith(".name"), key))
             if mine.get(key) != theirs.get(key)
-            and not (key.startswith("code.") and not (key in mine and key in theirs))  # only one plan uses that file
+            and (not key.startswith("code.") or (key in mine and key in theirs))  # a file may be used by one plan only
         ]
         if differ:
             raise CounterpoiseError(

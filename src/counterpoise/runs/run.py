@@ -55,14 +55,14 @@ class Run:
     folder: Path | None = None
     client_names: tuple[str, ...] | None = None
     """What clients are called, in the order of their numbers, if the federation gives them names."""
-    keep: Callable[[Path], None] | None = field(default=None, repr=False)
+    keep: Callable[[str | Path], None] | None = field(default=None, repr=False)
     """Writes the complete run into a new folder, from which it can be resumed; `save` calls it."""
 
     def save(self, folder: str | Path) -> None:
         """Write a run that was simulated without a folder into one."""
         if self.keep is None:
             raise CounterpoiseError(f"This run is already kept, in {self.folder}.")
-        self.keep(Path(folder))
+        self.keep(folder)
 
     def __repr__(self) -> str:
         found = [
