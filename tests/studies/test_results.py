@@ -19,7 +19,7 @@ from counterpoise.studies.pages import render, write_pages
 from counterpoise.studies.reading import made_study
 from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
 from counterpoise.studies.study import Study
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import filled, matrix
 
 MADE = Made("abc123", "1 x GPU, 2 cores", "0.1.0")
 ELSEWHERE = Made("def456", "2 cores", "0.1.0")
@@ -139,6 +139,32 @@ def test_collapsed_runs_show_every_seed_and_no_verdict() -> None:
     failed = outcomes(*FIVE)
     failed[4] = Outcome(4, "failed", [(1, 0.1), (2, 0.52)], MADE, "no memory")
     assert verdicts(Finding(study(), results(failed, outcomes(*APART))))[0] == "(collapsed)"
+
+
+def test_runs_of_which_some_ended_at_chance_show_every_seed_and_no_verdict() -> None:
+    def judged(*values: float, **more: Any) -> Finding:
+        return Finding(study(chance=48.5, **more), results(outcomes(*values), outcomes(*APART)))
+
+    some = judged(*FIVE)  # 48, at chance, and four others
+    assert (verdicts(some)[0], some.claims[0].verdict) == ("(collapsed)", "(collapsed)")
+    assert "| one | a | 48.00, 49.00, 50.00, 51.00, 52.00 | 5 | 50 |" in some.markdown()
+    assert matrix(some.rows)[1][0] == ["one", "48 49 50 51 52", "52.00"]
+    assert verdicts(judged(*(value + 0.5 for value in FIVE)))[0] == "agrees"  # one at the bound is not below it
+    assert verdicts(judged(40.0, 41.0, 42.0, 43.0, 44.0))[0] == "lower"
+    assert verdicts(judged(*FIVE, metric="best"))[0] == "(collapsed)"  # by the last accuracy, whatever the metric
+    other = results(outcomes(*FIVE), outcomes(*APART))
+    for cell in other.values():
+        cell.measure = "train_accuracy"
+    assert verdicts(Finding(study(chance=48.5, measure="train_accuracy"), other))[0] == "agrees"
+
+
+def test_a_view_has_the_chance_of_its_cell() -> None:
+    view = {"name": "best", "runs_of": "one", "metric": "best"}
+    cells = [{"name": "one", "like": "quickstart", "chance": 20.0}, view, {"name": "two", "like": "quickstart"}]
+    made = made_study({"title": "x", "methods": ["a"], "chance": 11.0, "cell": cells}, "x", "x.toml")
+    assert [cell.chance for cell in made.cells] == [20.0, 20.0, 11.0]
+    with pytest.raises(CounterpoiseError, match="chance is that of the cell 'one'"):
+        made_study({"title": "x", "methods": ["a"], "cell": [cells[0], view | {"chance": 5.0}]}, "x", "x.toml")
 
 
 def test_fewer_seeds_than_five_or_than_were_fixed_have_no_verdict() -> None:

@@ -84,6 +84,8 @@ class _Shared(_Table):
     rounds: Rounds | None = None
     metric: Word | None = None
     measure: Word | None = None
+    chance: Annotated[Finite, Field(ge=0, lt=100)] | None = None
+    """In points: a run whose last accuracy is below this ended at chance."""
     source: Text | None = None
     kind: Text | None = None
     published_seeds: Seeds | None = None

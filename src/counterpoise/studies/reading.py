@@ -131,6 +131,7 @@ def _cell(cell: CellForm, study: StudyForm, where: str, folder: Path | None) -> 
         published=_all_published(cell, study, metric, labels, where),
         cannot=cell.cannot,
         note=cell.note,
+        chance=(study.chance or 0.0) if cell.chance is None else cell.chance,
     )
 
 
@@ -146,6 +147,7 @@ def _view(cell: CellForm, study: StudyForm, where: str, cells: Mapping[str, Cell
         ("seeds", cell.seeds),
         ("rounds", cell.rounds),
         ("cannot", cell.cannot),
+        ("chance", cell.chance),
     )
     if given := next((key for key, value in own if value), ""):
         raise CounterpoiseError(f"{where}: {given} is that of the cell {of.name!r}, whose runs it shows. Remove it.")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from counterpoise.measures import across_seeds, student_factor
+from counterpoise.measures import across_seeds, last, student_factor
 from counterpoise.studies.metric import parse_metric
 from counterpoise.studies.results import Outcome, Results
 from counterpoise.studies.study import Average, Cell, Claim, Entry, Published, Study
@@ -49,8 +49,17 @@ class Row:
 
     @property
     def collapsed(self) -> bool:
-        """Whether a run diverged or failed, or has no finite value. Then there is no verdict."""
-        return any(row.collapsed for row in self.parts) or len(self.values) < len(self.outcomes)
+        """Whether a run diverged or failed, has no finite value, or alone ended at chance. Then there is no verdict."""
+        return any(row.collapsed for row in self.parts) or len(self.values) < len(self.outcomes) or self._mixed
+
+    @property
+    def _mixed(self) -> bool:
+        """Whether some runs ended at chance and others did not, so that neither their mean nor its interval says much."""
+        metric = self.cell.metric
+        if metric.measure != "accuracy":
+            return False
+        ends = [metric.scale * last(one.curve) for one in self.outcomes.values()]
+        return 0 < sum(end < self.cell.chance for end in ends) < len(ends)
 
     @property
     def lacking(self) -> int:
@@ -94,10 +103,10 @@ class Row:
         """Why there is no verdict; empty if there is one."""
         if self.lacking:
             return f"{self.lacking} of {self.cell.seeds} seeds to run"
-        if self.collapsed:
-            return "collapsed"
         if self.published is not None and not self.cell.metric.in_points:
             return "not in points"
+        if self.collapsed:
+            return "collapsed"
         if self.published is not None and len(self.values) < FEWEST:
             return f"fewer than {FEWEST} seeds"
         return ""

@@ -69,6 +69,8 @@ class Cell:
     cannot: str
     """Why it cannot be run; empty if it can."""
     note: str
+    chance: float = 0.0
+    """In points: a run whose last accuracy is below this ended at chance."""
     runs_of: str = ""
     """The cell whose runs it shows by another measure or metric; empty if the runs are its own."""
 

@@ -222,11 +222,13 @@ def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def _ours(row: Row, short: bool = False) -> str:
-    """Our mean and deviation. Of a method with collapsed runs, every seed."""
+    """Our mean and deviation. Of a method with collapsed runs, every seed; in short form without decimals of points."""
     shown = row.cell.metric.shown
     if row.collapsed:
-        return ", ".join(
-            shown(row.values[seed]) if seed in row.values else _ended(row, seed) for seed in sorted(row.outcomes)
+        brief = short and row.cell.metric.in_points
+        every = ((seed, row.values.get(seed)) for seed in sorted(row.outcomes))
+        return (" " if brief else ", ").join(
+            _ended(row, seed) if value is None else f"{value:.0f}" if brief else shown(value) for seed, value in every
         )
     if not row.values:
         return ""
