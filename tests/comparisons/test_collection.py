@@ -237,6 +237,17 @@ def test_settings_of_the_preset_hold_for_its_own_method_and_those_set_for_all_th
     assert len(compared("feda4/table-1-fmnist", [], [], 1, None, "").arms) == 4  # the paper's own
 
 
+def test_options_that_a_file_sets_to_their_defaults_are_in_no_label(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"  # `presets NAME --toml` writes all options
+    file.write_text('like = "quickstart"\nmethod = { name = "counterpoise", power = 0.5, gate = true, pace = 6.0 }\n')
+    made = compared(str(file), ["fedavg", "counterpoise", "counterpoise(power=0.5)"])
+    assert [arm.label for arm in made.arms] == [
+        "fedavg",
+        "counterpoise(pace=6.0)",
+        "counterpoise(pace=6.0, power=0.5)",  # as it was typed
+    ]
+
+
 def test_the_options_of_a_source_reach_its_method_inside_another_one(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('like = "quickstart"\nmethod = { name = "feddua:fedprox", mu = 0.5, lr = 0.5, patience = 9 }\n')

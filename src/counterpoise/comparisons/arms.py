@@ -48,7 +48,7 @@ def compared(
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
-    own = dict(config.method)
+    own = _without_defaults(config.method)
     choices = [_typed(text) for text in methods] or config.paper.methods or _usual(own)
     check_named([{**values, "method": choice} for choice in choices], source)
     choices = [completed(choice, own) for choice in choices]
@@ -70,6 +70,16 @@ def _typed(text: str) -> dict[str, Any]:
         raise CounterpoiseError(
             f"{brief(text)} is not one method. Separate methods by commas: --methods 'fedavg,fedprox(mu=0.1)'."
         ) from None
+
+
+def _without_defaults(choice: Mapping[str, Any]) -> dict[str, Any]:
+    """A method without options at their defaults. A file by ``presets NAME --toml`` has them all; no label should.
+
+    >>> _without_defaults({"name": "counterpoise", "pace": 12.0, "power": 1.0})
+    {'name': 'counterpoise', 'power': 1.0}
+    """
+    options = METHODS[choice["name"]].parameters
+    return {key: value for key, value in choice.items() if key not in options or value != options[key].default}
 
 
 def completed(choice: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
