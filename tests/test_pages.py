@@ -172,8 +172,8 @@ def carry_out(piece: Piece, names: dict[str, Any]) -> None:
     text = re.sub(ELSEWHERE, str(folder), piece.text)
     with contextlib.chdir(folder):
         if piece.language == "console" or (piece.language == "inline" and is_whole(text)):
-            for line in filter(str.strip, text.splitlines()):
-                if is_run(line):
+            for line in text.splitlines():
+                if line.strip() and not line.startswith("#") and is_run(line):
                     give(line.strip())
         elif piece.language == "toml" and is_run(text):
             run_toml(text)
