@@ -322,6 +322,19 @@ def test_a_sweep_is_a_grid_and_single_points() -> None:
     assert (piece.values["local"]["batch"], piece.values["cohort"]) == (8, 5)
 
 
+@pytest.mark.parametrize(
+    ("over", "label"),
+    [
+        (["local.optimizer.lr=0.1"], "local.optimizer.lr=0.1"),
+        (["method.lr=0.1"], "lr=0.1"),
+        (["method=fedprox(mu=1)", "local.optimizer.lr=0.1"], "method=fedprox(mu=1.0), local.optimizer.lr=0.1"),
+    ],
+)
+def test_a_setting_named_like_an_option_of_the_method_keeps_its_whole_key(over, label) -> None:
+    (arm,) = swept("quickstart", over, [], [], 1, None, "").arms
+    assert arm.label == label
+
+
 # ---------------------------------------------------------------- doing pieces
 
 
