@@ -19,7 +19,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.choices import parse_choice, split
-from counterpoise.comparisons.arms import compared, swept
+from counterpoise.comparisons.arms import compared, setting_arms, swept
 from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_plan
@@ -331,6 +331,26 @@ def test_a_sweep_is_a_grid_and_single_points() -> None:
     ]
     (piece,) = made.pieces(made.arms[4])
     assert (piece.values["local"]["batch"], piece.values["cohort"]) == (8, 5)
+
+
+@pytest.mark.parametrize(
+    ("over", "label"),
+    [
+        (["local.optimizer.lr=0.1"], "local.optimizer.lr=0.1"),
+        (["method.lr=0.1"], "lr=0.1"),
+    ],
+)
+def test_a_setting_named_like_an_option_of_the_method_keeps_its_whole_key(over, label) -> None:
+    (arm,) = swept("quickstart", over, [], [], 1, None, "").arms
+    assert arm.label == label
+
+
+@pytest.mark.parametrize("method", ["fedprox(mu=1)", {"name": "fedprox"}, "feddua:fedprox"])
+def test_the_options_of_swept_methods_count_too(method) -> None:
+    (arm,) = setting_arms([{"method": method, "local.optimizer.lr": 0.1}])
+    assert arm.label.endswith(", local.optimizer.lr=0.1")
+    (arm,) = setting_arms([{"method": "no such", "local.optimizer.lr": 0.1}])
+    assert arm.label.endswith(", lr=0.1")
 
 
 # ---------------------------------------------------------------- doing pieces

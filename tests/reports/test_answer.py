@@ -172,11 +172,11 @@ def test_the_answer_says_how_much_weight_liars_had_and_what_was_caught(made):
         assert liars_share(arm) == pytest.approx(theirs / sum(sum(w.values()) for _, w in every))
     assert liars_share(best) < liars_share(other)
     shares = [f"{100 * liars_share(arm):.1f} %".replace(".0 %", " %") for arm in (best, other)]
-    said = f"Liars had {shares[0]} of its weight, against {shares[1]} with fedavg."
+    said = f"With {best.label}, liars had {shares[0]} of the weight, against {shares[1]} with fedavg."
     assert said in answer(found)
     each = [measures.detection(verdicts(run.records), liars(run.records)) for run in best.runs]
     alarms = f"{100 * np.mean([one.false_alarms for one in each]):.1f} %"
-    assert f"It flagged 100 % of lies and {alarms} of honest claims." in answer(found)
+    assert f"{best.label} flagged 100 % of lies and {alarms} of honest claims." in answer(found)
 
 
 def test_liars_who_have_the_same_weight_in_both_explain_nothing(tmp_path):
@@ -186,9 +186,9 @@ def test_liars_who_have_the_same_weight_in_both_explain_nothing(tmp_path):
     found = study([tmp_path])
     assert len({liars_share(arm) for arm in found.arms}) == 1
     told = " ".join(answer(found))
-    assert "Liars" not in told
-    assert "Its worst served tenth of clients has accuracy " in told
-    assert answer(study([tmp_path / "fedyogi"]))[1].startswith("Liars had ")  # nothing stands beside it
+    assert "liars had" not in told
+    assert "With fedyogi, the worst served tenth of clients has accuracy " in told
+    assert answer(study([tmp_path / "fedyogi"]))[1].startswith("With fedyogi, liars had ")  # nothing stands beside it
 
 
 def test_that_no_lie_was_caught_is_no_reason_to_be_ahead(tmp_path, monkeypatch):
@@ -200,9 +200,12 @@ def test_that_no_lie_was_caught_is_no_reason_to_be_ahead(tmp_path, monkeypatch):
                 tmp_path / name / f"{seed}", method={"name": name}, seed=seed, level=level, verdicts=judges, liars=(1,)
             )
     why = answer(study([tmp_path]))[-2:]
-    assert [one.split()[:2] for one in why] == [["Liars", "had"], ["Its", "worst"]]
+    assert [" ".join(one.split()[:4]) for one in why] == [
+        "With counterpoise, liars had",
+        "With counterpoise, the worst",
+    ]
     alone = answer(study([tmp_path / "counterpoise"]))
-    assert alone[2] == "It flagged 0 % of lies and 0 % of honest claims."
+    assert alone[2] == "counterpoise flagged 0 % of lies and 0 % of honest claims."
 
 
 def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
@@ -212,8 +215,8 @@ def test_without_liars_the_answer_says_how_the_worst_served_fare(tmp_path):
         ends[name] = 100 * np.mean([min(run[-1].clients["accuracy"].values()) for run in runs])  # of 8, a tenth is one
     told = answer(study([tmp_path]))
     said = (
-        f"Its worst served tenth of clients has accuracy {ends['scaffold']:.2f} %, against {ends['fedavg']:.2f} % "
-        "with fedavg."
+        f"With scaffold, the worst served tenth of clients has accuracy {ends['scaffold']:.2f} %, "
+        f"against {ends['fedavg']:.2f} % with fedavg."
     )
     assert said in told
 
@@ -238,9 +241,11 @@ def test_all_that_are_level_are_named_and_those_that_cannot_be_told_from_them(ma
     )
     shown = replace(found)
     shown.__dict__.update(standing=replace(found.standing, rows=told), arms=found.arms)
-    level, then, *_ = answer(shown)
+    level, then, *why = answer(shown)
     assert level == f"{three[0]}, {three[1]} and {three[2]} are level: accuracy 75.00 %."
     assert then == "With these seeds they cannot be told from (mu=1, lr=2)."
+    assert why
+    assert all(three[0] in one and " its " not in f" {one.lower()}" for one in why)
 
 
 def test_many_that_cannot_be_told_apart_are_named_best_first_and_then_counted(made):
@@ -393,6 +398,19 @@ def test_a_sweep_calls_its_settings_as_its_labels_do(tmp_path):
     found = replace(study([tmp_path]), plan=Plan("sweep", "x", "x", (0,), arms, "", {}))
     assert list(found.keys.values()) == ["local.lr", "epochs", "method", "method.lr"]
     assert found.title == "fedavg on digits, by local.lr, epochs and method.lr"  # the methods are named already
+
+
+def test_a_swept_setting_named_like_an_option_of_the_method_keeps_its_whole_key(tmp_path):
+    arms = tuple(Arm(f"arm {rate}", str(rate), {"local.optimizer.lr": rate}) for rate in (0.1, 0.2))
+    for seed, arm in enumerate(arms):
+        keep(tmp_path / arm.slug, seed=seed)
+    kept = study([tmp_path])
+    groups = tuple(replace(kept.groups[0], label=arm.label) for arm in arms)
+    found = replace(kept, groups=groups, plan=Plan("sweep", "x", "x", (0, 1), arms, "", {}))
+    assert found.title == "fedavg on digits, by local.optimizer.lr"
+    chart = response(found)
+    assert chart.title.endswith(", by local.optimizer.lr")
+    assert chart.figures[()].layout.xaxis.title.text == "local.optimizer.lr"
 
 
 def test_if_all_are_level_none_is_marked_best(tmp_path):

@@ -16,7 +16,7 @@ import pytest
 from kept import comparison, keep
 
 from counterpoise import measures, reports
-from counterpoise.charts.style import look, unit, wrapped
+from counterpoise.charts.style import look, looks, unit, wrapped
 from counterpoise.cli import main
 from counterpoise.errors import CounterpoiseError
 from counterpoise.reports.answer import answer
@@ -441,6 +441,32 @@ def test_a_method_has_one_colour_everywhere_and_no_two_share_a_look(made):
     assert seen > 20
     assert parts["Methods side by side"].colours == [colours[name] for name in RANKED]
     assert len({look(place) for place in range(24)}) == 24
+
+
+def test_the_best_lines_are_solid_and_keep_the_colours_of_their_places():
+    ranked = [7, 6, 0, 1, 2, 3, 4, 5]
+    found = looks(ranked)
+    assert [one.dash for one in found] == ["solid", "solid", "dash", "dash", "solid", "solid", "solid", "solid"]
+    assert [one.colour for one in found] == [look(place).colour for place in ranked]
+    assert len({(one.colour, one.dash) for one in looks([*range(23, -1, -1)])}) == 24
+
+
+def test_the_method_that_is_best_has_a_solid_line_though_it_was_named_seventh(tmp_path):
+    for place in range(8):
+        keep(tmp_path / f"{place}", method={"name": "fedprox", "mu": float(place)}, level=0.9 if place == 6 else 0.6)
+    found = study([tmp_path])
+    curves = next(p for s in sections(found) for p in s.parts if isinstance(p, Chart) and p.key == "curves")
+    best, *others = found.arms
+    assert best.look.colour == look(6).colour
+    figure = curves.figures["test accuracy", "rounds"]
+    assert named(figure, best.name)["line"]["dash"] == "solid"
+    assert sum(named(figure, arm.name)["line"]["dash"] == "dash" for arm in others) == 2
+
+
+def test_one_curve_has_a_heading_in_the_singular(made, tmp_path):
+    assert charts(made[2])["curves"].title == "Learning curves"
+    keep(tmp_path / "run")
+    assert sections(study([tmp_path / "run"]))[0].parts[0].title == "Learning curve"
 
 
 # ---------------------------------------------------------------- what is missing says why

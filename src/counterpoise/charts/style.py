@@ -25,6 +25,7 @@ __all__ = [
     "escaped",
     "from_zero",
     "look",
+    "looks",
     "rows",
     "shade",
     "sized",
@@ -60,6 +61,16 @@ def look(place: int) -> Look:
     """The look of the method in this place: a colour of its own for twelve, and another dash and symbol every six."""
     turn = place // _PER_DASH % len(_DASHES)
     return Look(COLOURS[place % len(COLOURS)], _DASHES[turn], _SYMBOLS[turn])
+
+
+def looks(ranked: Sequence[int]) -> list[Look]:
+    """The looks of the methods in these places, the best first.
+
+    Each has the colour and symbol of its place. Of places that differ only by turns of the dash, the best is solid.
+    """
+    columns = [place % _PER_DASH for place in ranked]
+    turns = [columns[:rank].count(column) for rank, column in enumerate(columns)]
+    return [look(place)._replace(dash=_DASHES[turn % len(_DASHES)]) for place, turn in zip(ranked, turns, strict=True)]
 
 
 def shade(colour: str, opacity: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -157,7 +157,9 @@ def swept(
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
-    plan = Plan("sweep", source, command, first_seeds(config, seeds), setting_arms(chosen), "", values)
+    plan = Plan(
+        "sweep", source, command, first_seeds(config, seeds), setting_arms(chosen, config.method["name"]), "", values
+    )
     check_named([next(plan.pieces(arm)).values for arm in plan.arms], source)
     for arm in plan.arms:
         piece = next(plan.pieces(arm))
@@ -177,9 +179,10 @@ def combined(
     return [*map(dict, rows), *map(dict, points)]
 
 
-def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
-    """The arms of a sweep: settings with dotted keys, each labelled by its settings."""
-    short = short_keys([key for one in points for key in one])
+def setting_arms(points: Sequence[Mapping[str, Any]], method: str = "") -> tuple[Arm, ...]:
+    """The arms of a sweep over this method: settings with dotted keys, each labelled by its settings."""
+    methods = [method, *(one.get("method.name", one.get("method", "")) for one in points)]
+    short = short_keys([key for one in points for key in one], methods)
     labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in points]
     _no_twins(labels)
     if any(key == "seed" for one in points for key in one):
@@ -237,10 +240,28 @@ def check_method(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": choice["name"]} | {key: whole[key] for key in options}
 
 
-def short_keys(keys: Iterable[str]) -> dict[str, str]:
-    """The last part of each key, or the whole key if another one has the same ending."""
+def short_keys(keys: Iterable[str], methods: Iterable[Any] = ()) -> dict[str, str]:
+    """The last part of each key; the whole key if another one ends alike, or if it reads like an option of a method.
+
+    >>> short_keys(["local.optimizer.lr", "local.epochs"], ["fedavg"])
+    {'local.optimizer.lr': 'local.optimizer.lr', 'local.epochs': 'epochs'}
+    """
     ends = {key: key.rpartition(".")[2] for key in keys}
-    return {key: key if sum(other == end for other in ends.values()) > 1 else end for key, end in ends.items()}
+    options = {name for method in methods for name in _options(method)}
+    alike = [*ends.values()]
+    return {
+        key: key if alike.count(end) > 1 or (end in options and not key.startswith("method.")) else end
+        for key, end in ends.items()
+    }
+
+
+def _options(method: Any) -> Collection[str]:
+    """The options of a method, given as in a configuration; none if it is a user's own or there is no such method."""
+    try:
+        choice = parse_choice(method) if isinstance(method, str) else method
+        return METHODS[choice["name"]].parameters
+    except (CounterpoiseError, LookupError, TypeError):
+        return ()
 
 
 _OTHERWISE = "give one of the two other options"

@@ -169,14 +169,14 @@ def _why(found: Study, best: str, other: str) -> list[str]:
     if not pair or pair[0].label != best:
         return []
     recall, alarms = _flagged(pair[0])
-    caught, told = _caught(recall, alarms), [_worst(found, pair), _spread(pair)]
+    caught, told = _caught(pair[0].label, recall, alarms), [_worst(found, pair), _spread(pair)]
     told.insert(0 if recall or len(pair) < 2 else len(told), caught)  # no lie caught is no reason to be ahead
     return [one for one in (_liars(pair), *told) if one][:_REASONS]
 
 
 def _beside(text: str, pair: Sequence[Arm], values: Sequence[str]) -> str:
     rest = f", against {values[1]} with {_called(pair[1].label)}" if len(values) > 1 else ""
-    return f"{text.format(values[0])}{rest}."
+    return f"With {_called(pair[0].label)}, {text.format(values[0])}{rest}."
 
 
 def liars_share(arm: Arm) -> float:
@@ -199,7 +199,7 @@ def _liars(pair: Sequence[Arm]) -> str:
     shown = [_share(share) for share in shares]
     if any(map(math.isnan, shares)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside("Liars had {} of its weight", pair, shown)
+    return _beside("liars had {} of the weight", pair, shown)
 
 
 def _flagged(arm: Arm) -> tuple[float, float]:
@@ -211,11 +211,11 @@ def _flagged(arm: Arm) -> tuple[float, float]:
     return mean[0], mean[1]
 
 
-def _caught(recall: float, alarms: float) -> str:
+def _caught(label: str, recall: float, alarms: float) -> str:
     if math.isnan(recall):
         return ""
     honest = "" if math.isnan(alarms) else f" and {_share(alarms)} of honest claims"
-    return f"It flagged {_share(recall)} of lies{honest}."
+    return f"{_called(label)} flagged {_share(recall)} of lies{honest}."
 
 
 def _worst(found: Study, pair: Sequence[Arm]) -> str:
@@ -226,7 +226,7 @@ def _worst(found: Study, pair: Sequence[Arm]) -> str:
     shown = [f"{show(value)}{unit}" for value in values]
     if not all(map(math.isfinite, values)) or (len(shown) > 1 and shown[0] == shown[1]):
         return ""
-    return _beside(f"Its worst served tenth of clients has {words} {{}}", pair, shown)
+    return _beside(f"the worst served tenth of clients has {words} {{}}", pair, shown)
 
 
 def _spread(pair: Sequence[Arm]) -> str:
@@ -237,7 +237,7 @@ def _spread(pair: Sequence[Arm]) -> str:
         means.append(measures.across_seeds(each)[0])
     if len(means) < 2 or any(map(math.isnan, means)) or f"{means[0]:.1f}" == f"{means[1]:.1f}":
         return ""
-    return _beside("Its weights count as {} equal clients a round", pair, [f"{mean:.1f}" for mean in means])
+    return _beside("the weights count as {} equal clients a round", pair, [f"{mean:.1f}" for mean in means])
 
 
 def marks(rows: Sequence[Standing], lower: bool) -> list[str]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from counterpoise.charts.style import Look, elided, look, words
+from counterpoise.charts.style import Look, elided, looks, words
 from counterpoise.comparisons.arms import short_keys
 from counterpoise.comparisons.collection import Group, collect
 from counterpoise.comparisons.contents import COMPARISON
@@ -85,8 +85,8 @@ class Study:
 
     @cached_property
     def arms(self) -> tuple[Arm, ...]:
-        """The methods with something to show, the best first; a look follows the place in the plan."""
-        every = [Arm(self.groups[place], look(place)) for place in self.order]
+        """The methods with something to show, the best first; a colour follows the place in the plan."""
+        every = [Arm(self.groups[place], one) for place, one in zip(self.order, looks(self.order), strict=True)]
         return tuple(arm for arm in every if arm.runs)
 
     @property
@@ -107,9 +107,10 @@ class Study:
 
     @cached_property
     def keys(self) -> dict[str, str]:
-        """What a sweep's settings are called, as in its labels: ``mu`` for ``method.mu``, unless two end alike."""
+        """What a sweep's settings are called, as in its labels: ``mu`` for ``method.mu``, unless that is ambiguous."""
         whole = dict.fromkeys(key for values in self.swept.values() for key in values)
-        short = short_keys(key.removesuffix(".name") for key in whole)
+        methods = [run.settings.get("method") for group in self.groups for run in group.runs]
+        short = short_keys((key.removesuffix(".name") for key in whole), methods)
         return {key: short[key.removesuffix(".name")] for key in whole}
 
     @cached_property

@@ -28,7 +28,7 @@ _BANDS = 3
 
 def curves(study: Study) -> Chart | Missing:
     """Every metric against rounds, bytes sent and seconds."""
-    title = "Learning curves"
+    title = "Learning curves" if len(study.arms) > 1 else "Learning curve"
     every = [Line(arm.name, arm.look, [run.records for run in arm.runs]) for arm in study.arms]
     views = list(study.views.values())
     beside = views if views[0] not in study.metrics else []  # what is compared comes first
