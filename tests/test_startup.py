@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from kept import keep
 
+from counterpoise.cli.early import check_methods, methods_set
+from counterpoise.errors import CounterpoiseError
 from counterpoise.loading import loading
+from counterpoise.methods import METHODS
 
 LAZY = ("counterpoise", "counterpoise.engine", "counterpoise.federation", "counterpoise.runs")
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -58,6 +61,49 @@ for words in {helps + mistakes}:
         assert (end.code or 0) == (2 if words in {mistakes} else 0), words
 """
     assert not loaded_by(code)
+
+
+def test_an_unknown_preset_or_method_is_refused_before_anything_slow_is_loaded(tmp_path: Path) -> None:
+    typed = [
+        (["run", "quickstrat"], "quickstart"),
+        (["compare", "quickstrat"], "quickstart"),
+        (["sweep", "quickstrat"], "quickstart"),
+        (["run", "quickstart", "--set", "method=fedvag"], "fedavg"),
+        (["run", "quickstart", "--set", "method=fedprx(mu=0.1)"], "fedprox"),
+        (["compare", "quickstart", "--methods", "fedavg,fedvag"], "fedavg"),
+        (["sweep", "quickstart", "--over", "method=fedavg,fedvag"], "fedavg"),
+        (["sweep", "quickstart", "--set", "method=fedvag", "--over", "local.epochs=1,2"], "fedavg"),
+    ]
+    code = f"""
+import contextlib, io, os, sys
+from counterpoise.cli import main
+os.chdir({str(tmp_path)!r})
+for words, meant in {typed}:
+    sys.argv, said = ["counterpoise", *words], io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            main()
+    except SystemExit as end:
+        assert end.code == 2, words
+    assert f"Did you mean {{meant!r}}?" in said.getvalue(), (words, said.getvalue())
+"""
+    assert not loaded_by(code)
+
+
+def test_what_is_refused_early_is_refused_in_the_same_words_and_nothing_else_is() -> None:
+    for name in ("fedvag", "zzz", "lab.rules.ours"):
+        with pytest.raises(CounterpoiseError) as late:
+            _ = METHODS[name]
+        with pytest.raises(CounterpoiseError) as early:
+            check_methods("quickstart", [], [name])
+        assert str(early.value) == str(late.value)
+    for entry in METHODS:
+        check_methods("quickstart", [], [entry.name])
+    check_methods("quickstart", [], ["fedprox(", "", "3"])
+    check_methods("quickstart", ["model=lab:net"], ["fedvag"])  # their module may register it
+    check_methods("own.toml", [], ["fedvag"])
+    assert methods_set(["method=fedvag", "seed=1", " method = fedprox(mu=1)"]) == [" fedprox(mu=1)"]
+    assert methods_set(["method.mu=1", "methods=fedavg"]) == []
 
 
 def loaded_by_command(*words: str) -> set[str]:

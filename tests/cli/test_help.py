@@ -55,6 +55,19 @@ def test_the_nearest_commands_are_suggested_once(capsys, monkeypatch, words: lis
     assert re.findall(r"'([a-z]+)'", line)[1:] == near
 
 
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (["run", "quickstart", "--rouns", "5"], ["--rounds", "--out"]),
+        (["runs", "list", "--jsn"], ["--json", "--since"]),
+    ],
+)
+def test_the_closest_option_is_suggested_first(capsys, monkeypatch, words: list[str], near: list[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    (line,) = (line for line in said(capsys, monkeypatch, *words).splitlines() if "No such option" in line)
+    assert re.findall(r"'(--[a-z]+)'", line)[1:] == near
+
+
 def test_what_is_offered_begins_as_typed() -> None:
     assert complete_preset("qui") == ["quickstart"]
     assert complete_preset("my.toml") == []

@@ -9,7 +9,7 @@ import pytest
 from kept import keep
 from rich.text import Text
 
-from counterpoise.cli.screen import Console, output, print_told
+from counterpoise.cli.screen import Console, output, print_error, print_told
 from counterpoise.cli.shelf import in_words
 from counterpoise.cli.tables import lines, named_lines, stand_table
 from counterpoise.comparisons.collection import collect
@@ -46,6 +46,28 @@ def test_a_command_is_not_wrapped_and_neither_is_a_pipe(monkeypatch) -> None:
     assert printed(whole, 40) == whole
     monkeypatch.delenv("COLUMNS", raising=False)
     assert printed(TOLD, output().width) == TOLD
+
+
+def test_an_error_is_wrapped_at_words_in_a_terminal_alone(monkeypatch) -> None:
+    command = "counterpoise resume 'runs/a b/with a rather long name' --jobs 2"
+    path = "/srv/data/a-folder-whose-name-is-longer-than-the-terminal/settings.toml"
+    told = f"Error: {path} has no setting. Did you mean 'local.optimizer'? It goes on with: {command}\nA second line"
+
+    def shown(terminal: bool) -> list[str]:
+        stream = io.StringIO()
+        stream.isatty = lambda: terminal
+        monkeypatch.setattr("sys.stderr", stream)
+        print_error(told)
+        return stream.getvalue().splitlines()
+
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    for width in range(20, 60):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = shown(terminal=True)
+        assert " ".join(line.strip() for line in lines) == told.replace("\n", " ")
+        assert {f"  {path}", f"  {command}", "A second line"} <= {*lines}
+        assert all(len(line) <= width for line in lines if path not in line and command not in line)
+        assert shown(terminal=False) == told.splitlines()
 
 
 def test_a_table_too_wide_for_the_terminal_breaks_no_name_and_no_number(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from counterpoise.cli.compare import Jobs, On, Settings, Source, Together, compa
 from counterpoise.cli.completing import complete_method, complete_preset
 from counterpoise.cli.data import data
 from counterpoise.cli.deploy import deploy
+from counterpoise.cli.early import check_methods, check_source, methods_set
 from counterpoise.cli.leaving import leave
 from counterpoise.cli.partition import partition
 from counterpoise.cli.report import report
@@ -73,9 +74,18 @@ class _Commands(TyperGroup):
             if isinstance(error, click.NoSuchOption) and (key := _meant(error)):
                 said = f"No such option '{error.option_name}'. It is a setting: use --set {key}=VALUE."
                 raise click.UsageError(said, error.ctx) from None
-            if len(said := error.format_message()) > _LONGEST:
+            said = _suggesting(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+            if len(said) > _LONGEST:
                 raise click.UsageError(f"{said[:100]}...{said[-100:]}", error.ctx) from None
+            if isinstance(error, click.NoSuchOption):
+                raise click.UsageError(said, error.ctx) from None
             raise
+
+
+def _suggesting(error: click.NoSuchOption) -> str:
+    """The sentence about an unknown option, with the closest option first; click would order them by the alphabet."""
+    near = " or ".join(map(repr, error.possibilities or ()))
+    return f"{error.message} Did you mean {near}?" if near else error.message
 
 
 def _meant(error: click.NoSuchOption) -> str | None:
@@ -233,6 +243,8 @@ def run(
 
     Example: `counterpoise run quickstart --set method=fedprox --set method.mu=0.1 --rounds 20`
     """
+    check_source(source)
+    check_methods(source, settings or [], methods_set(settings or []))
     with loading():
         from counterpoise.cli.running import start
     start(source, settings or [], rounds, seed, out, overwrite, log, target, as_json)

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from counterpoise.choices import split
 from counterpoise.cli.completing import complete_methods, complete_preset, complete_setting
+from counterpoise.cli.early import check_methods, check_source, methods_set
 from counterpoise.cli.metric import Metric
 from counterpoise.cli.target import Target
 from counterpoise.loading import loading
@@ -91,6 +93,9 @@ def compare(
 
     Example: `counterpoise compare quickstart --methods "fedavg,fedprox(mu=0.1),feddua:fedavg" --seeds 5`
     """
+    check_source(source)
+    named = [name for text in methods or [] for name in split(text)]
+    check_methods(source, [*(settings or []), *named], named)
     with loading():
         from counterpoise.cli.comparing import Shown, start_comparison
         from counterpoise.comparisons.perform import Workers
@@ -134,6 +139,11 @@ def sweep(
 
     Example: `counterpoise sweep quickstart --set method=fedprox --over method.mu=0,0.01,0.1 --over local.epochs=1,2`
     """
+    check_source(source)
+    points = [one for text in at or [] for one in split(text)]
+    swept = [name for text in methods_set(over or []) for name in split(text)]
+    typed = [*(settings or []), *(over or []), *points]
+    check_methods(source, typed, swept or methods_set([*(settings or []), *points]))
     with loading():
         from counterpoise.cli.comparing import Shown, start_sweep
         from counterpoise.comparisons.perform import Workers

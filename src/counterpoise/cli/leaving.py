@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-from counterpoise.cli.screen import Console
+from counterpoise.cli.screen import print_error
 
 __all__ = ["ended_by_signals", "leave"]
 
@@ -38,7 +38,7 @@ def ended_by_signals() -> Iterator[list[int]]:
 def leave(message: str, code: int) -> NoReturn:
     """Print why, and exit. If there are several ranks, only one prints."""
     if _first_to_say():
-        Console(stderr=True, soft_wrap=True).print(message, markup=False, highlight=False)
+        print_error(message)
     raise SystemExit(code)
 
 

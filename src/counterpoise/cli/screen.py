@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from counterpoise.display.console import Console
 from counterpoise.texts import clean
 
-__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "output", "page", "print_told"]
+__all__ = ["PIPE", "CleanFormatter", "Console", "echo", "output", "page", "print_error", "print_told"]
 
 PIPE = 10_000
 """The width of output that goes to a pipe, so that no line is wrapped."""
@@ -24,6 +24,8 @@ _BOND = "\x1f"
 """Stands for a space at which no line may end; `clean` lets no control character of a run's through."""
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|s|[kMGT]?B)(?!\w))")
 """The space between a number and its unit."""
+_COMMAND = re.compile(r"(?<=: )counterpoise .+")
+"""A command at the end of a sentence, which can be copied only if it stays whole."""
 
 
 def echo(message: object = "", nl: bool = True, err: bool = False) -> None:
@@ -63,9 +65,17 @@ def print_told(told: Sequence[str], console: Console) -> None:
         console.print(line if whole else _wrapped(line, console.width), markup=False, highlight=False, soft_wrap=True)
 
 
+def print_error(message: str) -> None:
+    """Print a sentence on standard error, wrapped if that is a terminal. A long word or command is not cut."""
+    console = Console(stderr=True)
+    lines = message.split("\n")
+    told = [_wrapped(line, console.width) for line in lines] if console.is_terminal else lines
+    console.print("\n".join(told), markup=False, highlight=False, soft_wrap=True)
+
+
 def _wrapped(line: str, width: int) -> str:
-    bound = _UNIT.sub(_BOND, line)
-    parts = textwrap.wrap(bound, width, subsequent_indent="  ", break_on_hyphens=False)
+    bound = _COMMAND.sub(lambda found: found[0].replace(" ", _BOND), _UNIT.sub(_BOND, line))
+    parts = textwrap.wrap(bound, width, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return "\n".join(parts).replace(_BOND, " ")
 
 
