@@ -68,29 +68,22 @@ def memory(
         counts, reach = _read(round, weights, most_count)
         bar, tested = _mean(state), read(records, trial.KEPT)
         apart = _apart(records, bar)
-
-        # What each client was sent, and what its reply says that it applied: r_i and a_i.
         sent, steps = trial.doses(float(state["share"]), tested, bounds), cohort.updates / column(-reach, apart)
         inner, along, squares = fetch(_inner(steps - bar, apart), apart @ bar, _inner(apart, apart))
-        applied, r, known = sent, divided(inner, squares), squares > 0
+        applied, r, known = sent, divided(inner, squares), squares > 0  # a_i as sent, r_i
         if gate and sends:
             c = _coefficient(state, coefficient)
             applied, tested = trial.heard(r, sent, known, counts, c, tested, bounds)
         out = trial.distrusted(tested, bounds)
-
-        # G_i, clipped, and its inner product with v_i, from sums that are already known.
-        gradients = torch.addcmul(steps, column(applied, apart), apart)
+        gradients = torch.addcmul(steps, column(applied, apart), apart)  # G_i
         short = clip_factors(lengths(gradients), clip)
         gradients = shorten(gradients, short)
         told = short * (inner + applied * squares) - (1 - short) * along  # <G_i - y_bar, v_i>
-
-        # The new c, and what is left for the server.
         w = counts / counts.sum()
         new = {"explained": float(told @ w), "spread": float(squares @ w)}
         sums = {name: smoothing * state[name] + (1 - smoothing) * new[name] for name in new}
         c = _coefficient(sums, coefficient)
-        rest = column(np.maximum(c - applied, 0) * reach, apart)
-
+        rest = column(np.maximum(c - applied, 0) * reach, apart)  # what is left for the server
         kept = written({"n": np.where(out, 0, counts), "seen": np.ones_like(counts), **tested})
         kept["y"] = gradients.to(records["y"].dtype)
         verdicts = _verdicts(round, out, tested["proof"])
