@@ -231,7 +231,7 @@ def test_a_mistake_gets_one_sentence_and_no_traceback(
     [
         (["run", "quickstart", "--cohort", "5"], "No such option '--cohort'. It is a setting: use --set cohort=VALUE."),
         (["sweep", "quickstart", "--device", "cpu"], "It is a setting: use --set engine.device=VALUE."),
-        (["compare", "quickstart", "--method", "moon"], "(Did you mean one of: '--methods',"),
+        (["compare", "quickstart", "--method", "moon"], "Did you mean '--methods' or"),
         (["report", "runs", "--cohort", "5"], "No such option '--cohort'."),
     ],
 )
