@@ -79,8 +79,8 @@ writes this page from the results `studies/worlds*.json` and the times in `bench
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:
 
-    counterpoise study run studies/worlds.toml --cells {0} --methods fedavg,counterpoise \\
-      --results my-worlds.json
+    counterpoise study run studies/worlds.toml --cells {0} \\
+      --methods fedavg,counterpoise --results my-worlds.json
 
 A run of `{0}` took {1:.0f} to {2:.0f} s on average, by method ({3}), because many runs trained as one
 batch. A single one took 220 s on two CPU cores. `counterpoise compare worlds/{0}` runs the same methods, but
