@@ -19,7 +19,7 @@ from scipy import stats
 
 import counterpoise as cp
 from counterpoise.choices import parse_choice, split
-from counterpoise.comparisons.arms import compared, setting_arms, swept
+from counterpoise.comparisons.arms import compared, short_keys, swept
 from counterpoise.comparisons.collection import collect, groups, labels, of_plan, read_run, run_folders
 from counterpoise.comparisons.conduct import open_pieces
 from counterpoise.comparisons.plan import Arm, Plan, read_plan, slugs, write_plan
@@ -246,6 +246,8 @@ def test_options_that_a_file_sets_to_their_defaults_are_in_no_label(tmp_path: Pa
         "counterpoise(pace=6.0)",
         "counterpoise(pace=6.0, power=0.5)",  # as it was typed
     ]
+    file.write_text('like = "quickstart"\nmethod = { name = "fedprox", mu = 0.01 }\n')
+    assert compared(str(file), []).arms[0].label == "fedprox"
 
 
 def test_the_options_of_a_source_reach_its_method_inside_another_one(tmp_path: Path) -> None:
@@ -334,26 +336,17 @@ def test_a_sweep_is_a_grid_and_single_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("over", "label"),
+    ("method", "name"),
     [
-        (["local.optimizer.lr=0.1"], "local.optimizer.lr=0.1"),
-        (["method.lr=0.1"], "lr=0.1"),
+        ("fedavg", "local.optimizer.lr"),
+        ("fedprox(mu=1)", "local.optimizer.lr"),
+        ({"name": "feddua:fedprox"}, "local.optimizer.lr"),
+        ("no such", "lr"),
     ],
 )
-def test_a_setting_named_like_an_option_of_the_method_keeps_its_whole_key(over, label) -> None:
-    (arm,) = swept("quickstart", over, [], [], 1, None, "").arms
-    assert arm.label == label
-
-
-@pytest.mark.parametrize("method", ["fedprox(mu=1)", {"name": "fedprox"}, "feddua:fedprox"])
-def test_the_options_of_swept_methods_count_too(method) -> None:
-    (arm,) = setting_arms([{"method": method, "local.optimizer.lr": 0.1}])
-    assert arm.label.endswith(", local.optimizer.lr=0.1")
-    (arm,) = setting_arms([{"method": "no such", "local.optimizer.lr": 0.1}])
-    assert arm.label.endswith(", lr=0.1")
-
-
-# ---------------------------------------------------------------- doing pieces
+def test_a_setting_named_like_an_option_of_the_method_keeps_its_whole_key(method: Any, name: str) -> None:
+    key = "local.optimizer.lr"
+    assert short_keys([key, "method.mu"], [method]) == {key: name, "method.mu": "mu"}
 
 
 def test_pieces_are_done_seed_by_seed_and_those_that_ended_are_left(tmp_path: Path) -> None:

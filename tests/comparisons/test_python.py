@@ -234,11 +234,11 @@ def test_a_sweep_runs_every_combination_and_every_point(nowhere: Path) -> None:
     settings = {**SETTINGS, "model": model, "cohort": None}
     over = {"method.mu": np.array([0.5, 5.0]), "local.optimizer.lr": [0.05]}
     found = cp.sweep("fedprox", fed, over=over, at=[{"rounds": 2}], seeds=[3], **settings)
-    assert list(found.runs) == ["mu=0.5, local.optimizer.lr=0.05", "mu=5.0, local.optimizer.lr=0.05", "rounds=2"]
+    assert list(found.runs) == ["mu=0.5, lr=0.05", "mu=5.0, lr=0.05", "rounds=2"]
     local = cp.Local(batch=8, optimizer=cp.sgd(0.05))
     for mu in (0.5, 5.0):
         single = cp.simulate(cp.methods.fedprox(mu=mu), fed, seed=3, **{**settings, "local": local})
-        alike(found.runs[f"mu={mu}, local.optimizer.lr=0.05"][3], single)
+        alike(found.runs[f"mu={mu}, lr=0.05"][3], single)
     alike(found.runs["rounds=2"][3], cp.simulate("fedprox", fed, seed=3, **{**settings, "rounds": 2}))
     assert found.best in found.runs
     assert repr(found).startswith("Sweep: 3 settings, 1 seed, 3 rounds\nsetting ")

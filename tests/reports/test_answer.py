@@ -125,6 +125,17 @@ def test_a_lead_that_may_be_noise_says_how_many_seeds_it_would_take(tmp_path):
     assert told[1] == f"If lead and spread stayed as they are, {needs}"
 
 
+def test_fewer_seeds_than_wilcoxons_test_needs_are_never_said_to_be_enough(tmp_path):
+    for seed, lead in enumerate((0.100, 0.115)):  # by Student's factor alone, three seeds would do
+        keep(tmp_path / f"a{seed}", seed=seed, level=0.6 + lead)
+        keep(tmp_path / f"b{seed}", seed=seed, level=0.6, method={"name": "scaffold"})
+    found = study([tmp_path])
+    *_, beside = measures.best_two(found.standing.rows)
+    assert beside.low < 0
+    assert seeds_needed(beside) < 6
+    assert "would take 6 seeds, 4 more." in " ".join(answer(found))
+
+
 def test_a_method_that_cannot_be_told_from_another_is_not_called_best(made):
     """The runner-up may be behind for certain while one that varies more is not."""
     found, _ = made

@@ -48,10 +48,10 @@ def compared(
     """
     common = [setting for setting in settings if not re.match(r"\s*method\s*[.=]", setting)]
     config, values = shared_config(source, common, rounds, [*settings, *methods])
-    own = _without_defaults(config.method)
-    choices = [_typed(text) for text in methods] or config.paper.methods or _usual(own)
+    choices = [_typed(text) for text in methods] or config.paper.methods or _usual(config.method)
     check_named([{**values, "method": choice} for choice in choices], source)
-    choices = [completed(choice, own) for choice in choices]
+    own = _without_defaults(config.method)
+    choices = [completed(own if choice == config.method else choice, own) for choice in choices]
     for setting in settings:
         if setting not in common:
             choices = _with_option(choices, setting)
@@ -157,9 +157,7 @@ def swept(
         raise CounterpoiseError(
             "Say what to sweep over: --over method.mu=0,0.01,0.1 or --at 'method.mu=0.1, local.epochs=2'."
         )
-    plan = Plan(
-        "sweep", source, command, first_seeds(config, seeds), setting_arms(chosen, config.method["name"]), "", values
-    )
+    plan = Plan("sweep", source, command, first_seeds(config, seeds), setting_arms(chosen), "", values)
     check_named([next(plan.pieces(arm)).values for arm in plan.arms], source)
     for arm in plan.arms:
         piece = next(plan.pieces(arm))
@@ -179,10 +177,9 @@ def combined(
     return [*map(dict, rows), *map(dict, points)]
 
 
-def setting_arms(points: Sequence[Mapping[str, Any]], method: str = "") -> tuple[Arm, ...]:
-    """The arms of a sweep over this method: settings with dotted keys, each labelled by its settings."""
-    methods = [method, *(one.get("method.name", one.get("method", "")) for one in points)]
-    short = short_keys([key for one in points for key in one], methods)
+def setting_arms(points: Sequence[Mapping[str, Any]]) -> tuple[Arm, ...]:
+    """The arms of a sweep: settings with dotted keys, each labelled by its settings."""
+    short = short_keys([key for one in points for key in one])
     labels = [", ".join(f"{short[key]}={worded(v)}" for key, v in one.items()) for one in points]
     _no_twins(labels)
     if any(key == "seed" for one in points for key in one):

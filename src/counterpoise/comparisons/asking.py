@@ -108,15 +108,14 @@ def asked_sweep(
 ) -> Asked:
     """Every combination of the values in `over`, and the single points `at`, each over the same seeds."""
     method, points = _by_name(method), _points(over, at)
-    keys = dict.fromkeys(key for point in points for key in point)
+    arms, keys = setting_arms(points), dict.fromkeys(key for point in points for key in point)
     match method:
         case (FunctionType() as maker, Mapping() as options):
-            arms, own = _made_arms(maker, options, setting_arms(points))
+            arms, own = _made_arms(maker, options, arms)
             choice = arms[0].settings["method"]
             keys = {key: None for key in keys if not key.startswith("method.")}
         case _:
             choice, one = _choice(method)
-            arms = setting_arms(points, choice["name"])
             own = {} if one is None else {one.name: one}
     numbers, base, federations, values = _shared(data, seeds, settings)
     plan = Plan("sweep", PYTHON, "cp.sweep(...)", numbers, arms, "", {**values, "method": choice})

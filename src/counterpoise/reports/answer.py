@@ -157,7 +157,7 @@ def _more(beside: Paired, sure: bool) -> Iterator[str]:
     if needed is None:
         yield f"More than {MOST_SEEDS:,} seeds would be needed if lead and spread stayed as they are."
         return
-    needed = max(needed, beside.seeds + 1)
+    needed = max(needed, beside.seeds + 1, WILCOXON_FROM)
     more = needed - beside.seeds
     yield f"If lead and spread stayed as they are, telling the first two apart would take {needed} seeds, {more} more."
 
