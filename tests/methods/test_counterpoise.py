@@ -497,7 +497,7 @@ def digits_run(method, partition=None, federation=None, rounds=40, seed=0, **set
     return score, records
 
 
-def digits_server(method, partition=None, federation=None, rounds=40, seed=0, cohort=10, **settings):
+def digits_server(method, partition=None, federation=None, rounds=40, seed=0, cohort=10, dtype="float32", **settings):
     held = federation or cp.load("digits", partition=partition, heldout=0.0, seed=seed)
     torch.manual_seed(0)
     made = Simulation(
@@ -507,7 +507,7 @@ def digits_server(method, partition=None, federation=None, rounds=40, seed=0, co
         cohort=cohort,
         seed=seed,
         local=Local(batch=16, optimizer=sgd(0.1)),
-        engine=Engine(device="cpu", threads=1),
+        engine=Engine(device="cpu", threads=1, dtype=dtype),
         evaluation=Evaluation(every=rounds, clients_every=0),
         limits=Limits(norm_ratio=inf),
         **settings,
@@ -725,9 +725,10 @@ def test_colluders_among_clients_that_are_all_heard_do_no_harm():
 
 
 def test_clients_that_stay_within_the_spread_are_left_out_because_they_do_not_answer():
-    attack = {"adversary": cp.adversary.little(fraction=0.2)}
+    # Such runs are chaotic: a single one says little, and in float32 other processors end elsewhere.
+    attack = {"adversary": cp.adversary.little(fraction=0.2), "dtype": "float64"}
     ours, theirs, found = [], [], 0
-    for seed in range(6):  # such runs are chaotic: a single one says little
+    for seed in range(6):
         score, records = digits_run(counterpoise(), skewed(), rounds=60, seed=seed, **attack)
         out = {client for record in records for client in record.outcome.excluded}
         assert out <= {client for record in records for client in record.liars}
