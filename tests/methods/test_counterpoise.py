@@ -249,7 +249,7 @@ class Loops:
 
     def __init__(self, power=0.5, half=False, smoothing=0.9, asked=ASKED, **numbers):
         self.power, self.half, self.smoothing, self.asked = power, half, smoothing, asked
-        self.gate = {"doubt": 5.0, "proof": 3.0, "most": 10.0, "spread": 0.05, "clients": 5}
+        self.gate = {"doubt": 5.0, "proof": 3.0, "most": 10.0, "turn": 3.0, "spread": 0.05, "clients": 5}
         self.by = {"least": 0.5, "gain": 1.0, "square": 0.99, "floor": 0.3}
         for name, number in numbers.items():
             group, _, own = name.partition("_")
@@ -295,7 +295,8 @@ class Loops:
         test["last"], test["dose"] = r, a
         if enough and a > 0:
             evidence = a * (min(r - self.c - test["ahead"], r - m) + a / 2) / s**2
-            test["doubt"] = min(most, max(-most, test["doubt"] + min(once, max(-once, evidence))))
+            before = max(test["doubt"], -self.gate["turn"]) if evidence > 0 else test["doubt"]
+            test["doubt"] = min(most, max(-most, before + min(once, max(-once, evidence))))
         if enough and trial and dose >= 0:
             evidence = ((r - last + a - dose) ** 2 - (r - last) ** 2) / (4 * s**2)
             test["proof"] = min(2 * once, max(-once, test["proof"] + min(once, max(-once, evidence))))
@@ -367,7 +368,7 @@ def drawn(rng, habits):
     return ids, updates, counts, steps
 
 
-GATE = {"gate_doubt": 4.0, "gate_proof": 2.5, "gate_most": 8.0, "gate_spread": 0.2, "gate_clients": 4}
+GATE = {"gate_doubt": 4.0, "gate_proof": 2.5, "gate_most": 8.0, "gate_turn": 1.5, "gate_spread": 0.2, "gate_clients": 4}
 PACE = {"pace_least": 0.7, "pace_gain": 0.6, "pace_square": 0.9, "pace_floor": 0.5}
 
 
@@ -649,7 +650,7 @@ def test_without_the_gate_nobody_is_tried_or_left_out():
 def test_a_client_that_turns_is_found_out():
     world = Replies()
     assert not world.take(20, applies)
-    assert not world.take(8, reverses)
+    assert not world.take(5, reverses)
     assert world.take(1, reverses) == {7}
 
 
@@ -667,7 +668,7 @@ def test_an_acquitted_client_in_doubt_is_not_on_trial():
 def test_a_client_that_turns_to_its_habit_is_found_out_because_its_memory_does_not_grow():
     world = Replies()
     assert not world.take(20, applies)
-    assert not world.take(7, ignores)
+    assert not world.take(4, ignores)
     assert world.take(1, ignores) == {7}
 
 
@@ -801,7 +802,7 @@ def test_a_part_that_the_method_has_already_is_refused():
         METHODS.make("memory:counterpoise")
 
 
-GATE_NUMBERS = ["gate_doubt", "gate_proof", "gate_most", "gate_spread", "gate_clients"]
+GATE_NUMBERS = ["gate_doubt", "gate_proof", "gate_most", "gate_turn", "gate_spread", "gate_clients"]
 IDLE = [
     *(("gate", False, name) for name in GATE_NUMBERS),
     *(("share", 0, name) for name in (*GATE_NUMBERS, "power")),

@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, Fraction, Often
+from counterpoise.adversary.base import ADVERSARIES, Adversary, Clients, First, Fraction, Last, Often
 from counterpoise.method import Cohort
 from counterpoise.registry import Option
 
@@ -22,9 +22,15 @@ def sign_flip(
     clients: Clients = None,
     fraction: Fraction = None,
     often: Often = 1.0,
+    first: First = 1,
+    last: Last = None,
 ) -> Adversary:
     """Sends its update reversed."""
-    return Adversary(clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, -scale * cohort.updates))
+
+    def reply(cohort: Cohort, acting: Tensor) -> Cohort:
+        return _sending(cohort, acting, -scale * cohort.updates)
+
+    return Adversary(clients, fraction, often, reply, first=first, last=last)
 
 
 @ADVERSARIES.register("scaled")

@@ -49,6 +49,7 @@ def memory(
     memory_gate_doubt: of.GateDoubt = 5.0,
     memory_gate_proof: of.GateProof = 3.0,
     memory_gate_most: of.GateMost = 10.0,
+    memory_gate_turn: of.GateTurn = 3.0,
     memory_gate_spread: of.GateSpread = 0.05,
     memory_gate_clients: of.GateClients = 5,
 ) -> Method:
@@ -61,7 +62,14 @@ def memory(
     refuse_idle("memory", locals(), "memory_")
     assert isinstance(method, Method)  # the registry turned a name into a method
     _refuse_around("memory", method, _OWN_MEMORY, "has a memory of its own, so it would be corrected twice")
-    bounds = Bounds(memory_gate_doubt, memory_gate_proof, memory_gate_most, memory_gate_spread, memory_gate_clients)
+    bounds = Bounds(
+        memory_gate_doubt,
+        memory_gate_proof,
+        memory_gate_most,
+        memory_gate_turn,
+        memory_gate_spread,
+        memory_gate_clients,
+    )
     part = parts.memory(
         memory_coefficient,
         memory_share,

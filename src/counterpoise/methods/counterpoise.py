@@ -44,6 +44,7 @@ def counterpoise(
     gate_doubt: of.GateDoubt = 5.0,
     gate_proof: of.GateProof = 3.0,
     gate_most: of.GateMost = 10.0,
+    gate_turn: of.GateTurn = 3.0,
     gate_spread: of.GateSpread = 0.05,
     gate_clients: of.GateClients = 5,
     pace_least: of.PaceLeast = 0.5,
@@ -67,7 +68,7 @@ def counterpoise(
     coordinate by coordinate, and alpha, the pace, lengthens steps.
     """
     refuse_idle("counterpoise", locals())
-    bounds = Bounds(gate_doubt, gate_proof, gate_most, gate_spread, gate_clients)
+    bounds = Bounds(gate_doubt, gate_proof, gate_most, gate_turn, gate_spread, gate_clients)
     remembered = parts.memory(coefficient, share, power, weights, capped, clip, smoothing, gate, half, bounds)
     lengths = (pace_least, pace_gain, pace_square, pace_floor)
     weigh = [

@@ -32,8 +32,12 @@ GateDoubt = Annotated[float, Option("the doubt over which a client can be left o
 GateProof = Annotated[
     float, Option("the proof over which a client in doubt is left out; one reply adds at most this much", above=0)
 ]
-GateMost = Annotated[
-    float, Option("the most doubt and the most trust; with more, clients that turn stay longer", above=0)
+GateMost = Annotated[float, Option("the most doubt and the most trust", above=0)]
+GateTurn = Annotated[
+    float,
+    Option(
+        "how much trust stays once something speaks against a client; with more, clients that turn stay longer", low=0
+    ),
 ]
 GateSpread = Annotated[float, Option("the least spread between clients that the gate reckons with", above=0)]
 GateClients = Annotated[int, Option("the fewest clients with a memory among whom anyone is tested", low=3)]

@@ -10,7 +10,7 @@ from counterpoise.methods.registry import METHODS
 
 __all__ = ["refuse_idle"]
 
-_GATE = ("gate_doubt", "gate_proof", "gate_most", "gate_spread", "gate_clients")
+_GATE = ("gate_doubt", "gate_proof", "gate_most", "gate_turn", "gate_spread", "gate_clients")
 _PACE = ("momentum", "pace_least", "pace_gain", "pace_square", "pace_floor")
 _TRUST = ("exclude", "trust_below", "trust_until", "trust_rounds", "trust_clients")
 

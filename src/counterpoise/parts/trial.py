@@ -37,7 +37,9 @@ class Bounds:
     proof: float = 3.0
     """Over this, a client fails the experiment; below its negative, it passes. One reply counts for at most this much."""
     most: float = 10.0
-    """Doubt stays within this, either way, so that a client that turns is found out."""
+    """Doubt stays within this, either way."""
+    turn: float = 3.0
+    """What speaks against a trusted client counts from minus this, so that a client that turns is soon in doubt."""
     spread: float = 0.05
     """The least spread between clients."""
     clients: int = 5
@@ -82,7 +84,8 @@ def heard(
     ``r + dose`` over the clients known, s is 1.4826 times the median distance from it, at least 0.05, and b is a client's
     count over the cohort's median, at most 1, because replies from few samples are noisier.
 
-        doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
+        doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10; if it
+                 grows, it is first raised to at least -3, so that long obedience does not hide a turn
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
     Both are logarithms of the likelihood that it ignored its correction over that it applied it, and change by at most 3
@@ -105,7 +108,8 @@ def heard(
 
     x = np.minimum(r - c - ahead, r - m)
     step = (certainty * dose * (x + dose / 2)).clip(-bounds.proof, bounds.proof)
-    doubt = np.where(enough & known & (dose > 0), (doubt + step).clip(-bounds.most, bounds.most), doubt)
+    before = np.where(step > 0, np.maximum(doubt, -bounds.turn), doubt)
+    doubt = np.where(enough & known & (dose > 0), (before + step).clip(-bounds.most, bounds.most), doubt)
 
     settled = -bounds.proof
     trial = proof > settled
