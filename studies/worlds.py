@@ -232,7 +232,7 @@ def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     yield pipes(heads, lines)
     yield "![Accuracy of counterpoise and of every other method in every world](figures/worlds.svg)"
     yield filled(
-        f"`{OURS}` is {counted(worlds)}, {_in(worlds, 'tied')} and {_in(worlds, 'behind')}. "
+        f"`{OURS}` is {counted(worlds)}, tied in {_how_many(worlds, 'tied')} and behind in {_how_many(worlds, 'behind')}. "
         f"On average it is {statistics.mean(world.ours - world.usual for world in worlds):.1f} points above FedAvg. "
         + least(worlds)
     )
@@ -246,8 +246,8 @@ def _of(seeds: int, planned: int) -> str:
     return str(seeds) if seeds >= planned else f"{seeds} of {planned}, the rest to run"
 
 
-def _in(worlds: Sequence[World], word: str) -> str:
-    return f"{word} in {sum(world.standing == word for world in worlds)}"
+def _how_many(worlds: Sequence[World], word: str) -> str:
+    return str(sum(world.standing == word for world in worlds) or "none")
 
 
 def least(worlds: Sequence[World]) -> str:

@@ -47,7 +47,8 @@ def reached(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
 def _best(worlds: Sequence[World]) -> list[Any]:
     fine = [world for world in worlds if world.standing != "behind"]
     enough, of = _ENOUGH
-    found = f"{counted(worlds)}, tied in {sum(world.standing == 'tied' for world in worlds)}"
+    tied = sum(world.standing == "tied" for world in worlds)
+    found = f"{counted(worlds)}, tied in {tied or 'none'}"
     return ["best or tied", f"in {enough} of {of} worlds", found, len(fine) / len(worlds) >= enough / of]
 
 

@@ -37,14 +37,18 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     if not cells:
         return
     run, mean = apart(rows, forms)
+    again = (
+        "The whole was run again for this table: the same seeds, but other runs beside it in a batch, so that a GPU "
+        f"rounds otherwise. That alone made up to {run:.1f} points of difference in a run, and {mean:.1f} in a mean, in "
+        "the worlds where no run ended at chance."
+    )
     yield "## Each part switched off"
     yield filled(
         "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds "
-        "that both have, ± half the 95 % interval of that difference. The whole was run again for this table: the same "
-        "seeds, but other runs beside it in a batch, so that a GPU rounds otherwise. That alone made up to "
-        f"{run:.1f} points of difference in a run, and {mean:.1f} in a mean, in the worlds where no run ended at chance. "
-        f"Once a mean moved by {_NOISE:.1f}. Read nothing into differences below {max(mean, _NOISE):.1f}, or into those of "
-        "worlds with runs at chance."
+        "that both have, ± half the 95 % interval of that difference. "
+        f"{again if run else 'The whole is that of the first table.'} When a world was run again with other runs beside "
+        f"its own, a mean moved by {_NOISE:.1f}. Read nothing into differences below {max(mean, _NOISE):.1f}, or into "
+        "those of worlds with runs at chance."
     )
     labels = list(dict.fromkeys([OURS, *(row.entry.label for row in forms)]))
 

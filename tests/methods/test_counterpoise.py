@@ -299,12 +299,14 @@ class Loops:
             test["doubt"] = min(most, max(-most, before + min(once, max(-once, evidence))))
         if enough and trial and dose >= 0:
             evidence = ((r - last + a - dose) ** 2 - (r - last) ** 2) / (4 * s**2)
-            test["proof"] = min(2 * once, max(-once, test["proof"] + min(once, max(-once, evidence))))
+            test["proof"] = min(2 * once, max(-once, test["proof"] + min(once / 2, max(-once / 2, evidence))))
         if trial and test["proof"] == -once:
             test["doubt"], test["ahead"] = -most, max(0, (last if a > 0 else r) - self.c)
         if not trial and test["doubt"] > self.gate["doubt"]:
             test["proof"] = 0
-        if test["doubt"] > 0 and test["proof"] > -once:
+        if test["proof"] == -once:
+            return a
+        if test["doubt"] > 0:
             return max(-a, min(0, self.c - r))
         if enough and test["doubt"] > -most and a > 0 and r + a > 1 / sqrt(a):
             self.bound += 1
@@ -376,10 +378,10 @@ PACE = {"pace_least": 0.7, "pace_gain": 0.6, "pace_square": 0.9, "pace_floor": 0
 def test_the_server_is_the_formulas_in_plain_loops(options):
     loops = Loops(**options)
     made = server(counterpoise(**options), SIZE)
-    rng = np.random.default_rng(6)
+    rng = np.random.default_rng(18)
     habits, local = rng.normal(size=(POPULATION, SIZE)), Local(optimizer=sgd(RATE, momentum=MOMENTUM))
     found, left_out = [], set()
-    for round in range(1, 61):
+    for round in range(1, 151):
         ids, updates, counts, steps = drawn(rng, habits)
         asked = [RATE * reach(min(s, -(-n // 32))) for n, s in zip(counts, steps, strict=True)]
         updates = [
@@ -622,7 +624,8 @@ class Replies:
 def test_clients_that_apply_their_corrections_are_soon_off_trial():
     world = Replies()
     assert not world.take(3, applies)
-    assert (world.kept("proof") == -3).all()
+    assert (world.kept("doubt") == -3).all()
+    assert (world.kept("proof") == -1.5).all()
     assert world.letters() == pytest.approx(world.habits - world.habits.mean(0), abs=1e-9)
     assert world.kept("y") == pytest.approx(world.habits, abs=1e-9)
 
@@ -650,7 +653,7 @@ def test_without_the_gate_nobody_is_tried_or_left_out():
 def test_a_client_that_turns_is_found_out():
     world = Replies()
     assert not world.take(20, applies)
-    assert not world.take(5, reverses)
+    assert not world.take(6, reverses)
     assert world.take(1, reverses) == {7}
 
 
@@ -665,10 +668,60 @@ def test_an_acquitted_client_in_doubt_is_not_on_trial():
     assert applied[:2].tolist() == [0.25, -0.25]
 
 
+def on_trial(doubt, proof, last=0.5):
+    """Five clients of whom the first is on trial; the others apply what they are sent."""
+    records = {name: np.zeros(5) for name in trial.KEPT} | {"dose": np.full(5, 0.5), "last": np.full(5, 0.5)}
+    records["last"][0] = last
+    return records | {"doubt": np.array([doubt, -10.0, -10, -10, -10]), "proof": np.array([proof, 0.0, 0, 0, 0])}
+
+
+def heard(records, r, dose=None):
+    """The records after a reply in which the first client has this reading."""
+    dose = trial.doses(0.5, records, trial.USUAL) if dose is None else dose
+    readings = np.array([r, 0.5, 0.5, 0.5, 0.5])
+    _, new = trial.heard(readings, dose, np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
+    return new
+
+
+def test_two_experiments_decide_not_one():
+    """Whoever answers to the dose, by however much, is acquitted at the second experiment; who does not, out at the third."""
+    for answer in (1.0, 10.0):
+        first = heard(on_trial(4, 0), 0.5 + 0.5 * answer)
+        assert (first["doubt"][0], first["proof"][0], first["dose"][0]) == (4, -1.5, 0)
+        second = heard(first, 0.5)
+        assert (second["doubt"][0], second["proof"][0], second["dose"][0]) == (-10, -3, 0.5)
+    proofs, records = [], on_trial(10, 0, last=1.0)
+    for _ in range(3):
+        records = heard(records, 1.0)
+        proofs.append(records["proof"][0])
+    assert proofs == [1.5, 3, 4.5]
+    assert trial.distrusted(records, trial.USUAL).tolist() == [True, False, False, False, False]
+
+
+def test_what_speaks_against_a_trusted_client_counts_from_minus_three():
+    against = heard(on_trial(-10, 0), 1.0)
+    assert against["doubt"].tolist() == [0, -10, -10, -10, -10]
+    assert heard(on_trial(-2, 0), 1.0)["doubt"][0] == 1
+    assert heard(on_trial(-8, 0), 0.2)["doubt"][0] == -10
+
+
+def test_an_acquitted_client_that_is_doubted_again_is_tried_again():
+    assert heard(on_trial(1, -3), 1.0)["proof"][0] == -3
+    again = heard(on_trial(3, -3), 1.0)
+    assert (again["doubt"][0], again["proof"][0]) == (6, 0)
+
+
+def test_an_acquitted_client_is_taken_at_its_word_and_others_only_up_to_a_bound():
+    records = on_trial(-4, -3)
+    records["doubt"][1], r = -4, np.array([1.0, 1.0, 0.5, 0.5, 0.5])
+    applied, _ = trial.heard(r, np.full(5, 0.5), np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
+    assert applied == pytest.approx([0.5, sqrt(2) - 1, 0.5, 0.5, 0.5], abs=1e-12)
+
+
 def test_a_client_that_turns_to_its_habit_is_found_out_because_its_memory_does_not_grow():
     world = Replies()
     assert not world.take(20, applies)
-    assert not world.take(4, ignores)
+    assert not world.take(5, ignores)
     assert world.take(1, ignores) == {7}
 
 
@@ -697,7 +750,7 @@ def test_a_client_left_out_by_another_part_is_forgotten_but_not_what_its_tests_s
     world = Replies(judge=judge)
     world.take(5, reverses)
     assert not world.kept("y")[7].any()
-    assert (world.kept("doubt")[7], world.kept("proof")[7]) == (3, 6)
+    assert (world.kept("doubt")[7], world.kept("proof")[7]) == (3, 3)
 
 
 def test_small_cohorts_are_not_tested():

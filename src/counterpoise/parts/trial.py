@@ -35,7 +35,8 @@ class Bounds:
     doubt: float = 5.0
     """Over this, a client is left out if it also fails the experiment, and a trial that was over opens again."""
     proof: float = 3.0
-    """Over this, a client fails the experiment; below its negative, it passes. One reply counts for at most this much."""
+    """Over this, a client fails the experiment; at its negative, it passes. A reply adds at most this to doubt and half of
+    it to proof, so that no single reply decides."""
     most: float = 10.0
     """Doubt stays within this, either way."""
     turn: float = 3.0
@@ -88,14 +89,14 @@ def heard(
                  grows, it is first raised to at least -3, so that long obedience does not hide a turn
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
-    Both are logarithms of the likelihood that it ignored its correction over that it applied it, and change by at most 3
-    a reply. At a proof of -3 the client is acquitted: its doubt is -10, and `ahead` is how far its own factor is above c.
-    A doubt over 5 makes its proof 0, and the trial begins again.
+    Both are logarithms of the likelihood that it ignored its correction over that it applied it. A reply changes doubt by
+    at most 3 and proof by at most 1.5. At a proof of -3 the client is acquitted: its doubt is -10, and `ahead` is how far
+    its own factor is above c. A doubt over 5 makes its proof 0, and the trial begins again.
 
     What a client is taken to have applied depends on its new doubt and proof:
 
-    - in doubt (over 0) and not acquitted: ``c - r``, from -dose (reversed) to 0
-    - doubt of -10, or too few clients known: the dose
+    - acquitted, a doubt of -10, or too few clients known: the dose
+    - in doubt (over 0): ``c - r``, from -dose (reversed) to 0
     - otherwise: the dose, but at most ``1 / sqrt(dose) - r``, and at least -dose. Otherwise the memory of a client that
       ignores its corrections would grow by ``dose v_i`` in every round, until its reply looked like obedience.
 
@@ -111,10 +112,10 @@ def heard(
     before = np.where(step > 0, np.maximum(doubt, -bounds.turn), doubt)
     doubt = np.where(enough & known & (dose > 0), (before + step).clip(-bounds.most, bounds.most), doubt)
 
-    settled = -bounds.proof
+    settled, once = -bounds.proof, bounds.proof / 2
     trial = proof > settled
     dr, da = r - last, dose - earlier
-    step = (certainty * (2 * dr * da + da**2) / 4).clip(-bounds.proof, bounds.proof)
+    step = (certainty * (2 * dr * da + da**2) / 4).clip(-once, once)
     tested = trial & enough & known & (earlier >= 0)
     proof = np.where(tested, (proof + step).clip(settled, 2 * bounds.proof), proof)
 
@@ -122,8 +123,9 @@ def heard(
     ahead = np.where(over, np.maximum(np.where(dose > 0, last, r) - c, 0), ahead)
     doubt = np.where(over, -bounds.most, doubt)
     proof = np.where(~trial & (doubt > bounds.doubt), 0, proof)
-    applied = np.where(known & enough & (doubt > -bounds.most), _at_most(dose, r), dose)
-    applied = np.where((doubt > 0) & (proof > settled), np.maximum(np.minimum(c - r, 0), -dose), applied)
+    trial = proof > settled
+    applied = np.where(known & enough & trial & (doubt > -bounds.most), _at_most(dose, r), dose)
+    applied = np.where(trial & (doubt > 0), np.maximum(np.minimum(c - r, 0), -dose), applied)
     new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": np.where(known, r, 0)}
     return applied, {**new, "dose": np.where(known, dose, -1)}
 
