@@ -11,7 +11,7 @@ from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled
 
 _NOISE = 1.0
-"""The most by which a mean of five seeds moved between two measurements of one world (`fmnist-lq2-sparse`: 71.6, 70.6)."""
+"""The most by which a mean of `counterpoise` moved between two measurements (`fmnist-lq2-sparse`: 71.6, 70.6)."""
 _LEFT_OUT = {"honest": ", honest left out", "hostile": ", hostile left out"}
 
 

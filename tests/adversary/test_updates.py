@@ -47,6 +47,14 @@ def sent(name: str, replies: Cohort, acts: torch.Tensor, **options) -> np.ndarra
     return after.updates.numpy()
 
 
+def test_clients_that_turn_are_honest_before_and_after() -> None:
+    turned = ADVERSARIES.make("sign-flip", clients=[0], first=3, last=4)
+    found = [bool(turned.acting(0, round, (0, 1), torch.tensor([0]))[0]) for round in range(1, 6)]
+    assert found == [False, False, True, True, False]
+    with pytest.raises(CounterpoiseError, match="first is 8 and last is 4, so nobody would ever act"):
+        Adversary(clients=[0], first=8, last=4)
+
+
 # ---------------------------------------------------------------- each against numpy
 
 RULES = [

@@ -271,8 +271,10 @@ class Loops:
 
     def sent(self, client):
         test = self.tests.get(client)
-        tried = test and test["doubt"] > 0 and test["proof"] > -self.gate["proof"]
-        return 0.0 if tried and test["dose"] > 0 else self.share
+        return 0.0 if test and self.on_trial(test) and test["dose"] > 0 else self.share
+
+    def on_trial(self, test):
+        return (test["doubt"] > 0 or test["proof"] > 0) and test["proof"] > -self.gate["proof"]
 
     def applied(self, ids, steps, n):
         """What the server takes each client to have applied. It tests them if enough of them have a memory."""
@@ -304,11 +306,10 @@ class Loops:
             test["doubt"], test["ahead"] = -most, max(0, (last if a > 0 else r) - self.c)
         if not trial and test["doubt"] > self.gate["doubt"]:
             test["proof"] = 0
-        if test["proof"] == -once:
-            return a
-        if test["doubt"] > 0:
+        if self.on_trial(test):
             return max(-a, min(0, self.c - r))
-        if enough and test["doubt"] > -most and a > 0 and r + a > 1 / sqrt(a):
+        trusted = test["doubt"] <= (-self.gate["turn"] if test["proof"] == -once else -most)
+        if enough and not trusted and a > 0 and r + a > 1 / sqrt(a):
             self.bound += 1
             return max(-a, 1 / sqrt(a) - r)
         return a
@@ -698,6 +699,21 @@ def test_two_experiments_decide_not_one():
     assert trial.distrusted(records, trial.USUAL).tolist() == [True, False, False, False, False]
 
 
+@pytest.mark.parametrize(
+    ("doubt", "proof", "tried"), [(1, -2, True), (-9, 1, True), (0, 0, False), (5, -3, False), (-1, -1, False)]
+)
+def test_a_client_is_tried_if_either_test_speaks_against_it_unless_acquitted(doubt, proof, tried):
+    assert trial.doses(0.5, on_trial(doubt, proof), trial.USUAL).tolist() == [0 if tried else 0.5, *[0.5] * 4]
+
+
+def test_the_memory_of_a_client_on_trial_does_not_grow():
+    """What it has applied is read off its reply, although the others would vouch for it."""
+    r, dose = np.array([1.25, 1.25, 1.25, 1.25, 1.25]), np.full(5, 0.5)
+    records = on_trial(-9, 2) | {"last": r}
+    applied, _ = trial.heard(r, dose, np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
+    assert applied == pytest.approx([-0.25, 0.5, 0.5, 0.5, 0.5], abs=1e-12)
+
+
 def test_what_speaks_against_a_trusted_client_counts_from_minus_three():
     against = heard(on_trial(-10, 0), 1.0)
     assert against["doubt"].tolist() == [0, -10, -10, -10, -10]
@@ -711,11 +727,15 @@ def test_an_acquitted_client_that_is_doubted_again_is_tried_again():
     assert (again["doubt"][0], again["proof"][0]) == (6, 0)
 
 
-def test_an_acquitted_client_is_taken_at_its_word_and_others_only_up_to_a_bound():
-    records = on_trial(-4, -3)
-    records["doubt"][1], r = -4, np.array([1.0, 1.0, 0.5, 0.5, 0.5])
-    applied, _ = trial.heard(r, np.full(5, 0.5), np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
-    assert applied == pytest.approx([0.5, sqrt(2) - 1, 0.5, 0.5, 0.5], abs=1e-12)
+@pytest.mark.parametrize(("doubt", "acquitted"), [(-9, 0.5), (-2.5, sqrt(2) - 1.5)])
+def test_trusted_clients_are_taken_at_their_word_and_others_only_up_to_a_bound(doubt, acquitted):
+    """The first was acquitted, the second was not. Their readings are halfway, so that doubts stay as they are."""
+    r, dose = np.array([1.5, 1.5, 1.25, 1.25, 1.25]), np.full(5, 0.5)
+    records = on_trial(doubt, -3) | {"last": r}
+    records["doubt"][1] = doubt
+    applied, new = trial.heard(r, dose, np.full(5, True), np.ones(5), 1.75, records, trial.USUAL)
+    assert new["doubt"].tolist() == [doubt, doubt, -10, -10, -10]
+    assert applied == pytest.approx([acquitted, sqrt(2) - 1.5, 0.5, 0.5, 0.5], abs=1e-12)
 
 
 def test_a_client_that_turns_to_its_habit_is_found_out_because_its_memory_does_not_grow():

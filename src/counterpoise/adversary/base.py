@@ -69,6 +69,11 @@ class Adversary:
         for name, hint in _CHECKED.items():
             kind, option = get_args(hint)
             Parameter(name, kind, None, option).check(getattr(self, name), "Adversary")
+        if self.last is not None and self.last < self.first:
+            raise CounterpoiseError(
+                f"{self._called}: first is {self.first} and last is {self.last}, so nobody would ever act. "
+                "Make last at least first."
+            )
         one = isinstance(self.clients, Integral) and self.clients >= 0
         if not (
             one or self.clients is None or (isinstance(self.clients, Sequence) and not isinstance(self.clients, str))

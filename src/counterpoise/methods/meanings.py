@@ -30,7 +30,8 @@ Half = Annotated[bool, Option("keep the memory in half precision")]
 Gate = Annotated[bool, Option("leave out clients that do not apply their corrections")]
 GateDoubt = Annotated[float, Option("the doubt over which a client can be left out, a log-likelihood ratio", above=0)]
 GateProof = Annotated[
-    float, Option("the proof over which a client in doubt is left out; one reply adds at most this much", above=0)
+    float,
+    Option("the proof over which a client in doubt is left out; a reply moves proof by at most half of it", above=0),
 ]
 GateMost = Annotated[float, Option("the most doubt and the most trust", above=0)]
 GateTurn = Annotated[

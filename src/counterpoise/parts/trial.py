@@ -5,8 +5,8 @@ and ``r_i = <-d_i / k_i - y_bar, v_i> / |v_i|^2`` how much of it is in the reply
 factor ``f_i``, r_i is ``f_i - a_i`` if it applied its correction, ``f_i`` if it ignored it and ``f_i + a_i`` if it
 reversed its update.
 
-The level of r_i compares the client with others, whose factors may differ from its own. The dose does not: a client in
-doubt is sent its whole share and nothing by turns, and what changes in r_i with the dose is its answer to it.
+r_i alone compares a client with others, whose factors may differ from its own. The experiment compares it with itself: a
+client under suspicion is sent its share and nothing by turns, and applies its correction if r_i moves against the dose.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from counterpoise.parts.robust import middle
 __all__ = ["KEPT", "USUAL", "Bounds", "begin", "distrusted", "doses", "heard"]
 
 KEPT = ("doubt", "proof", "ahead", "last", "dose")
-"""What is kept of a client."""
+"""What is kept of a client: its doubt and proof, how far its own factor is above c, and its last reply: r and the dose
+(-1 if there is none)."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The numbers of both tests. Evidence is a logarithm of likelihoods."""
+    """The numbers of both tests. Evidence is the logarithm of a likelihood ratio: ignored over applied."""
 
     doubt: float = 5.0
-    """Over this, a client is left out if it also fails the experiment, and a trial that was over opens again."""
+    """Over this, a client is left out if the experiment speaks against it too, and an acquitted client is tried again."""
     proof: float = 3.0
-    """Over this, a client fails the experiment; at its negative, it passes. A reply adds at most this to doubt and half of
-    it to proof, so that no single reply decides."""
+    """Over this, the experiment speaks against a client; at its negative, the client is acquitted. A reply moves doubt by
+    at most this, and proof by at most half of it, so that no single experiment decides."""
     most: float = 10.0
     """Doubt stays within this, either way."""
     turn: float = 3.0
-    """What speaks against a trusted client counts from minus this, so that a client that turns is soon in doubt."""
+    """Before doubt grows, it is raised to at least minus this, so that a trusted client that turns is soon in doubt."""
     spread: float = 0.05
     """The least spread between clients."""
     clients: int = 5
-    """Fewer clients with a memory say too little about each other."""
+    """With fewer clients that have a memory, doubt and proof do not change."""
 
     def __post_init__(self) -> None:
         if self.doubt >= self.most:
@@ -61,13 +62,13 @@ Those = npt.NDArray[np.bool_]
 
 
 def begin() -> dict[str, Tensor]:
-    """The record of a client that is not known: on trial, without a reading."""
+    """The record of a client that is not known: nothing speaks against it, and there is no last reply."""
     return {name: torch.tensor(-1.0 if name == "dose" else 0.0, dtype=torch.float64) for name in KEPT}
 
 
 def doses(share: float, records: Columns, bounds: Bounds) -> Numbers:
-    """The share ``a_i`` of its correction that each client is sent ``[C]``; in doubt, by turns all and nothing."""
-    tried = (records["doubt"] > 0) & (records["proof"] > -bounds.proof)
+    """The share ``a_i`` of its correction that each client is sent ``[C]``; on trial, by turns all and nothing."""
+    tried = _on_trial(records["doubt"], records["proof"], bounds)
     return np.where(tried & (records["dose"] > 0), 0, share)
 
 
@@ -85,18 +86,21 @@ def heard(
     ``r + dose`` over the clients known, s is 1.4826 times the median distance from it, at least 0.05, and b is a client's
     count over the cohort's median, at most 1, because replies from few samples are noisier.
 
-        doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10; if it
-                 grows, it is first raised to at least -3, so that long obedience does not hide a turn
+        doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
-    Both are logarithms of the likelihood that it ignored its correction over that it applied it. A reply changes doubt by
-    at most 3 and proof by at most 1.5. At a proof of -3 the client is acquitted: its doubt is -10, and `ahead` is how far
-    its own factor is above c. A doubt over 5 makes its proof 0, and the trial begins again.
+    A reply moves doubt by at most 3 and proof by at most 1.5. Before doubt grows, it is raised to at least -3, so that
+    long obedience does not hide a turn. Both stay as they are for clients that are not known, and if fewer than five are.
+
+    - At a proof of -3 a client is acquitted. Its doubt becomes -10 and its proof stays. `ahead` is how far its own factor
+      is above c. If its doubt rises over 5 later, its proof becomes 0.
+    - A client is on trial if its doubt or its proof is positive, unless it is acquitted.
+    - It is left out while its doubt is over 5 and its proof over 3.
 
     What a client is taken to have applied depends on its new doubt and proof:
 
-    - acquitted, a doubt of -10, or too few clients known: the dose
-    - in doubt (over 0): ``c - r``, from -dose (reversed) to 0
+    - on trial: ``c - r``, from -dose (reversed) to 0
+    - trusted, that is, with a doubt of -10, or if acquitted of at most -3, or if too few are known: the dose
     - otherwise: the dose, but at most ``1 / sqrt(dose) - r``, and at least -dose. Otherwise the memory of a client that
       ignores its corrections would grow by ``dose v_i`` in every round, until its reply looked like obedience.
 
@@ -113,25 +117,31 @@ def heard(
     doubt = np.where(enough & known & (dose > 0), (before + step).clip(-bounds.most, bounds.most), doubt)
 
     settled, once = -bounds.proof, bounds.proof / 2
-    trial = proof > settled
+    pending = proof > settled
     dr, da = r - last, dose - earlier
     step = (certainty * (2 * dr * da + da**2) / 4).clip(-once, once)
-    tested = trial & enough & known & (earlier >= 0)
+    tested = pending & enough & known & (earlier >= 0)
     proof = np.where(tested, (proof + step).clip(settled, 2 * bounds.proof), proof)
 
-    over = trial & (proof <= settled)
+    over = pending & (proof <= settled)
     ahead = np.where(over, np.maximum(np.where(dose > 0, last, r) - c, 0), ahead)
     doubt = np.where(over, -bounds.most, doubt)
-    proof = np.where(~trial & (doubt > bounds.doubt), 0, proof)
-    trial = proof > settled
-    applied = np.where(known & enough & trial & (doubt > -bounds.most), _at_most(dose, r), dose)
-    applied = np.where(trial & (doubt > 0), np.maximum(np.minimum(c - r, 0), -dose), applied)
+    proof = np.where(~pending & (doubt > bounds.doubt), 0, proof)
+
+    trusted = doubt <= np.where(proof > settled, -bounds.most, -bounds.turn)
+    applied = np.where(known & enough & ~trusted, _at_most(dose, r), dose)
+    applied = np.where(_on_trial(doubt, proof, bounds), np.maximum(np.minimum(c - r, 0), -dose), applied)
     new = {"doubt": doubt, "proof": proof, "ahead": ahead, "last": np.where(known, r, 0)}
     return applied, {**new, "dose": np.where(known, dose, -1)}
 
 
+def _on_trial(doubt: Numbers, proof: Numbers, bounds: Bounds) -> Those:
+    """Whom something speaks against, unless acquitted ``[C]``."""
+    return ((doubt > 0) | (proof > 0)) & (proof > -bounds.proof)
+
+
 def _at_most(dose: Numbers, r: Numbers) -> Numbers:
-    """The dose, or so much less, down to its negative, that ``r + dose`` is at most ``1 / sqrt(dose)``."""
+    """The dose, reduced until r and it are at most ``1 / sqrt(dose)`` together, but not below minus the dose."""
     return np.clip(np.where(dose > 0, dose, 1) ** -0.5 - r, -dose, dose)
 
 
