@@ -25,8 +25,8 @@ from counterpoise.parts.robust import middle
 __all__ = ["KEPT", "USUAL", "Bounds", "begin", "distrusted", "doses", "heard"]
 
 KEPT = ("doubt", "proof", "ahead", "last", "dose")
-"""What is kept of a client: its doubt and proof, how far its own factor is above c, and its last reply: r and the dose
-(-1 if there is none)."""
+"""What is kept of a client: its doubt and proof, how far its own factor was above c when it was acquitted, and its last
+reply: r and the dose (-1 if there is none, or if the client had no memory then)."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Bounds:
     doubt: float = 5.0
     """Over this, a client is left out if the experiment speaks against it too, and an acquitted client is tried again."""
     proof: float = 3.0
-    """Over this, the experiment speaks against a client; at its negative, the client is acquitted. A reply moves doubt by
-    at most this, and proof by at most half of it, so that no single experiment decides."""
+    """Over this, the experiment speaks against a client; at its negative, the client is acquitted. A reply changes doubt by
+    at most this, and proof by at most half of it, so that no single experiment decides. Proof is at most twice this."""
     most: float = 10.0
     """Doubt stays within this, either way."""
     turn: float = 3.0
@@ -89,8 +89,8 @@ def heard(
         doubt <- doubt + b dose (x + dose/2) / s^2,  x = min(r - c - ahead, r - m),  between -10 and 10
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
-    A reply moves doubt by at most 3 and proof by at most 1.5. Before doubt grows, it is raised to at least -3, so that
-    long obedience does not hide a turn. Both stay as they are for clients that are not known, and if fewer than five are.
+    One reply changes doubt by at most 3 and proof by at most 1.5. Before doubt grows, it is raised to at least -3, so that
+    long obedience does not hide a turn. dr and da need a memory at the last reply; without one proof stays. Both stay as they are for clients that are not known, and if fewer than five are.
 
     - At a proof of -3 a client is acquitted. Its doubt becomes -10 and its proof stays. `ahead` is how far its own factor
       is above c. If its doubt rises over 5 later, its proof becomes 0.
@@ -101,8 +101,8 @@ def heard(
 
     - on trial: ``c - r``, from -dose (reversed) to 0
     - trusted, that is, with a doubt of -10, or if acquitted of at most -3, or if too few are known: the dose
-    - otherwise: the dose, but at most ``1 / sqrt(dose) - r``, and at least -dose. Otherwise the memory of a client that
-      ignores its corrections would grow by ``dose v_i`` in every round, until its reply looked like obedience.
+    - otherwise: the dose, but at most ``1 / sqrt(dose) - r``, and at least -dose. Without this bound the memory of a client
+      that ignores its corrections would grow by ``dose v_i`` in every round, until its reply looked like obedience.
 
     These are the numbers of the default `bounds`.
     """
