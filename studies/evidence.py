@@ -53,18 +53,21 @@ def _summary(studies: Sequence[Path]) -> Iterator[str]:
     yield filled(told_commits([found_in(path) for path in studies]))
 
 
-_COPIES = {"f323cf7": "5f24f18"}
-"""Commits that runs name although they are not in the history, and those that hold the same code."""
+_LOST = {"f323cf7": "5f24f18"}
+"""Commits that runs name although they are not in the history, and those whose code was found beside their results."""
 
 
 def told_commits(found: Sequence[Finding]) -> str:
     """Which runs name something else than the commit of the code that made them."""
     others = {one.study.title: [name for name in _commits(one) if not _COMMIT.fullmatch(name)] for one in found}
     some = [f"{len(names)} of *{title}*" for title, names in others.items() if names]
-    copied = {name for one in found for name in _commits(one)} & _COPIES.keys()
-    copies = [f"`{name}` was a copy of `{_COPIES[name]}`, made for a GPU." for name in sorted(copied)]
+    lost = [
+        f"`{name}` is not in the history. The code found beside its results is that of `{_LOST[name]}`; that both are the "
+        "same has not been checked by running again."
+        for name in sorted({name for one in found for name in _commits(one)} & _LOST.keys())
+    ]
     if not some:
-        return " ".join(["Every run names the commit of the code that made it.", *copies])
+        return " ".join(["Every run names the commit of the code that made it.", *lost])
     named = sorted({name for names in others.values() for name in names})
     changed = [f"`{name}`" for name in named if _CHANGED.fullmatch(name)]
     unknown = [f"`{name}`" if name else "nothing" for name in named if not _CHANGED.fullmatch(name)]
@@ -73,7 +76,7 @@ def told_commits(found: Sequence[Finding]) -> str:
         words.append(f"Some of these say {', '.join(changed)}: files were changed after that commit.")
     if unknown:
         words.append(f"{'Others' if changed else 'These'} say {', '.join(unknown)}: their commit is unknown.")
-    return " ".join([*words, *copies])
+    return " ".join([*words, *lost])
 
 
 def _commits(found: Finding) -> Iterator[str]:

@@ -76,8 +76,8 @@ the 95 % interval of the paired difference. It is *best* if its mean is the high
 *within noise*. It is *tied* if its mean is not the highest, and the interval holds 0 and lies above -1. `make evidence`
 writes this page from the results `studies/worlds*.json` and the times in `benchmarks/results`.
 
-The values of `counterpoise` are of an earlier form of its gate (commit `5f24f18`). The present form, which finds more
-colluders, has not been measured in these worlds yet; [its page](methods/counterpoise.md#in-23-worlds) says what changed."""
+The values of `counterpoise` are of an earlier form of its gate. The present one, which finds more colluders, has not been
+measured in these worlds yet. [Its page](methods/counterpoise.md#in-23-worlds) says what changed."""
 
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:

@@ -669,17 +669,16 @@ def test_an_acquitted_client_in_doubt_is_not_on_trial():
     assert applied[:2].tolist() == [0.25, -0.25]
 
 
-def on_trial(doubt, proof, last=0.5):
-    """Five clients of whom the first is on trial; the others apply what they are sent."""
+def five(doubt, proof, last=0.5):
+    """The records of five clients: the first with this doubt and proof, the others trusted."""
     records = {name: np.zeros(5) for name in trial.KEPT} | {"dose": np.full(5, 0.5), "last": np.full(5, 0.5)}
     records["last"][0] = last
     return records | {"doubt": np.array([doubt, -10.0, -10, -10, -10]), "proof": np.array([proof, 0.0, 0, 0, 0])}
 
 
-def heard(records, r, dose=None):
+def heard(records, r):
     """The records after a reply in which the first client has this reading."""
-    dose = trial.doses(0.5, records, trial.USUAL) if dose is None else dose
-    readings = np.array([r, 0.5, 0.5, 0.5, 0.5])
+    dose, readings = trial.doses(0.5, records, trial.USUAL), np.array([r, 0.5, 0.5, 0.5, 0.5])
     _, new = trial.heard(readings, dose, np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
     return new
 
@@ -687,11 +686,11 @@ def heard(records, r, dose=None):
 def test_two_experiments_decide_not_one():
     """Whoever answers to the dose, by however much, is acquitted at the second experiment; who does not, out at the third."""
     for answer in (1.0, 10.0):
-        first = heard(on_trial(4, 0), 0.5 + 0.5 * answer)
+        first = heard(five(4, 0), 0.5 + 0.5 * answer)
         assert (first["doubt"][0], first["proof"][0], first["dose"][0]) == (4, -1.5, 0)
         second = heard(first, 0.5)
         assert (second["doubt"][0], second["proof"][0], second["dose"][0]) == (-10, -3, 0.5)
-    proofs, records = [], on_trial(10, 0, last=1.0)
+    proofs, records = [], five(10, 0, last=1.0)
     for _ in range(3):
         records = heard(records, 1.0)
         proofs.append(records["proof"][0])
@@ -703,27 +702,27 @@ def test_two_experiments_decide_not_one():
     ("doubt", "proof", "tried"), [(1, -2, True), (-9, 1, True), (0, 0, False), (5, -3, False), (-1, -1, False)]
 )
 def test_a_client_is_tried_if_either_test_speaks_against_it_unless_acquitted(doubt, proof, tried):
-    assert trial.doses(0.5, on_trial(doubt, proof), trial.USUAL).tolist() == [0 if tried else 0.5, *[0.5] * 4]
+    assert trial.doses(0.5, five(doubt, proof), trial.USUAL).tolist() == [0 if tried else 0.5, *[0.5] * 4]
 
 
 def test_the_memory_of_a_client_on_trial_does_not_grow():
     """What it has applied is read off its reply, although the others would vouch for it."""
     r, dose = np.array([1.25, 1.25, 1.25, 1.25, 1.25]), np.full(5, 0.5)
-    records = on_trial(-9, 2) | {"last": r}
+    records = five(-9, 2) | {"last": r}
     applied, _ = trial.heard(r, dose, np.full(5, True), np.ones(5), 1.0, records, trial.USUAL)
     assert applied == pytest.approx([-0.25, 0.5, 0.5, 0.5, 0.5], abs=1e-12)
 
 
 def test_what_speaks_against_a_trusted_client_counts_from_minus_three():
-    against = heard(on_trial(-10, 0), 1.0)
+    against = heard(five(-10, 0), 1.0)
     assert against["doubt"].tolist() == [0, -10, -10, -10, -10]
-    assert heard(on_trial(-2, 0), 1.0)["doubt"][0] == 1
-    assert heard(on_trial(-8, 0), 0.2)["doubt"][0] == -10
+    assert heard(five(-2, 0), 1.0)["doubt"][0] == 1
+    assert heard(five(-8, 0), 0.2)["doubt"][0] == -10
 
 
 def test_an_acquitted_client_that_is_doubted_again_is_tried_again():
-    assert heard(on_trial(1, -3), 1.0)["proof"][0] == -3
-    again = heard(on_trial(3, -3), 1.0)
+    assert heard(five(1, -3), 1.0)["proof"][0] == -3
+    again = heard(five(3, -3), 1.0)
     assert (again["doubt"][0], again["proof"][0]) == (6, 0)
 
 
@@ -731,7 +730,7 @@ def test_an_acquitted_client_that_is_doubted_again_is_tried_again():
 def test_trusted_clients_are_taken_at_their_word_and_others_only_up_to_a_bound(doubt, acquitted):
     """The first was acquitted, the second was not. Their readings are halfway, so that doubts stay as they are."""
     r, dose = np.array([1.5, 1.5, 1.25, 1.25, 1.25]), np.full(5, 0.5)
-    records = on_trial(doubt, -3) | {"last": r}
+    records = five(doubt, -3) | {"last": r}
     records["doubt"][1] = doubt
     applied, new = trial.heard(r, dose, np.full(5, True), np.ones(5), 1.75, records, trial.USUAL)
     assert new["doubt"].tolist() == [doubt, doubt, -10, -10, -10]

@@ -323,3 +323,5 @@ def test_runs_that_name_no_commit_are_counted() -> None:
         "files were changed after that commit. Others say `main`: their commit is unknown."
     )
     assert told([finding("A", "", "main")]).endswith("These say nothing, `main`: their commit is unknown.")
+    for found in ([finding("A", "f323cf7", "f323cf7")], [finding("A", "main"), finding("B", "f323cf7")]):
+        assert told(found).count("`f323cf7` is not in the history. The code found beside its results is that of") == 1

@@ -90,7 +90,8 @@ def heard(
         proof <- proof + b (2 dr da + da^2) / (4 s^2),  dr and da since its last reply,  between -3 and 6
 
     One reply changes doubt by at most 3 and proof by at most 1.5. Before doubt grows, it is raised to at least -3, so that
-    long obedience does not hide a turn. dr and da need a memory at the last reply; without one proof stays. Both stay as they are for clients that are not known, and if fewer than five are.
+    long obedience does not hide a turn. Doubt and proof stay as they are if the client is not known or fewer than five
+    are, and proof also if the client had no memory at its last reply.
 
     - At a proof of -3 a client is acquitted. Its doubt becomes -10 and its proof stays. `ahead` is how far its own factor
       is above c. If its doubt rises over 5 later, its proof becomes 0.
