@@ -908,6 +908,11 @@ def test_a_number_of_a_part_that_is_switched_off_is_refused(method, switch, off,
     METHODS.make(method, **{switch: off, name: METHODS[method].parameters[name].default})
 
 
+def test_the_0_of_a_number_that_is_no_switch_is_refused_too():
+    with pytest.raises(CounterpoiseError, match="with gate false, gate_turn 0 has no effect"):
+        counterpoise(gate=False, gate_turn=0)
+
+
 def test_what_is_off_may_be_switched_off_once_more():
     counterpoise(coefficient=0, share=0, momentum=0, **OFF)
     METHODS.make("memory", memory_coefficient=0, memory_gate=False, memory_clip=0, memory_cap=0, memory_share=0)

@@ -33,19 +33,23 @@ _IDLE: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("trust", _off, _TRUST),
 )
 """An option, which of its values switch something off, and the options that then have no effect."""
+_SWITCHES = ("share", "cap", "clip", "half", "momentum", "exclude")
+"""Of those without effect, the ones that are switches themselves: their 0 asks for nothing."""
 
 
 def refuse_idle(method: str, options: Mapping[str, Any], prefix: str = "") -> None:
     """Refuse options without effect, each named behind `prefix`.
 
-    A default that was given cannot be told from one that was not, so it passes. So does a value that switches something
-    off itself.
+    A default that was given cannot be told from one that was not, so it passes. So does the 0 of a switch.
     """
     usual = METHODS[method].parameters
     for switch, idles, names in _IDLE:
         switch = prefix + switch
-        for name in (prefix + name for name in names if switch in options and idles(options[switch])):
-            if name in options and options[name] and options[name] != usual[name].default:
+        for part in names if switch in options and idles(options[switch]) else ():
+            name = prefix + part
+            if name not in options or (part in _SWITCHES and _off(options[name])):
+                continue
+            if options[name] != usual[name].default:
                 raise CounterpoiseError(
                     f"method {method}: with {switch} {_told(options[switch])}, {name} {_told(options[name])} has no "
                     "effect. Leave one of the two out."
