@@ -74,10 +74,7 @@ measured in them; the presets `worlds/NAME` hold them. Values are test accuracie
 mean of a run's last four evaluations. *Lead* is that of `counterpoise` over the best other method of that world, with
 the 95 % interval of the paired difference. It is *best* if its mean is the highest; if the interval holds 0, this is
 *within noise*. It is *tied* if its mean is not the highest, and the interval holds 0 and lies above -1. `make evidence`
-writes this page from the results `studies/worlds*.json` and the times in `benchmarks/results`.
-
-The values of `counterpoise` are of an earlier form of its gate. The present one, which finds more colluders, has not been
-measured in these worlds yet. [Its page](methods/counterpoise.md#in-23-worlds) says what changed."""
+writes this page from the results `studies/worlds*.json` and the times in `benchmarks/results`."""
 
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:

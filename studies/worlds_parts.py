@@ -66,6 +66,9 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     idle = [f"*{label}*" for label in labels if not any(label in cell for cell in cells.values())]
     if idle:
         yield f"Not run yet: {', '.join(idle)}."
+    ran = [label for label in labels if f"*{label}*" not in idle]
+    if gaps := [name for name, cell in cells.items() if not all(label in cell for label in ran)]:
+        yield filled(f"Not run yet with every form: {', '.join(f'`{name}`' for name in gaps)}.")
     if left := waiting(forms, cells):
         yield filled(f"Not run yet on {left}.")
 

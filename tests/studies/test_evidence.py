@@ -284,6 +284,9 @@ def test_a_form_without_runs_is_a_gap_in_the_table_and_named() -> None:
     assert table.startswith("| world | counterpoise | unclipped | unbounded |")
     assert cells_of(table) == [["a", "80.5", "", "-1.0"]]
     assert (idle, left) == ("Not run yet: *unclipped*.", "Not run yet on `b`.")
+    forms[1:2] = [row("c", "counterpoise", 80, 81), row("c", "unclipped", 80, 81)]
+    *_, gap, _ = each_part(rows, forms)
+    assert gap == "Not run yet with every form: `a`, `c`."
 
 
 @pytest.mark.parametrize(

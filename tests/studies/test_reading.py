@@ -246,7 +246,7 @@ def test_standardised_pixels_are_all_that_differs_from_the_worlds_without_a_resn
     one, whole = (read_study(STUDIES / f"{name}.toml") for name in ("worlds-standard", "worlds"))
     cells = {cell.name: cell for cell in whole.cells if "resnet" not in cell.name and not cell.runs_of}
     assert {cell.name: cell.like for cell in one.cells} == {name: cell.like for name, cell in cells.items()}
-    assert len(one.cells) == 23
+    assert len(one.cells) == 25
     for cell in one.cells:
         assert {*cell.settings} - {*cells[cell.name].settings} == {'data.scaling="standard"'}
         assert {*cells[cell.name].settings} <= {*cell.settings}
@@ -259,7 +259,7 @@ def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int, 
     study = read_study(STUDIES / f"{name}.toml")
     full = {name for name in preset_names() if name.startswith("worlds/") and not name.endswith("-small")}
     assert {cell.like for cell in study.cells} == full
-    assert len(full) == 24
+    assert len(full) == 26
     own = [cell for cell in study.cells if not cell.runs_of]
     assert {len(plan_of(cell).arms) for cell in own} == {methods}
     assert {len(plan_of(cell).seeds) for cell in own} == seeds
