@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from counterpoise.errors import CounterpoiseError, brief
 from counterpoise.texts import Malformed, parse_toml
 
-__all__ = ["pair", "parse_choice", "parse_value", "split"]
+__all__ = ["listed", "pair", "parse_choice", "parse_value", "split"]
 
 
 def parse_choice(text: str) -> dict[str, Any]:
@@ -62,6 +63,23 @@ def split(text: str) -> list[str]:
     ['fedavg', 'fedprox(mu=0.1, lr=1)', 'feddua:scaffold']
     """
     return [part.strip() for part in _cut(text, ",") if part.strip()]
+
+
+def listed(texts: Sequence[str], known: Callable[[str], bool]) -> list[str]:
+    """The names in texts that list them with commas. A name may hold commas itself: the longest known piece counts.
+
+    >>> listed(["all honest, one liar, FedDua"], ["all honest", "one liar", "one liar, FedDua"].__contains__)
+    ['all honest', 'one liar, FedDua']
+    """
+    found = []
+    for text in texts:
+        parts = _cut(text, ",")
+        while parts:
+            ends = (end for end in range(len(parts), 1, -1) if known(",".join(parts[:end]).strip()))
+            end = next(ends, 1)
+            found.append(",".join(parts[:end]).strip())
+            parts = parts[end:]
+    return [name for name in found if name]
 
 
 def _cut(text: str, at: str) -> list[str]:

@@ -125,6 +125,18 @@ def test_some_methods_can_be_chosen() -> None:
         chosen(study, ["harsh"], None, ["our"])
 
 
+def test_names_that_hold_commas_can_be_chosen_among_others() -> None:
+    def renamed(v: dict[str, Any]) -> None:
+        v["cell"][0]["name"] = "figure 1, mild, early"
+        v["claim"] = []
+
+    study = made_study(values(renamed), "two", "two.toml")
+    for text in ("figure 1, mild, early,harsh", "harsh, figure 1, mild*", "figure *,harsh"):
+        assert [cell.name for cell in chosen(study, [text]).cells] == ["figure 1, mild, early", "harsh"]
+    with pytest.raises(CounterpoiseError, match="There is no cell 'late' in the study two"):
+        chosen(study, ["figure 1, mild, early,late"])
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [

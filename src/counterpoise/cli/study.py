@@ -70,7 +70,7 @@ def run(
     with loading():
         from counterpoise.cli.studying import run_study
         from counterpoise.comparisons.perform import Workers
-    run_study(file, out, _split(cells), methods or [], seeds, anyway, results, Workers(jobs, together, on), as_json)
+    run_study(file, out, cells or [], methods or [], seeds, anyway, results, Workers(jobs, together, on), as_json)
 
 
 @study.command()
@@ -81,7 +81,7 @@ def show(file: Shown, cells: Cells = None, results: Results = None, as_json: Jso
     """
     with loading():
         from counterpoise.cli.findings import show_study
-    show_study(file, _split(cells), results, as_json)
+    show_study(file, cells or [], results, as_json)
 
 
 @study.command()
@@ -99,8 +99,4 @@ def report(
     """
     with loading():
         from counterpoise.cli.findings import report_study
-    report_study(file, out, _split(cells), results)
-
-
-def _split(texts: list[str] | None) -> list[str]:
-    return [name.strip() for text in texts or [] for name in text.split(",") if name.strip()]
+    report_study(file, out, cells or [], results)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import typer
 
-from counterpoise.choices import split
 from counterpoise.cli.findings import print_finding
 from counterpoise.cli.leaving import ended_by_signals, leave
 from counterpoise.cli.screen import echo
@@ -41,10 +40,9 @@ def run_study(
     whole = read_study(file)
     folder, path = out or default_folder(whole), results or results_of(file)
     command = shlex.join(["counterpoise", "study", "run", str(file)])
-    only = [label for text in methods for label in split(text)]
     with (
         begun(
-            whole, folder, path, command, cells=cells, methods=only, seeds=seeds, anyway=anyway, on=workers.on
+            whole, folder, path, command, cells=cells, methods=methods, seeds=seeds, anyway=anyway, on=workers.on
         ) as work,
         ended_by_signals() as came,
     ):

@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from counterpoise.choices import listed
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError, no_file, unknown
 from counterpoise.own import allow
@@ -74,36 +75,32 @@ def made_study(values: Mapping[str, Any], name: str, where: str, folder: Path | 
     return Study(name, form.title, form.about, tuple(every.values()), averages, claims, values)
 
 
-def chosen(study: Study, patterns: Sequence[str], seeds: int | None = None, methods: Sequence[str] = ()) -> Study:
-    """Reduce a study to some of its cells or methods (``*`` stands for anything), or change its number of seeds.
+def chosen(study: Study, cells: Sequence[str], seeds: int | None = None, methods: Sequence[str] = ()) -> Study:
+    """Reduce a study to some of its cells or methods, or change its number of seeds.
 
-    A view keeps the cell whose runs it shows. A cell without any of the methods is dropped. So are averages and claims
-    that are about anything dropped.
+    `cells` and `methods` are names or lists of names with commas; ``*`` stands for anything. A view keeps the cell whose
+    runs it shows. A cell without any of the methods is dropped. So are averages and claims that are about anything
+    dropped.
     """
-    for pattern in patterns:
-        if not any(fnmatchcase(cell.name, pattern) for cell in study.cells):
-            raise unknown("cell", pattern, [cell.name for cell in study.cells], f"in the study {study.name}")
-    named = [c for c in study.cells if not patterns or any(fnmatchcase(c.name, pattern) for pattern in patterns)]
-    names = {cell.name for cell in named} | {cell.runs_of for cell in named}
-    cells = [replace(c, seeds=seeds or c.seeds) for c in study.cells if c.name in names]
+    named = _listed("cell", cells, [cell.name for cell in study.cells], f"in the study {study.name}")
+    whole = [cell for cell in study.cells if not cells or cell.name in named]
+    names = {cell.name for cell in whole} | {cell.runs_of for cell in whole}
+    some = [replace(cell, seeds=seeds or cell.seeds) for cell in study.cells if cell.name in names]
     if methods:
-        cells = _with_methods(cells, methods, study.name)
-    there = {(cell.name, label) for cell in cells for label in _labels(cell)}
+        some = _with_methods(some, methods, study.name)
+    there = {(cell.name, label) for cell in some for label in _labels(cell)}
     return replace(
         study,
-        cells=tuple(cells),
-        averages=tuple(one for one in study.averages if {cell.name for cell in cells} >= {*one.cells}),
+        cells=tuple(some),
+        averages=tuple(one for one in study.averages if {cell.name for cell in some} >= {*one.cells}),
         claims=tuple(one for one in study.claims if there >= one.needs),
     )
 
 
-def _with_methods(cells: Sequence[Cell], patterns: Sequence[str], name: str) -> list[Cell]:
-    """The cells with only the methods whose labels match. The study's name is for the error."""
+def _with_methods(cells: Sequence[Cell], methods: Sequence[str], name: str) -> list[Cell]:
+    """The cells with only these methods. The study's name is for the error."""
     labels = list(dict.fromkeys(label for cell in cells for label in _labels(cell)))
-    named = {pattern: {one for one in labels if one == pattern or fnmatchcase(one, pattern)} for pattern in patterns}
-    if strange := [pattern for pattern, some in named.items() if not some]:
-        raise unknown("method", strange[0], labels, f"in these cells of the study {name}")
-    kept = set().union(*named.values())
+    kept = _listed("method", methods, labels, f"in these cells of the study {name}")
     some = (replace(cell, entries=tuple(one for one in cell.entries if one.label in kept)) for cell in cells)
     return [cell for cell in some if cell.entries]
 
@@ -208,7 +205,7 @@ def _check_published(one: PublishedForm, metric: Metric, what: str) -> None:
 
 
 def _average(form: AverageForm, study: StudyForm, cells: Mapping[str, Cell], where: str) -> Average:
-    over = [cells[name] for name in _named(form.cells, cells, where)]
+    over = [cells[name] for name in _named("cell", form.cells, [*cells], f"in {where}")]
     if len({cell.metric for cell in over}) > 1:
         raise CounterpoiseError(f"{where}: its cells have different metrics, which cannot be averaged.")
     labels = [entry.label for entry in over[0].entries if all(entry.label in _labels(cell) for cell in over)]
@@ -234,8 +231,8 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
     first, second = (form.better, form.than) if form.alike is None else (form.alike[0], form.alike[1:])
     if first is None or second is None:
         raise CounterpoiseError(f"{where}: the key {'better' if first is None else 'than'} is missing.")
-    here, elsewhere = (_named(names, cells, where) for names in (form.cells, form.smaller_in or []))
-    there = _named(form.than_cells, cells, where) if form.than_cells else here
+    here, elsewhere = (_named("cell", names, [*cells], f"in {where}") for names in (form.cells, form.smaller_in or []))
+    there = _named("cell", form.than_cells, [*cells], f"in {where}") if form.than_cells else here
     for label, names in ((first, here + elsewhere), *((than, there + elsewhere) for than in second)):
         for name in names:
             if label not in (labels := _labels(cells[name])):
@@ -255,12 +252,22 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
         )
 
 
-def _named(patterns: Sequence[str], cells: Mapping[str, Cell], where: str) -> list[str]:
-    """The cells that these names mean; ``*`` stands for anything."""
-    for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in cells):
-            raise unknown("cell", pattern, cells, f"in {where}")
-    return [name for name in cells if any(fnmatchcase(name, pattern) for pattern in patterns)]
+def _listed(kind: str, texts: Sequence[str], names: Sequence[str], where: str) -> list[str]:
+    """The names that texts mean which list them with commas."""
+    return _named(kind, listed(texts, lambda pattern: bool(_matching(pattern, names))), names, where)
+
+
+def _named(kind: str, patterns: Sequence[str], names: Sequence[str], where: str) -> list[str]:
+    """The names that these patterns mean, in their own order."""
+    if strange := [pattern for pattern in patterns if not _matching(pattern, names)]:
+        raise unknown(kind, strange[0], names, where)
+    meant = {name for pattern in patterns for name in _matching(pattern, names)}
+    return [name for name in names if name in meant]
+
+
+def _matching(pattern: str, names: Sequence[str]) -> list[str]:
+    """The names that a pattern means; ``*`` stands for anything."""
+    return [name for name in names if name == pattern or fnmatchcase(name, pattern)]
 
 
 def _labels(cell: Cell) -> list[str]:
