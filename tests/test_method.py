@@ -68,7 +68,7 @@ def test_a_method_is_frozen():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: fedprox().adding(local=parts.proximal(1.0)), "method fedprox has two parts named 'proximal'"),
+        (lambda: fedprox().adding(local=parts.proximal(1.0)), "method fedprox has the part 'proximal' twice"),
         (lambda: fedavg().adding(locale=Part("x")), r"There is no slot 'locale' in a method\. Did you mean 'local'"),
         (
             lambda: fedavg().replacing(weight=Part("x")),

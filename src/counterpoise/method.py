@@ -292,8 +292,8 @@ class Method:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise CounterpoiseError(
-                f"method {self.name} has two parts named {twice[0]!r}, but a part's state is stored under its name. "
-                "Leave one out (the method inside may have it already), or give your own part another name."
+                f"method {self.name} has the part {twice[0]!r} twice. If the method inside has it already, set that "
+                "part's options instead of adding another. If it is a part of your own, give it another name."
             )
         for part in self.parts:
             for other in part.reads:

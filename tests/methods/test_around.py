@@ -223,13 +223,14 @@ def replies(rng, ids, liars, noise=0.6):
 class Judge:
     """The test in plain loops."""
 
-    def __init__(self):
+    def __init__(self, clip=2.0, spread=0.02, most=6.0):
+        self.clip, self.spread, self.most = clip, spread, most
         self.total, self.rounds, self.flagged = {}, {}, set()
 
     def round(self, ids, updates):
         lengths = [np.sqrt(u @ u) for u in updates]
         ordered = sorted(lengths)
-        bound = 2 * (ordered[(len(ids) - 1) // 2] + ordered[len(ids) // 2]) / 2
+        bound = self.clip * (ordered[(len(ids) - 1) // 2] + ordered[len(ids) // 2]) / 2
         short = [u * min(1, bound / n) for u, n in zip(updates, lengths, strict=True)]
         standing = [i not in self.flagged for i in ids]
         if sum(standing) < 5:
@@ -242,7 +243,7 @@ class Judge:
         far = np.median([abs(x - centre) for x, stands in zip(cosines, standing, strict=True) if stands])
         scores = {}
         for i, x in zip(ids, cosines, strict=True):
-            z = min(6, max(-6, (x - centre) / max(0.02, 1.4826 * far)))
+            z = min(self.most, max(-self.most, (x - centre) / max(self.spread, 1.4826 * far)))
             self.total[i], self.rounds[i] = self.total.get(i, 0) + z, self.rounds.get(i, 0) + 1
             scores[i] = self.total[i] / self.rounds[i] / np.sqrt(0.5 + 0.5 / self.rounds[i])
             if i in self.flagged:
@@ -252,10 +253,13 @@ class Judge:
         return scores
 
 
-@pytest.mark.parametrize("exclude", [False, True])
-def test_consensus_is_the_sequential_test_in_plain_loops(exclude):
-    rng, judge = np.random.default_rng(2), Judge()
-    made = server(METHODS.make("consensus-trust:avg", exclude_opposed=exclude), 12)
+@pytest.mark.parametrize(
+    ("exclude", "numbers"), [(False, {}), (True, {}), (True, {"clip": 0.9, "spread": 0.3, "most": 2.5})]
+)
+def test_consensus_is_the_sequential_test_in_plain_loops(exclude, numbers):
+    rng, judge = np.random.default_rng(2), Judge(**numbers)
+    flags = {f"flag_{name}": number for name, number in numbers.items()}
+    made = server(METHODS.make("consensus-trust:avg", exclude_opposed=exclude, **flags), 12)
     ever = set()
     for round in range(1, 91):
         ids = sorted(rng.choice(14, size=9 if round % 7 else 4, replace=False).tolist())

@@ -250,7 +250,7 @@ class Loops:
     def __init__(self, power=0.5, half=False, smoothing=0.9, asked=ASKED, **numbers):
         self.power, self.half, self.smoothing, self.asked = power, half, smoothing, asked
         self.gate = {"doubt": 5.0, "proof": 3.0, "most": 10.0, "turn": 3.0, "spread": 0.05, "clients": 5}
-        self.by = {"least": 0.5, "gain": 1.0, "square": 0.99, "floor": 0.3}
+        self.by = {"least": 0.5, "gain": 1.0, "square": 0.99, "floor": 0.3, "power": 4.0, "root": 0.5}
         for name, number in numbers.items():
             group, _, own = name.partition("_")
             {"gate": self.gate, "pace": self.by}[group][own] = number
@@ -356,7 +356,8 @@ class Loops:
         r = sqrt(float((size * size).mean()))
         n = (1 + floor) * r * self.m / (1 - 0.8**self.rounds) / (size + floor * r)
         q = len(heard) / POPULATION
-        self.step = q * (1 - q**4 + q**4 * sqrt(self.pace)) * u + (1 - q) * self.pace * n
+        whole = q ** self.by["power"]
+        self.step = q * (1 - whole + whole * self.pace ** self.by["root"]) * u + (1 - q) * self.pace * n
         self.w = self.w + self.step
         return c
 
@@ -372,7 +373,8 @@ def drawn(rng, habits):
 
 
 GATE = {"gate_doubt": 4.0, "gate_proof": 2.5, "gate_most": 8.0, "gate_turn": 1.5, "gate_spread": 0.2, "gate_clients": 4}
-PACE = {"pace_least": 0.7, "pace_gain": 0.6, "pace_square": 0.9, "pace_floor": 0.5}
+PACE = {"pace_least": 0.7, "pace_gain": 0.6, "pace_square": 0.9, "pace_floor": 0.5, "pace_power": 1.5}
+PACE |= {"pace_root": 0.8}
 
 
 @pytest.mark.parametrize("options", [{}, {"power": 0.25}, {"half": True}, {"smoothing": 0.7, **GATE, **PACE}])
@@ -851,12 +853,12 @@ def test_the_parts_around_other_methods_take_the_same_numbers():
     ours, _ = model_after(counterpoise(**OFF | {"gate": True}, smoothing=0.7, **GATE))
     assert torch.equal(ours, model_after(METHODS.make("memory:fedavg", **plain, **numbers))[0])
     assert not torch.equal(ours, model_after(METHODS.make("memory:fedavg", **plain))[0])
-    least, gain, square, floor = PACE.values()
-    around = METHODS.make("pace:fedavg", slowest=least, pacing_gain=gain, pacing_square=square, pacing_floor=floor)
+    paces = {"slowest" if name == "pace_least" else name.replace("pace", "pacing"): PACE[name] for name in PACE}
     assert torch.equal(
-        model_after(counterpoise(coefficient=0, **OFF | {"pace": 12}, **PACE))[0], model_after(around)[0]
+        model_after(counterpoise(coefficient=0, **OFF | {"pace": 12}, **PACE))[0],
+        model_after(METHODS.make("pace:fedavg", **paces))[0],
     )
-    flags = {"below": -0.3, "until": -0.1, "rounds": 2, "clients": 4}
+    flags = {"below": -0.3, "until": -0.1, "rounds": 2, "clients": 4, "clip": 1.5, "spread": 0.1, "most": 4.0}
     trust = {f"trust_{name}": number for name, number in flags.items()}
     _, ours = model_after(counterpoise(coefficient=0, **OFF | {"trust": True}, **trust))
     flags = {f"flag_{name}": number for name, number in flags.items()}
@@ -870,7 +872,9 @@ def test_a_doubt_that_nobody_can_reach_is_refused():
 
 
 def test_a_part_that_the_method_has_already_is_refused():
-    with pytest.raises(CounterpoiseError, match=r"memory:counterpoise has two parts named 'memory'.* Leave one out"):
+    with pytest.raises(
+        CounterpoiseError, match=r"memory:counterpoise has the part 'memory' twice.* set that part's options"
+    ):
         METHODS.make("memory:counterpoise")
 
 
@@ -882,12 +886,15 @@ IDLE = [
     *(("coefficient", 0, name) for name in (*GATE_NUMBERS, "share", "power", "clip", "half", "smoothing")),
     ("coefficient", 0.3, "smoothing"),
 ]
+PACE_NUMBERS = ("least", "gain", "square", "floor", "power", "root")
+TRUST_NUMBERS = ("below", "until", "rounds", "clients", "clip", "spread", "most")
 OURS = [
-    *(("pace", 0, name) for name in ("momentum", "pace_least", "pace_gain", "pace_square", "pace_floor")),
-    *(("trust", False, name) for name in ("exclude", "trust_below", "trust_until", "trust_rounds", "trust_clients")),
+    *(("pace", 0, name) for name in ("momentum", *(f"pace_{name}" for name in PACE_NUMBERS))),
+    *(("trust", False, name) for name in ("exclude", *(f"trust_{name}" for name in TRUST_NUMBERS))),
+    ("weights", "uniform", "capped"),
 ]
 UNUSUAL = {"half": True, "exclude": True, "gate_clients": 7, "trust_rounds": 7, "trust_clients": 7, "gate_most": 20}
-UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0}
+UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0, "capped": 7.0}
 
 
 @pytest.mark.parametrize(
@@ -896,6 +903,7 @@ UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0}
         *(("counterpoise", *row) for row in IDLE + OURS),
         *(("memory", f"memory_{switch}", off, f"memory_{name}") for switch, off, name in IDLE),
         ("memory", "memory_coefficient", 0, "memory_cap"),
+        ("memory", "memory_weights", "uniform", "memory_cap"),
     ],
 )
 def test_a_number_of_a_part_that_is_switched_off_is_refused(method, switch, off, name):
@@ -915,6 +923,7 @@ def test_the_0_of_a_number_that_is_no_switch_is_refused_too():
 
 def test_what_is_off_may_be_switched_off_once_more():
     counterpoise(coefficient=0, share=0, momentum=0, **OFF)
+    counterpoise(weights="uniform", capped=0)
     METHODS.make("memory", memory_coefficient=0, memory_gate=False, memory_clip=0, memory_cap=0, memory_share=0)
 
 
@@ -946,8 +955,9 @@ def test_numbers_at_their_limits_are_taken():
         ("memory:fedvarp", "has a memory of its own, so it would be corrected twice .its part varied-mean."),
         ("memory:clusterfedvarp", "has a memory of its own"),
         ("memory:bounded:mifa", "memory:bounded:mifa: the method inside has a memory of its own"),
-        ("memory:scaffold", "memory:scaffold: .* .its part control-variates.. Leave one of the two out"),
+        ("memory:scaffold", "memory:scaffold: .* .its part control-variates.. Leave one of the two out.$"),
         ("steady:counterpoise", "steady:counterpoise: the method inside has a pace that lengthens its steps already"),
+        ("steady:counterpoise", r"Leave one of the two out: counterpoise\(pace=0\) has none\.$"),
         ("pace:steady:fedavg", "the method inside has a momentum that lengthens its steps already"),
     ],
 )

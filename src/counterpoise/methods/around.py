@@ -21,6 +21,8 @@ __all__ = ["bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
 
 _OWN_MEMORY = ("varied-mean", "clustered-mean", "remembered-mean", "control-variates")
 """The parts by which fedvarp, clusterfedvarp, mifa and scaffold remember clients."""
+_WITHOUT = {("counterpoise", "pace"): ": counterpoise(pace=0) has none"}
+"""How a method is made without a part."""
 
 
 def _refuse_around(outer: str, method: Method, twice: tuple[str, ...], why: str) -> None:
@@ -28,7 +30,8 @@ def _refuse_around(outer: str, method: Method, twice: tuple[str, ...], why: str)
     for part in method.parts:
         if part.name in twice:
             raise CounterpoiseError(
-                f"{outer}:{method.name}: the method inside {why} (its part {part.name}). Leave one of the two out."
+                f"{outer}:{method.name}: the method inside {why} (its part {part.name}). Leave one of the two out"
+                f"{_WITHOUT.get((method.name, part.name), '')}."
             )
 
 
@@ -120,6 +123,8 @@ def pace(
     pacing_gain: of.PaceGain = 1.0,
     pacing_square: of.PaceSquare = 0.99,
     pacing_floor: of.PaceFloor = 0.3,
+    pacing_power: of.PacePower = 4.0,
+    pacing_root: of.PaceRoot = 0.5,
 ) -> Method:
     """A server step that becomes longer while updates agree with the step before, behind any method; alone, behind fedavg.
 
@@ -129,8 +134,8 @@ def pace(
     """
     assert isinstance(method, Method)
     _refuse_around("pace", method, ("steady",), "has a momentum that lengthens its steps already")
-    part = parts.pace(fastest, pace_momentum, slowest, pacing_gain, pacing_square, pacing_floor)
-    return method.adding(f"pace:{method.name}", combine=part)
+    lengths = (slowest, pacing_gain, pacing_square, pacing_floor, pacing_power, pacing_root)
+    return method.adding(f"pace:{method.name}", combine=parts.pace(fastest, pace_momentum, *lengths))
 
 
 @METHODS.register("steady", group="parts", paper=of.PAPER, wraps="method")
@@ -157,11 +162,15 @@ def consensus_trust(
     flag_until: of.FlagUntil = -1.5,
     flag_rounds: of.FlagRounds = 3,
     flag_clients: of.FlagClients = 5,
+    flag_clip: of.FlagClip = 2.0,
+    flag_spread: of.FlagSpread = 0.02,
+    flag_most: of.FlagMost = 6.0,
 ) -> Method:
     """Tests over each client's rounds whether its updates oppose the others', in front of any method; alone, of fedavg.
 
     Verdicts are on record. It is known to flag honest clients with rare labels, so it excludes nobody by default.
     """
     assert isinstance(method, Method)
-    part = parts.consensus_trust(exclude_opposed, flag_below, flag_until, flag_rounds, flag_clients)
+    flags = (flag_below, flag_until, flag_rounds, flag_clients, flag_clip, flag_spread, flag_most)
+    part = parts.consensus_trust(exclude_opposed, *flags)
     return method.adding(f"consensus-trust:{method.name}", trust=part)

@@ -51,10 +51,15 @@ def counterpoise(
     pace_gain: of.PaceGain = 1.0,
     pace_square: of.PaceSquare = 0.99,
     pace_floor: of.PaceFloor = 0.3,
+    pace_power: of.PacePower = 4.0,
+    pace_root: of.PaceRoot = 0.5,
     trust_below: of.FlagBelow = -3.0,
     trust_until: of.FlagUntil = -1.5,
     trust_rounds: of.FlagRounds = 3,
     trust_clients: of.FlagClients = 5,
+    trust_clip: of.FlagClip = 2.0,
+    trust_spread: of.FlagSpread = 0.02,
+    trust_most: of.FlagMost = 6.0,
 ) -> Method:
     """Corrects clients' drift and the noise of sampling by a memory of each client, with an estimated coefficient.
 
@@ -70,17 +75,17 @@ def counterpoise(
     refuse_idle("counterpoise", locals())
     bounds = Bounds(gate_doubt, gate_proof, gate_most, gate_turn, gate_spread, gate_clients)
     remembered = parts.memory(coefficient, share, power, weights, capped, clip, smoothing, gate, half, bounds)
-    lengths = (pace_least, pace_gain, pace_square, pace_floor)
+    lengths = (pace_least, pace_gain, pace_square, pace_floor, pace_power, pace_root)
     weigh = [
         *([remembered] if coefficient != 0 else []),
         *([parts.bounded(bounded)] if bounded else []),
         parts.by_data() if weights == "data" else parts.uniform(),
         *([parts.capped(capped)] if capped else []),
     ]
-    judge = parts.consensus_trust(exclude, trust_below, trust_until, trust_rounds, trust_clients)
+    flags = (trust_below, trust_until, trust_rounds, trust_clients, trust_clip, trust_spread, trust_most)
     return Method(
         "counterpoise",
-        trust=(judge,) if trust else (),
+        trust=(parts.consensus_trust(exclude, *flags),) if trust else (),
         weigh=tuple(weigh),
         combine=(parts.mean(), *([parts.pace(pace, momentum, *lengths)] if pace else [])),
         update=(parts.server_step(lr),),

@@ -50,8 +50,17 @@ PaceSquare = Annotated[float, Option("decay of the mean of squared updates", low
 PaceFloor = Annotated[
     float, Option("large: coordinates move as in the mean update; small: all equally far", above=0, high=1000)
 ]
+PacePower = Annotated[
+    float, Option("exponent of the share heard; the larger, the less the update itself is lengthened", low=0)
+]
+PaceRoot = Annotated[
+    float, Option("exponent of the pace by which the update itself is lengthened; 0: it is not", low=0, high=1)
+]
 
 FlagBelow = Annotated[float, Option("the score under which a client is flagged", below=0)]
 FlagUntil = Annotated[float, Option("the score at which the flag is lifted", high=0)]
 FlagRounds = Annotated[int, Option("rounds before a client can be flagged", low=1)]
 FlagClients = Annotated[int, Option("the fewest clients among whom anyone is judged", low=3)]
+FlagClip = Annotated[float, Option("the longest update in the sum of the others, in medians; 0: any", low=0)]
+FlagSpread = Annotated[float, Option("cosines that differ by less are taken for equal", above=0)]
+FlagMost = Annotated[float, Option("the most standard deviations for which a round counts", above=0)]

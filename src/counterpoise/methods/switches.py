@@ -11,8 +11,9 @@ from counterpoise.methods.registry import METHODS
 __all__ = ["refuse_idle"]
 
 _GATE = ("gate_doubt", "gate_proof", "gate_most", "gate_turn", "gate_spread", "gate_clients")
-_PACE = ("momentum", "pace_least", "pace_gain", "pace_square", "pace_floor")
-_TRUST = ("exclude", "trust_below", "trust_until", "trust_rounds", "trust_clients")
+_PACE = ("momentum", "pace_least", "pace_gain", "pace_square", "pace_floor", "pace_power", "pace_root")
+_FLAGS = ("below", "until", "rounds", "clients", "clip", "spread", "most")
+_TRUST = ("exclude", *(f"trust_{name}" for name in _FLAGS))
 
 
 def _off(value: Any) -> bool:
@@ -23,6 +24,10 @@ def _given(value: Any) -> bool:
     return value is not None
 
 
+def _uniform(value: Any) -> bool:
+    return bool(value == "uniform")
+
+
 _IDLE: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("coefficient", _off, ("share", "power", "cap", "clip", "half", *_GATE)),
     ("coefficient", _given, ("smoothing",)),
@@ -31,9 +36,10 @@ _IDLE: tuple[tuple[str, Callable[[Any], bool], tuple[str, ...]], ...] = (
     ("gate", _off, _GATE),
     ("pace", _off, _PACE),
     ("trust", _off, _TRUST),
+    ("weights", _uniform, ("cap", "capped")),
 )
 """An option, which of its values switch something off, and the options that then have no effect."""
-_SWITCHES = ("share", "cap", "clip", "half", "momentum", "exclude")
+_SWITCHES = ("share", "cap", "capped", "clip", "half", "momentum", "exclude")
 """Of those without effect, the ones that are switches themselves: their 0 asks for nothing."""
 
 
@@ -57,4 +63,4 @@ def refuse_idle(method: str, options: Mapping[str, Any], prefix: str = "") -> No
 
 
 def _told(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+    return str(value).lower() if isinstance(value, bool | str) else f"{value:g}"

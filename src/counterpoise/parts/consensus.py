@@ -15,26 +15,28 @@ from counterpoise.parts.robust import middle
 
 __all__ = ["consensus_trust"]
 
-_CLIP = 2.0
-"""Updates are compared after clipping to this many median lengths, so that nobody outweighs the rest."""
-_LEAST_SPREAD = 0.02
-"""Cosines that differ by less than this are taken for equal."""
 _KEPT = ("total", "rounds", "flagged")
 """What is kept of a client: its z-scores added up, over how many rounds, and whether it is flagged."""
-_MOST = 6.0
-"""One round counts for at most this many standard deviations."""
 
 Standing = npt.NDArray[np.bool_]
 """Who is not flagged ``[C]``."""
 
 
 def consensus_trust(
-    exclude: bool = False, below: float = -3.0, again: float = -1.5, rounds: int = 3, clients: int = 5
+    exclude: bool = False,
+    below: float = -3.0,
+    again: float = -1.5,
+    rounds: int = 3,
+    clients: int = 5,
+    clip: float = 2.0,
+    spread: float = 0.02,
+    most: float = 6.0,
 ) -> Part:
     """Flag clients whose updates keep pointing against the sum of the others'; with `exclude`, leave them out.
 
     A round's evidence is the cosine of a client's update with the sum of the others', as a z-score among those that are
-    not flagged. A client's score is ``mean / sqrt(1/2 + 1/(2 rounds))`` over its rounds. It is flagged if the score is
+    not flagged. Updates count in the sum as clipped to `clip` median lengths, so that nobody outweighs the rest; cosines
+    that differ by less than `spread` are taken for equal; and a round counts for at most `most` standard deviations. A client's score is ``mean / sqrt(1/2 + 1/(2 rounds))`` over its rounds. It is flagged if the score is
     under `below` after at least `rounds` rounds and the cosine of this round is negative, until the score is at least
     `again`. Flagged clients are no part of the sum. With fewer than `clients` that are not flagged
     nobody is judged, and flags stay.
@@ -50,7 +52,7 @@ def consensus_trust(
 
     def test(cosine: Numbers, records: Columns, standing: Standing) -> dict[str, Numbers]:
         """The clients' records after this round."""
-        new = {"total": records["total"] + _z_scores(cosine, standing), "rounds": records["rounds"] + 1}
+        new = {"total": records["total"] + _z_scores(cosine, standing, spread, most), "rounds": records["rounds"] + 1}
         score = _score(new)
         opposed = (score < below) & (cosine < 0) & (new["rounds"] >= rounds)
         return new | {"flagged": np.where(standing, opposed, score < again).astype(score.dtype)}
@@ -60,7 +62,7 @@ def consensus_trust(
         standing = records["flagged"] == 0
         judged = int(standing.sum()) >= clients
         if judged:
-            cosine = _agreements(updates, standing)
+            cosine = _agreements(updates, standing, clip)
             noted = torch.from_numpy(cosine).to(updates.device, non_blocking=True)
             records, round = test(cosine, records, standing), round.noting(consensus=noted)
         columns = _score(records), records["rounds"], records["flagged"]
@@ -81,20 +83,20 @@ def consensus_trust(
     return Part("consensus-trust", client_record=client_record, apply=apply)
 
 
-def _agreements(updates: Tensor, standing: Standing) -> Numbers:
+def _agreements(updates: Tensor, standing: Standing, clip: float) -> Numbers:
     """The cosine of each update with the clipped sum of the others that stand ``[C]``; 0 if either is zero."""
     own = lengths(updates)
-    kept = updates * column(standing * clip_factors(own, _CLIP), updates)
+    kept = updates * column(standing * clip_factors(own, clip), updates)
     others = kept.sum(0) - kept
     inner, far = fetch((updates * others).sum(1), torch.linalg.vector_norm(others, dim=1))
     return divided(inner, own * far).clip(-1, 1)
 
 
-def _z_scores(values: Numbers, standing: Standing) -> Numbers:
-    """Distances from the median of those that stand, in standard deviations by their median distance, at most 6."""
+def _z_scores(values: Numbers, standing: Standing, least: float, most: float) -> Numbers:
+    """Distances from the median of those that stand, in standard deviations by their median distance."""
     centre = middle(values[standing])
     spread = 1.4826 * middle(np.abs(values[standing] - centre))
-    return ((values - centre) / max(spread, _LEAST_SPREAD)).clip(-_MOST, _MOST)
+    return ((values - centre) / max(spread, least)).clip(-most, most)
 
 
 def _score(records: Columns) -> Numbers:

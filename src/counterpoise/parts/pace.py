@@ -22,8 +22,12 @@ def pace(
     gain: float = 1.0,
     square: float = 0.99,
     floor: float = 0.3,
+    power: float = 4.0,
+    root: float = 0.5,
 ) -> Part:
     """The step ``q (1 + q^4 (sqrt(alpha) - 1)) u + (1 - q) alpha z``: u is the combined update of the share q of clients.
+
+    `power` is the 4 and `root` the exponent of alpha.
 
     alpha, the pace, begins at 1 and stays between `least` and `most`. In every round ``alpha <- alpha exp(gain t)``,
     with t the median cosine of the clients' updates with the step before, over the clients that moved. An update is
@@ -61,7 +65,7 @@ def pace(
         t, r = middle(cosines[cosines != 0]), mean_square**0.5
         alpha = min(max(float(state["pace"]) * exp(gain * t), least), most)
         heard = len(round.cohort.updates) / round.world.population
-        step = heard * (1 + heard**4 * (alpha**0.5 - 1)) * u
+        step = heard * (1 + heard**power * (alpha**root - 1)) * u
         if r > 0:  # the weights of M sum to 1 - momentum^rounds
             z = m * ((1 + floor) * r / (1 - momentum ** float(rounds))) / (v.sqrt() + floor * r)
             step += (1 - heard) * alpha * z
