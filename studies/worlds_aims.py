@@ -108,7 +108,9 @@ def _left_out(rows: Sequence[Row]) -> Iterator[list[Any]]:
     words = ["honest clients that the gate leaves out, honest worlds", "none more than once"]
     if often := _honest(rows, ", honest left out twice"):
         name, most = max(often.items(), key=lambda pair: pair[1].mean)
-        found = f"{most.mean:.2f} % of them in `{name}`, the most of any world" if most.mean else "none"
+        some = sum(row.mean > 0 for row in often.values())
+        where = f"in {some} of {len(often)} worlds; the most in `{name}`, {most.mean:.2f} % of them"
+        found = where if some else "none"
         yield [*words, found, not most.mean]
     else:
         yield [*words, "not counted yet", None]

@@ -46,7 +46,7 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     yield filled(
         "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds "
         "that both have, ± half the 95 % interval of that difference. "
-        f"{again if run else 'The whole is that of the first table.'} When a world was run again with other runs beside "
+        f"{again if run else 'The whole has the same runs as in the first table.'} When a world was run again with other runs beside "
         f"its own, a mean moved by {_NOISE:.1f}. Read nothing into differences below {max(mean, _NOISE):.1f}, or into "
         "those of worlds with runs at chance."
     )
