@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import claim_table, filled, pipes, printed
 
 HERE = Path(__file__).resolve().parent
 _COMMIT, _CHANGED = re.compile(r"[0-9a-f]{7,40}"), re.compile(r"[0-9a-f]{7,40}-dirty")
@@ -41,7 +41,9 @@ def main() -> None:
 
 
 def _studies(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*.toml")) if path.stem != "example"]
+    """The studies of a folder: those with results first, and those with short names, which the others build on."""
+    paths = [path for path in folder.glob("*.toml") if path.stem != "example"]
+    return sorted(paths, key=lambda path: (not path.with_suffix(".json").exists(), len(path.stem), path.stem))
 
 
 def _summary(studies: Sequence[Path]) -> Iterator[str]:
@@ -49,7 +51,10 @@ def _summary(studies: Sequence[Path]) -> Iterator[str]:
     lines = [_line(found_in(path)) for path in studies]
     rows = [heads, ["---"] * len(heads), *lines]
     yield "\n".join("| " + " | ".join(row) + " |" for row in rows)
-    yield "*Hours* are those of the devices that trained, summed over runs."
+    yield filled(
+        "*Hours* are summed over processes. Ten to fourteen of them shared a GPU, which was in use for about a tenth of "
+        "these hours. A lead that a paper prints counts among its published values."
+    )
     yield filled(told_commits([found_in(path) for path in studies]))
 
 
@@ -93,7 +98,10 @@ def _line(found: Finding) -> list[str]:
         found.study.title,
         f"{len(ended)} of {len(ended) + todo}" if todo else str(len(ended)),
         f"{hours:.2f}" if ended else "",
-        _counted(row.verdict for row in found.rows if row.published is not None),
+        _counted(
+            [row.verdict for row in found.rows if row.published is not None]
+            + [row.number for row in found.claims if row.number]
+        ),
         _counted(row.verdict for row in found.claims),
     ]
 
@@ -103,7 +111,7 @@ def _run(found: Finding) -> Iterator[Row]:
     return (row for row in found.rows if not row.parts and not row.cell.runs_of and not row.cannot)
 
 
-def _counted(verdicts: Iterator[str]) -> str:
+def _counted(verdicts: Iterable[str]) -> str:
     """How many of each verdict. Those that say in brackets why there is none count as one."""
     counts = Counter("without a verdict" if word.startswith("(") else word for word in verdicts)
     return ", ".join(f"{count} {word}" for word, count in counts.most_common())
@@ -115,7 +123,10 @@ def _part(path: Path, out: Path) -> str:
     if not any(row.outcomes for row in found.rows):
         runs = sum(row.lacking for row in _run(found))
         about = "\n\n".join(map(filled, found.study.about.strip().split("\n\n")))
-        return f"### {found.study.title}\n\n{about}\n\nNot run yet: {runs} runs.\n\n    {command}"
+        parts = [f"### {found.study.title}", about, f"Not run yet: {runs} runs.", f"    {command}"]
+        if any(row.published is not None for row in found.rows):
+            parts += ["What was published:", pipes(*printed(found.rows))]
+        return "\n\n".join([*parts, *([pipes(*claim_table(found.claims))] if found.claims else [])])
     figure = f"figures/study-{path.stem}.svg"
     drawn = drawing(found.rows, found.study.title)
     if drawn:

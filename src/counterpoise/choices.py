@@ -66,13 +66,13 @@ def split(text: str) -> list[str]:
 
 
 def listed(texts: Sequence[str], known: Callable[[str], bool]) -> list[str]:
-    """The names in texts that list them with commas. A name may hold commas itself: the longest known piece counts.
+    """The names in texts, or in one text, that list them with commas. A name may hold commas: the longest known one counts.
 
     >>> listed(["all honest, one liar, FedDua"], ["all honest", "one liar", "one liar, FedDua"].__contains__)
     ['all honest', 'one liar, FedDua']
     """
     found = []
-    for text in texts:
+    for text in [texts] if isinstance(texts, str) else texts:
         parts = _cut(text, ",")
         while parts:
             ends = (end for end in range(len(parts), 1, -1) if known(",".join(parts[:end]).strip()))

@@ -12,6 +12,7 @@ import pytest
 import tomli_w
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.studies import tables
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding, found_in
@@ -19,7 +20,7 @@ from counterpoise.studies.pages import render, write_pages
 from counterpoise.studies.reading import made_study
 from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
 from counterpoise.studies.study import Study
-from counterpoise.studies.tables import filled, matrix
+from counterpoise.studies.tables import as_plain, filled, matrix
 
 MADE = Made("abc123", "1 x GPU, 2 cores", "0.1.0")
 ELSEWHERE = Made("def456", "2 cores", "0.1.0")
@@ -233,7 +234,56 @@ def test_a_claim_that_methods_are_alike() -> None:
     assert claimed(found, alike=["b", "a"], within=2.05)[1] == "not shown"
     assert claimed(found, alike=["b", "a"], within=2.2)[1] == "agrees"
     text = Finding(study(claim=[{"alike": ["b", "a"], "cells": ["one"]}]), found).markdown()
-    assert "| b is like a within 1 | one | +2.00 [+1.91, +2.09] |  | contradicted |" in text
+    assert "| b is like a within 1 | one | +2.00 [+1.91, +2.09] | contradicted |" in text
+
+
+@pytest.mark.parametrize(
+    ("by", "leads", "d", "half", "verdict"),
+    [  # t(.975, 4) = 2.776, times the deviation of the leads, times sqrt(1 + 1/5)
+        (2.5, (1.9, 1.95, 2.0, 2.05, 2.1), -0.5, 0.24, "agrees"),
+        (4.5, (1.9, 1.95, 2.0, 2.05, 2.1), -2.5, 0.24, "lower"),
+        (0.5, (1.9, 1.95, 2.0, 2.05, 2.1), 1.5, 0.24, "higher"),
+        (0.5, (0.0, 1.0, 2.0, 3.0, 4.0), 1.5, 4.81, "undecided"),
+    ],
+)
+def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
+    by: float, leads: tuple[float, ...], d: float, half: float, verdict: str
+) -> None:
+    second = outcomes(*(value + lead for value, lead in zip(FIVE, leads, strict=True)))
+    found = Finding(
+        study(claim=[{"better": "b", "than": "a", "cells": ["one"], "by": by}]), results(outcomes(*FIVE), second)
+    )
+    (row,) = found.claims
+    assert row.judged is not None
+    assert (row.judged.difference, row.judged.half) == (pytest.approx(d), pytest.approx(half, abs=0.005))
+    assert row.number == verdict
+    assert f"| {by:+g} | {d:+.2f} ± {half:.2f} | {verdict} |" in found.markdown()
+    assert as_plain(found.rows, found.claims)["claims"][0]["number"] == verdict
+
+
+def test_a_published_lead_waits_for_all_seeds_and_is_none_of_a_loss() -> None:
+    claim = {"better": "b", "than": "a", "cells": ["one"], "by": 1.0}
+    some = results(outcomes(*FIVE), outcomes(*APART))
+    (row,) = Finding(study(seeds=6, claim=[claim]), some).claims
+    assert row.number == "(seeds to run)"
+    (row,) = Finding(study(claim=[claim | {"metric": "volatility"}]), some).claims
+    assert (row.judged, row.number) == (None, "(not in points)")
+    (row,) = Finding(study(claim=[claim | {"cells": ["three"]}]), some).claims
+    assert row.number == "cannot be run"
+    assert (
+        "| b beats itself in two | one |"
+        in Finding(study(claim=[claim | {"than": "b", "than_cells": ["two"]}]), some).markdown()
+    )
+
+
+def test_studies_without_published_values_show_views_apart_and_how_many_seeds_are_there() -> None:
+    view = {"name": "best", "runs_of": "one", "metric": "best", "methods": ["b"]}
+    own = [{"name": name, "like": "quickstart"} for name in ("one", "two")]
+    found = Finding(study(cell=[*own, view], claim=[], seeds=6), results(outcomes(*FIVE), outcomes(*APART)))
+    first, second = tables.results(found.rows, found.claims)
+    assert first[0] == ["cell", "a", "b"]
+    assert first[1][0] == ["one", "50.00 (5 of 6)", "52.00 (5 of 6)"]
+    assert (second[0], [line[0] for line in second[1]]) == (["cell", "b"], ["best"])
 
 
 def test_a_cell_that_somebody_could_run_is_shown_like_others() -> None:

@@ -16,7 +16,7 @@ from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding
-from counterpoise.studies.tables import again, cannot, claim_table, matrix, notes, reasons, table
+from counterpoise.studies.tables import again, cannot, claim_table, notes, reasons, results
 
 __all__ = ["render", "write_pages"]
 
@@ -57,10 +57,11 @@ def _sections(found: Finding, command: str) -> Iterator[Section]:
     charts = [chart for chart in (against_published(found.rows), by_cell(found.rows)) if chart is not None]
     if charts:
         yield Section("figures", "In pictures", charts)
-    published = any(row.published is not None for row in found.rows)
-    first = Table("rows", "Every method of every cell", *(table(found.rows) if published else matrix(found.rows)))
+    heads = {"rows": "Every method of every cell", "views": "The same runs, measured otherwise"}
+    several = zip(heads.items(), results(found.rows, found.claims), strict=False)
+    tables = [Table(key, head, *one) for (key, head), one in several]
     claims = [Table("claims", "Claims", *claim_table(found.claims))] if found.claims else []
-    yield Section("tables", "In numbers", [first, *claims])
+    yield Section("tables", "In numbers", [*tables, *claims])
     missing = [Missing(name, why) for name, why in cannot(found.rows).items()]
     missing += [Missing("Collapsed", line) for line in reasons(found.rows)]
     missing += [Missing(name, note) for name, note in notes(found.rows, found.claims)]

@@ -249,6 +249,7 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
             within=None if form.alike is None else form.within or _WITHIN,
             source=form.source,
             note=form.note,
+            named=", ".join(form.cells),
         )
 
 

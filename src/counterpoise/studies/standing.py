@@ -148,6 +148,24 @@ class ClaimRow:
         return self.found.verdict if self.found is not None and self.found.verdict else f"({self._silent})"
 
     @property
+    def judged(self) -> Judged | None:
+        """Our lead beside the published one, by the rules for values; None if no lead was published or none was found."""
+        found, by = self.found, self.claim.by
+        points = self.better[0].cell.metric.in_points
+        return judge(found.leads, by) if found is not None and by is not None and points else None
+
+    @property
+    def number(self) -> str:
+        """The verdict on the published lead; empty if there is none, in brackets if it cannot be held against ours."""
+        if self.claim.by is None:
+            return ""
+        if any(row.cannot for row in self._every):
+            return "cannot be run"
+        if self.judged is None or self._silent:
+            return f"({self._silent or 'not in points'})"
+        return self.judged.verdict
+
+    @property
     def _every(self) -> list[Row]:
         return [*self.better, *self.than, *self.better_elsewhere, *self.than_elsewhere]
 

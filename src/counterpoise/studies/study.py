@@ -104,6 +104,8 @@ class Claim:
     """Of a claim that both are alike: by how much they may differ."""
     source: str
     note: str
+    named: str = ""
+    """Its cells as the file names them."""
 
     @property
     def needs(self) -> frozenset[tuple[str, str]]:

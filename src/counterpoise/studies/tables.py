@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from textwrap import fill
@@ -11,6 +11,7 @@ from typing import Any
 
 from counterpoise.studies.standing import ClaimRow, Row
 from counterpoise.studies.study import Study
+from counterpoise.studies.verdicts import Judged
 
 __all__ = [
     "again",
@@ -19,18 +20,17 @@ __all__ = [
     "claim_table",
     "filled",
     "markdown",
-    "matrix",
     "notes",
+    "pipes",
+    "printed",
     "reasons",
+    "results",
     "table",
     "took",
 ]
 
-PUBLISHED = (
-    "Values are means over seeds ± the sample deviation; shares are in points. "
-    "*d* is our mean less the published value, and ± how far chance reaches (95 %)."
-)
-OWN = "Values are means over seeds; shares are in points."
+OWN = "Values are means over seeds{}; shares are in points."
+PUBLISHED = "*d* is our mean or lead less the published one, and ± how far chance reaches (95 %)."
 
 
 def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -41,21 +41,21 @@ def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
             row.cell.name,
             row.entry.label,
             _ours(row),
-            str(len(row.values)) if row.values else "",
+            _seeds(row),
             _published(row),
-            _difference(row),
+            _apart(row.judged, row.cell.metric.shown),
             row.verdict,
             "" if row.published is None else ", ".join(filter(None, (row.published.source, row.published.kind))),
         ]
         for row in every
         if not row.cannot or row.published is not None
     ]
-    kept = [place for place in range(len(heads)) if place < 3 or any(line[place] for line in lines)]
-    return [heads[place] for place in kept], [[line[place] for place in kept] for line in lines]
+    return _without_empty(heads, lines)
 
 
 def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a line for each claim."""
+    """Headings, and a line for each claim. Columns that are empty for all are left out."""
+    heads = ["claim", "cells", "our lead [95 %]", "verdict", "published lead", "d", "its verdict", "source"]
     lines = []
     for row in claims:
         claim, found = row.claim, row.found
@@ -64,18 +64,52 @@ def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]
         if found is not None and not math.isnan(found.paired.low):
             ours += f" [{shown(found.paired.low)}, {shown(found.paired.high)}]"
         by = "" if claim.by is None else f"{claim.by:+g}"
-        lines.append([_claimed(row), ", ".join(claim.cells), ours, by, row.verdict, claim.source])
-    return ["claim", "cells", "our lead [95 %]", "published", "verdict", "source"], lines
+        d = _apart(row.judged, shown)
+        lines.append([_claimed(row), claim.named, ours, row.verdict, by, d, row.number, claim.source])
+    return _without_empty(heads, lines)
+
+
+def _without_empty(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """A table without its empty columns, but for the first three."""
+    kept = [place for place in range(len(heads)) if place < 3 or any(line[place] for line in lines)]
+    return [heads[place] for place in kept], [[line[place] for place in kept] for line in lines]
+
+
+def results(every: Sequence[Row], claims: Sequence[ClaimRow]) -> list[tuple[list[str], list[list[str]]]]:
+    """A line for each method if there is something to hold it against, otherwise a line for each cell; views apart."""
+    if claims or any(row.published is not None for row in every):
+        return [table(every)]
+    parts = ([row for row in every if not row.cell.runs_of], [row for row in every if row.cell.runs_of])
+    return [matrix(part) for part in parts if part]
 
 
 def matrix(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings, and a line for each cell with our mean for each method: for studies in which nothing was published."""
+    """Headings, and a line for each cell with our mean for each method, and how many of its seeds if not all."""
+    return _by_cell([row for row in every if not row.cannot], _mean)
+
+
+def printed(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each cell with what was published for each method."""
+    return _by_cell([row for row in every if row.published is not None], _published)
+
+
+def _by_cell(every: Sequence[Row], text: Callable[[Row], str]) -> tuple[list[str], list[list[str]]]:
     labels = list(dict.fromkeys(row.entry.label for row in every))
     cells: dict[str, dict[str, str]] = {}
     for row in every:
-        if not row.cannot:
-            cells.setdefault(row.cell.name, {})[row.entry.label] = _ours(row, short=True)
+        cells.setdefault(row.cell.name, {})[row.entry.label] = text(row)
     return ["cell", *labels], [[name, *(found.get(label, "") for label in labels)] for name, found in cells.items()]
+
+
+def _mean(row: Row) -> str:
+    return _ours(row, short=True) + (f" ({_seeds(row)})" if row.lacking and row.values else "")
+
+
+def _seeds(row: Row) -> str:
+    """How many seeds a row has, and of how many if some are to run."""
+    if not row.values:
+        return ""
+    return f"{len(row.values)} of {row.cell.seeds}" if row.lacking else str(len(row.values))
 
 
 def as_plain(every: Sequence[Row], claims: Sequence[ClaimRow]) -> dict[str, Any]:
@@ -100,6 +134,8 @@ def as_plain(every: Sequence[Row], claims: Sequence[ClaimRow]) -> dict[str, Any]
                 **vars(row.claim),
                 "found": None if row.found is None else _finite(row.found.paired._asdict()),
                 "verdict": row.verdict,
+                "judged": None if row.judged is None else _finite(row.judged._asdict()),
+                "number": row.number,
             }
             for row in claims
         ],
@@ -126,7 +162,8 @@ def notes(every: Sequence[Row], claims: Sequence[ClaimRow]) -> list[tuple[str, s
 def _claimed(row: ClaimRow) -> str:
     """A claim in words, without its cells."""
     claim = row.claim
-    words = [claim.better, "beats" if claim.within is None else "is like", claim.than]
+    second = "itself" if claim.than == claim.better else claim.than
+    words = [claim.better, "beats" if claim.within is None else "is like", second]
     if claim.than_cells != claim.cells:
         words.append(f"in {', '.join(claim.than_cells)}")
     if claim.within is not None:
@@ -151,18 +188,24 @@ def markdown(
     study: Study, every: Sequence[Row], claims: Sequence[ClaimRow], level: int = 2, figure: str = "", command: str = ""
 ) -> str:
     """A part of a page about a study."""
-    published = any(row.published is not None for row in every)
+    published = any(row.published is not None for row in every) or any(row.claim.by is not None for row in claims)
     metrics = list(dict.fromkeys(row.cell.metric.words for row in every))
     parts = [f"{'#' * level} {study.title}", *map(filled, study.about.strip().split("\n\n"))]
-    parts.append(filled(f"{PUBLISHED if published else OWN} Measured: {'; '.join(metrics)}."))
-    parts.append(_pipes(*(table(every) if published else matrix(every))))
+    told = [OWN.format(" ± the sample deviation" if published or claims else ""), PUBLISHED if published else ""]
+    parts.append(filled(f"{' '.join(filter(None, told))} Measured: {'; '.join(metrics)}."))
+    parts += [pipes(*one) for one in results(every, claims)]
     if claims:
-        parts.append(_pipes(*claim_table(claims)))
-    parts.append(_items("Cannot be run:", [f"{name}: {why}" for name, why in cannot(every).items()]))
+        parts.append(pipes(*claim_table(claims)))
+    why = {reason: [name for name, own in cannot(every).items() if own == reason] for reason in cannot(every).values()}
+    parts.append(_items("Cannot be run:", [f"{', '.join(names)}: {reason}" for reason, names in why.items()]))
     parts.append(_items("Collapsed:", reasons(every)))
     parts.append(_items("Notes:", [f"{name}: {note}" for name, note in notes(every, claims)]))
     if figure:
-        shown = "published against ours" if published else "every method in every cell"
+        shown = (
+            "published against ours"
+            if any(row.published is not None for row in every)
+            else "every method in every cell"
+        )
         parts.append(f"![{study.title}: {shown}]({figure})")
     if command:
         sentence, repeats = again(every, command)
@@ -214,7 +257,9 @@ def filled(text: str, indent: str = "") -> str:
     return lines.replace("\xa0%", " %")
 
 
-def _pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
@@ -249,9 +294,9 @@ def _published(row: Row) -> str:
     return f"{row.published.value:g}{upto}{spread}" + (f" ({row.published.seeds})" if row.published.seeds > 1 else "")
 
 
-def _difference(row: Row) -> str:
-    if row.judged is None:
+def _apart(judged: Judged | None, shown: Callable[..., str]) -> str:
+    """d and how far chance reaches."""
+    if judged is None:
         return ""
-    shown = row.cell.metric.shown
-    half = "" if math.isnan(row.judged.half) else f" ± {shown(row.judged.half)}"
-    return shown(row.judged.difference, "+") + half
+    half = "" if math.isnan(judged.half) else f" ± {shown(judged.half, sign='')}"
+    return shown(judged.difference, sign="+") + half

@@ -36,6 +36,8 @@ class Claimed(NamedTuple):
     paired: Paired
     verdict: str
     """agrees, contradicted or not shown; empty with fewer than `FEWEST` seeds."""
+    leads: Sequence[float]
+    """By how much the first method is ahead, seed by seed."""
 
 
 def tolerance(published: float) -> float:
@@ -74,7 +76,7 @@ def claim(better: Mapping[int, float], than: Mapping[int, float]) -> Claimed:
     Only seeds that both have count. Seeds that all differ by the same amount, which leave no spread to measure chance
     by, show nothing.
     """
-    beside = _beside(better, than)
+    leads, beside = _beside(better, than)
     if beside.seeds < FEWEST:
         word = ""
     elif beside.low > 0:
@@ -83,12 +85,12 @@ def claim(better: Mapping[int, float], than: Mapping[int, float]) -> Claimed:
         word = "contradicted"
     else:
         word = "not shown"
-    return Claimed(beside, word)
+    return Claimed(beside, word, leads)
 
 
 def alike(one: Mapping[int, float], other: Mapping[int, float], within: float) -> Claimed:
     """Hold our values, by seed, against the claim that two methods differ by less than `within`."""
-    beside = _beside(one, other)
+    leads, beside = _beside(one, other)
     if beside.seeds < FEWEST:
         word = ""
     elif -within < beside.low and beside.high < within:
@@ -97,9 +99,10 @@ def alike(one: Mapping[int, float], other: Mapping[int, float], within: float) -
         word = "contradicted"
     else:
         word = "not shown"
-    return Claimed(beside, word)
+    return Claimed(beside, word, leads)
 
 
-def _beside(one: Mapping[int, float], other: Mapping[int, float]) -> Paired:
+def _beside(one: Mapping[int, float], other: Mapping[int, float]) -> tuple[list[float], Paired]:
     shared = sorted(one.keys() & other.keys())
-    return paired([one[seed] for seed in shared], [other[seed] for seed in shared])
+    first, second = [one[seed] for seed in shared], [other[seed] for seed in shared]
+    return [a - b for a, b in zip(first, second, strict=True)], paired(first, second)
