@@ -128,7 +128,7 @@ def _part(path: Path, out: Path) -> str:
             parts += ["What was published:", pipes(*printed(found.rows))]
         return "\n\n".join([*parts, *([pipes(*claim_table(found.claims))] if found.claims else [])])
     figure = f"figures/study-{path.stem}.svg"
-    drawn = drawing(found.rows, found.study.title)
+    drawn = drawing(found.rows, found.claims, found.study.title)
     if drawn:
         (out / figure).write_text(drawn, encoding="utf-8")
     return found.markdown(level=3, figure=figure if drawn else "", command=command).rstrip()

@@ -13,6 +13,7 @@ import tomli_w
 
 from counterpoise.errors import CounterpoiseError
 from counterpoise.studies import tables
+from counterpoise.studies.beside import beside
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding, found_in
@@ -259,6 +260,11 @@ def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
     assert row.number == verdict
     assert f"| {by:+g} | {d:+.2f} ± {half:.2f} | {verdict} |" in found.markdown()
     assert as_plain(found.rows, found.claims)["claims"][0]["number"] == verdict
+    (drawn,) = beside([], found.claims)
+    assert drawn[0] == "one: b over a"
+    assert drawn[1:4] == (pytest.approx(2.0), pytest.approx(half / math.sqrt(6), abs=0.005), by)
+    assert drawn[4:] == (0.0, verdict, "lead by accuracy, last round")
+    assert not [one for one in beside(found.rows, found.claims) if "over" in one.label]
 
 
 def test_a_published_lead_waits_for_all_seeds_and_is_none_of_a_loss() -> None:
@@ -309,7 +315,7 @@ def test_nothing_has_been_run_yet() -> None:
     found = Finding(study(), {})
     assert verdicts(found)[0] == "(5 of 5 seeds to run)"
     assert found.claims[0].verdict == "(seeds to run)"
-    assert (drawing(found.rows, "x"), against_published(found.rows), by_cell(found.rows)) == ("", None, None)
+    assert (drawing(found.rows, (), "x"), against_published(found.rows), by_cell(found.rows)) == ("", None, None)
     assert "Ours &amp; theirs" in render(found)
 
 
@@ -329,10 +335,10 @@ def test_the_charts_hold_our_means_their_intervals_and_the_published_values(tmp_
     assert list(ours.error_x.array) == pytest.approx([half, half])
     assert list(published.x) == [50.0, 50.0]
     assert [list(trace.x) for trace in other.figures[()].data] == [pytest.approx([50, 50]), pytest.approx([52, 52])]
-    svg = drawing(found.rows, found.study.title)
+    svg = drawing(found.rows, found.claims, found.study.title)
     assert svg.count("<circle") == 3  # two lines, and the legend
     assert "Ours & theirs" in {text.text for text in ElementTree.fromstring(svg)}
-    nothing = drawing([row for row in found.rows if row.entry.label == "b"], "x")
+    nothing = drawing([row for row in found.rows if row.entry.label == "b"], (), "x")
     assert (nothing.count("<circle"), nothing.count(">52.00<")) == (2, 2)
     written = write_pages(found, tmp_path, "counterpoise study run both.toml")
     assert [path.name for path in written] == ["both.html", "both.md", "both.svg"]

@@ -8,8 +8,9 @@ from html import escape
 from typing import NamedTuple
 
 from counterpoise.charts.style import ACCENT, NEUTRAL, look
+from counterpoise.studies.beside import Beside, beside
 from counterpoise.studies.figures import COLOURS
-from counterpoise.studies.standing import Row
+from counterpoise.studies.standing import ClaimRow, Row
 from counterpoise.texts import clean
 
 __all__ = ["ahead_of", "drawing"]
@@ -32,20 +33,19 @@ class _Line(NamedTuple):
     note: str = ""
 
 
-def drawing(every: Sequence[Row], title: str) -> str:
-    """Published values against ours or, if nothing was published, every method in every cell. Empty without values.
+def drawing(every: Sequence[Row], claims: Sequence[ClaimRow], title: str) -> str:
+    """What was published against ours or, if nothing was, every method in every cell. Empty without values.
 
     Lines are the 95 % intervals of our means, and the published spread or range.
     """
     shown = [row for row in every if row.values]
-    published = [row for row in shown if row.published is not None]
     if not shown:
         return ""
-    if published:
-        lines = [_Line(f"{row.cell.name}: {row.entry.label}", list(_beside(row)), row.verdict) for row in published]
-        names = dict.fromkeys(row.verdict for row in published)
+    if both := beside(every, claims):
+        lines = [_Line(one.label, list(_marks(one)), one.verdict) for one in both]
+        names = dict.fromkeys(one.verdict for one in both)
         legend = [("published", NEUTRAL, "diamond"), *((f"ours: {v}", COLOURS.get(v, NEUTRAL), "dot") for v in names)]
-        return _svg(title, lines, legend, _units(published))
+        return _svg(title, lines, legend, "; ".join(dict.fromkeys(one.unit for one in both)))
     labels = list(dict.fromkeys(row.entry.label for row in shown))
     colours = {label: look(place).colour for place, label in enumerate(labels)}
     lines = []
@@ -77,10 +77,9 @@ def _units(shown: Sequence[Row]) -> str:
     return "; ".join(dict.fromkeys(row.cell.metric.words for row in shown))
 
 
-def _beside(row: Row) -> Iterator[_Mark]:
-    if row.published is not None:
-        yield _Mark(row.published.middle, row.published.reach, NEUTRAL, "diamond")
-    yield _Mark(row.mean, row.half, COLOURS.get(row.verdict, NEUTRAL), "dot")
+def _marks(one: Beside) -> Iterator[_Mark]:
+    yield _Mark(one.published, one.reach, NEUTRAL, "diamond")
+    yield _Mark(one.ours, one.half, COLOURS.get(one.verdict, NEUTRAL), "dot")
 
 
 def _svg(title: str, lines: Sequence[_Line], legend: Sequence[tuple[str, str, str]], unit: str) -> str:

@@ -9,7 +9,8 @@ import plotly.graph_objects as go
 
 from counterpoise.charts.style import ACCENT, ALARM, NEUTRAL, look, rows, sized, words
 from counterpoise.reports.chart import Chart
-from counterpoise.studies.standing import Row
+from counterpoise.studies.beside import beside
+from counterpoise.studies.standing import ClaimRow, Row
 
 __all__ = ["COLOURS", "against_published", "by_cell"]
 
@@ -17,39 +18,38 @@ COLOURS = {"agrees": "#009E73", "higher": ACCENT, "lower": ALARM}
 """By verdict; all others are neutral."""
 
 
-def against_published(every: Sequence[Row]) -> Chart | None:
-    """Each published value beside ours; None if nothing was published or has been run."""
-    shown = [row for row in every if row.published is not None and row.values]
+def against_published(every: Sequence[Row], claims: Sequence[ClaimRow] = ()) -> Chart | None:
+    """Each published value or lead beside ours; None if nothing was published or has been run."""
+    shown = beside(every, claims)
     if not shown:
         return None
     figure = go.Figure()
-    verdicts = list(dict.fromkeys(row.verdict for row in shown))
+    verdicts = list(dict.fromkeys(one.verdict for one in shown))
     for verdict in verdicts:
-        some = [(place, row) for place, row in enumerate(shown) if row.verdict == verdict]
+        some = [(place, one) for place, one in enumerate(shown) if one.verdict == verdict]
         figure.add_scatter(
-            x=[row.mean for _, row in some],
+            x=[one.ours for _, one in some],
             y=[place for place, _ in some],
             name=words(f"ours: {verdict}"),
             mode="markers",
             marker={"color": COLOURS.get(verdict, NEUTRAL), "size": 9},
-            error_x=_bars([row.half for _, row in some], COLOURS.get(verdict, NEUTRAL)),
+            error_x=_bars([one.half for _, one in some], COLOURS.get(verdict, NEUTRAL)),
             hovertemplate="%{x:.2f}<extra></extra>",
         )
-    published = [row.published for row in shown if row.published is not None]
     figure.add_scatter(
-        x=[one.middle for one in published],
+        x=[one.published for one in shown],
         y=list(range(len(shown))),
         name="published",
         mode="markers",
         marker={"symbol": "diamond-open", "size": 11, "color": NEUTRAL, "line": {"width": 2}},
-        error_x=_bars([one.reach for one in published], NEUTRAL),
+        error_x=_bars([one.reach for one in shown], NEUTRAL),
         hovertemplate="published: %{x:.2f}<extra></extra>",
     )
-    labels = [f"{row.cell.name}: {row.entry.label}" for row in shown]
+    unit = "; ".join(dict.fromkeys(one.unit for one in shown))
     return Chart(
         "published",
         "Published against ours",
-        {(): sized(rows(figure, labels), 120 + 34 * len(shown), _unit(shown), "", showlegend=True)},
+        {(): sized(rows(figure, [one.label for one in shown]), 120 + 34 * len(shown), unit, "", showlegend=True)},
         caption="Lines: the 95 % interval of our mean over seeds, and the published spread or range if there is one.",
     )
 

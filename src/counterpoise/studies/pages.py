@@ -26,7 +26,7 @@ def write_pages(found: Finding, out: Path, command: str = "") -> list[Path]:
     if not out.is_dir():
         raise CounterpoiseError(f"There is no folder {out} for the pages.")
     name = slugs([found.study.name])[0]
-    drawn = drawing(found.rows, found.study.title)
+    drawn = drawing(found.rows, found.claims, found.study.title)
     figure = f"{name}.svg" if drawn else ""
     texts = {f"{name}.html": render(found, command), f"{name}.md": found.markdown(figure=figure, command=command)}
     for file, text in (texts | ({figure: drawn} if drawn else {})).items():
@@ -54,7 +54,9 @@ def _counted(words: Counter[str]) -> str:
 
 
 def _sections(found: Finding, command: str) -> Iterator[Section]:
-    charts = [chart for chart in (against_published(found.rows), by_cell(found.rows)) if chart is not None]
+    charts = [
+        chart for chart in (against_published(found.rows, found.claims), by_cell(found.rows)) if chart is not None
+    ]
     if charts:
         yield Section("figures", "In pictures", charts)
     heads = {"rows": "Every method of every cell", "views": "The same runs, measured otherwise"}

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from textwrap import fill
 from typing import Any
 
+from counterpoise.studies.beside import beside
 from counterpoise.studies.standing import ClaimRow, Row
 from counterpoise.studies.study import Study
 from counterpoise.studies.verdicts import Judged
@@ -201,11 +202,7 @@ def markdown(
     parts.append(_items("Collapsed:", reasons(every)))
     parts.append(_items("Notes:", [f"{name}: {note}" for name, note in notes(every, claims)]))
     if figure:
-        shown = (
-            "published against ours"
-            if any(row.published is not None for row in every)
-            else "every method in every cell"
-        )
+        shown = "published against ours" if beside(every, claims) else "every method in every cell"
         parts.append(f"![{study.title}: {shown}]({figure})")
     if command:
         sentence, repeats = again(every, command)
