@@ -11,7 +11,7 @@ from pathlib import Path
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import claim_table, filled, pipes, printed
+from counterpoise.studies.tables import again, claim_table, filled, pipes, printed
 
 HERE = Path(__file__).resolve().parent
 _COMMIT, _CHANGED = re.compile(r"[0-9a-f]{7,40}"), re.compile(r"[0-9a-f]{7,40}-dirty")
@@ -31,7 +31,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
     out = words.parse_args().out
-    (out / "figures").mkdir(exist_ok=True)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
     studies = {room: _studies(HERE / room) for room in ROOMS}
     parts = [INTRODUCTION, *_summary([path for paths in studies.values() for path in paths])]
     for room, heading in ROOMS.items():
@@ -117,6 +117,14 @@ def _counted(verdicts: Iterable[str]) -> str:
     return ", ".join(f"{count} {word}" for word, count in counts.most_common())
 
 
+_TABLES = {
+    "worlds": "every-method",
+    "worlds-ablation": "each-part-switched-off",
+    "worlds-standard": "with-standardised-pixels",
+}
+"""The studies whose tables are on the page of worlds, and where."""
+
+
 def _part(path: Path, out: Path) -> str:
     found = found_in(path)
     command = f"counterpoise study run {path.relative_to(HERE.parent)}"
@@ -131,6 +139,11 @@ def _part(path: Path, out: Path) -> str:
     drawn = drawing(found.rows, found.claims, found.study.title)
     if drawn:
         (out / figure).write_text(drawn, encoding="utf-8")
+    if place := _TABLES.get(path.stem):
+        sentence, repeats = again(found.rows, command)
+        parts = [f"### {found.study.title}", *map(filled, found.study.about.strip().split("\n\n"))]
+        parts += [f"[Its tables are on the page of worlds](worlds.md#{place}).", f"![{found.study.title}]({figure})"]
+        return "\n\n".join([*parts, filled(sentence), f"    {repeats}"])
     return found.markdown(level=3, figure=figure if drawn else "", command=command).rstrip()
 
 

@@ -99,7 +99,7 @@ def main() -> None:
         (HERE / "worlds-tuned.toml").write_text(tuned(found_in(HERE / "worlds-sweep.toml").rows), encoding="utf-8")
         return
     out = given.out
-    (out / "figures").mkdir(exist_ok=True)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
     found = {name: found_in(HERE / name).rows for name in FILES}
     rows = found[FILES[0]]
     (out / "worlds.md").write_text(page(*found.values()), encoding="utf-8")
