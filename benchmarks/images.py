@@ -56,6 +56,7 @@ def captured(model: nn.Module, batch: int) -> Callable[[], None]:
         optimizer.step()
 
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(5):
             step()
