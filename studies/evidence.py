@@ -32,11 +32,11 @@ def main() -> None:
     words.add_argument("--out", type=Path, default=HERE.parent / "docs", help="folder for the page")
     out = words.parse_args().out
     (out / "figures").mkdir(parents=True, exist_ok=True)
-    studies = {room: _studies(HERE / room) for room in ROOMS}
-    parts = [INTRODUCTION, *_summary([path for paths in studies.values() for path in paths])]
+    studies = {room: {path: found_in(path) for path in _studies(HERE / room)} for room in ROOMS}
+    parts = [INTRODUCTION, *_summary([found for room in studies.values() for found in room.values()])]
     for room, heading in ROOMS.items():
         if studies[room]:
-            parts += [f"## {heading}", *(_part(path, out) for path in studies[room])]
+            parts += [f"## {heading}", *(_part(path, found, out) for path, found in studies[room].items())]
     (out / "evidence.md").write_text("\n\n".join(parts).rstrip() + "\n", encoding="utf-8")
 
 
@@ -46,16 +46,16 @@ def _studies(folder: Path) -> list[Path]:
     return sorted(paths, key=lambda path: (not path.with_suffix(".json").exists(), len(path.stem), path.stem))
 
 
-def _summary(studies: Sequence[Path]) -> Iterator[str]:
+def _summary(studies: Sequence[Finding]) -> Iterator[str]:
     heads = ["study", "runs", "hours", "published values", "claims"]
-    lines = [_line(found_in(path)) for path in studies]
+    lines = [_line(found) for found in studies]
     rows = [heads, ["---"] * len(heads), *lines]
     yield "\n".join("| " + " | ".join(row) + " |" for row in rows)
     yield filled(
         "*Hours* are summed over processes. Ten to fourteen of them shared a GPU, which was in use for about a tenth of "
         "these hours. A lead that a paper prints counts among its published values."
     )
-    yield filled(told_commits([found_in(path) for path in studies]))
+    yield filled(told_commits(studies))
 
 
 _LOST = {"f323cf7": "5f24f18"}
@@ -125,8 +125,7 @@ _TABLES = {
 """The studies whose tables are on the page of worlds, and where."""
 
 
-def _part(path: Path, out: Path) -> str:
-    found = found_in(path)
+def _part(path: Path, found: Finding, out: Path) -> str:
     command = f"counterpoise study run {path.relative_to(HERE.parent)}"
     if not any(row.outcomes for row in found.rows):
         runs = sum(row.lacking for row in _run(found))

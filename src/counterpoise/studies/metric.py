@@ -53,7 +53,8 @@ class Metric(NamedTuple):
 
     def value(self, curve: Curve) -> float:
         """The number that stands for a run with this curve; NaN if there is none."""
-        scaled = [(round, value * self.scale) for round, value in curve]
+        scale = self.scale
+        scaled = [(round, value * scale) for round, value in curve]
         if self.rule == "rounds":
             found = rounds_to(scaled, self.number, lower_is_better(self.measure))
             return float("nan") if found is None else float(found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from counterpoise.measures import across_seeds, last, student_factor
 from counterpoise.studies.metric import parse_metric
@@ -37,7 +38,7 @@ class Row:
     def published(self) -> Published | None:
         return self.cell.published.get(self.entry.label)
 
-    @property
+    @cached_property
     def values(self) -> dict[int, float]:
         """The value of every finished run that has one, by seed; of an average, the mean over its cells."""
         if self.parts:
@@ -123,7 +124,7 @@ class ClaimRow:
     than_elsewhere: Sequence[Row] = ()
     """The rows of the cells in which the lead is said to be smaller."""
 
-    @property
+    @cached_property
     def found(self) -> Claimed | None:
         """The claim over the seeds that all its runs have; None if there is no such seed."""
         better, than = self._sides(self.better, self.than)
