@@ -282,6 +282,23 @@ def test_a_published_lead_waits_for_all_seeds_and_is_none_of_a_loss() -> None:
     )
 
 
+def test_methods_that_are_still_to_run_are_listed_below_the_table() -> None:
+    cells = [{"name": name, "like": "quickstart"} for name in ("one", "two", "four")]
+    claim = {"better": "b", "than": "a", "cells": ["one"]}
+    some = results(outcomes(*FIVE), outcomes(*APART))
+    del some["two"].arms["b"]
+    found = Finding(study(cell=cells, claim=[claim]), some)
+    assert tables.waiting(found.rows) == {"two": ["b"], "four": ["a", "b"]}
+    text = found.markdown()
+    assert "Still to run:\n\n- two: b\n- four: a; b" in text
+    assert "| two | b |" not in text
+    assert "| one | b | 52.00 ± 1.57 | 5 |" in text
+    assert "four, still to run" in render(found)
+    nothing = Finding(study(cell=cells, claim=[claim]), {})
+    assert tables.waiting(nothing.rows) == {}
+    assert "| four | b |" in nothing.markdown()
+
+
 def test_studies_without_published_values_show_views_apart_and_how_many_seeds_are_there() -> None:
     view = {"name": "best", "runs_of": "one", "metric": "best", "methods": ["b"]}
     own = [{"name": name, "like": "quickstart"} for name in ("one", "two")]

@@ -16,7 +16,7 @@ from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding
-from counterpoise.studies.tables import again, cannot, claim_table, notes, reasons, results
+from counterpoise.studies.tables import again, cannot, claim_table, notes, reasons, results, waiting
 
 __all__ = ["render", "write_pages"]
 
@@ -64,11 +64,12 @@ def _sections(found: Finding, command: str) -> Iterator[Section]:
     tables = [Table(key, head, *one) for (key, head), one in several]
     claims = [Table("claims", "Claims", *claim_table(found.claims))] if found.claims else []
     yield Section("tables", "In numbers", [*tables, *claims])
-    missing = [Missing(name, why) for name, why in cannot(found.rows).items()]
+    missing = [Missing(f"{name}, still to run", "; ".join(some)) for name, some in waiting(found.rows).items()]
+    missing += [Missing(name, why) for name, why in cannot(found.rows).items()]
     missing += [Missing("Collapsed", line) for line in reasons(found.rows)]
     missing += [Missing(name, note) for name, note in notes(found.rows, found.claims)]
     if missing:
-        yield Section("missing", "What cannot be run, what collapsed, and notes", missing)
+        yield Section("missing", "What is still to run, what cannot be run, what collapsed, and notes", missing)
     if command:
         sentence, repeats = again(found.rows, command)
         yield Section("again", "Run it again", [Listing(sentence.replace("`", ""), repeats, open=True)])

@@ -28,6 +28,7 @@ __all__ = [
     "results",
     "table",
     "took",
+    "waiting",
 ]
 
 OWN = "Values are means over seeds{}; shares are in points."
@@ -79,7 +80,8 @@ def _without_empty(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> tupl
 def results(every: Sequence[Row], claims: Sequence[ClaimRow]) -> list[tuple[list[str], list[list[str]]]]:
     """A line for each method if there is something to hold it against, otherwise a line for each cell; views apart."""
     if claims or any(row.published is not None for row in every):
-        return [table(every)]
+        there = [row for row in every if row.published is not None or row.outcomes or row.values]
+        return [table(there or every)]
     parts = ([row for row in every if not row.cell.runs_of], [row for row in every if row.cell.runs_of])
     return [matrix(part) for part in parts if part]
 
@@ -148,6 +150,15 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
 
 
+def waiting(every: Sequence[Row]) -> dict[str, list[str]]:
+    """The methods of each cell of which nothing has been run yet, if anything of the study has. Views are left out."""
+    found: dict[str, list[str]] = {}
+    for row in every if any(row.outcomes for row in every) else ():
+        if not (row.outcomes or row.parts or row.cell.runs_of or row.cannot):
+            found.setdefault(row.cell.name, []).append(row.entry.label)
+    return found
+
+
 def cannot(every: Sequence[Row]) -> dict[str, str]:
     """Why cells cannot be run, by their names. Averages and views are not named again."""
     own = (row for row in every if not row.parts and not row.cell.runs_of)
@@ -197,6 +208,8 @@ def markdown(
     parts += [pipes(*one) for one in results(every, claims)]
     if claims:
         parts.append(pipes(*claim_table(claims)))
+    left = [f"{name}: {'; '.join(labels)}" for name, labels in waiting(every).items()]
+    parts.append(_items("Still to run:", left))
     why = {reason: [name for name, own in cannot(every).items() if own == reason] for reason in cannot(every).values()}
     parts.append(_items("Cannot be run:", [f"{', '.join(names)}: {reason}" for reason, names in why.items()]))
     parts.append(_items("Collapsed:", reasons(every)))
