@@ -100,7 +100,7 @@ def _line(found: Finding) -> list[str]:
         f"{hours:.2f}" if ended else "",
         _counted(
             [row.verdict for row in found.rows if row.published is not None]
-            + [row.number for row in found.claims if row.number]
+            + [row.lead_verdict for row in found.claims if row.lead_verdict]
         ),
         _counted(row.verdict for row in found.claims),
     ]
@@ -120,7 +120,6 @@ def _counted(verdicts: Iterable[str]) -> str:
 _TABLES = {
     "worlds": "every-method",
     "worlds-ablation": "each-part-switched-off",
-    "worlds-standard": "with-standardised-pixels",
 }
 """The studies whose tables are on the page of worlds, and where."""
 
@@ -133,7 +132,10 @@ def _part(path: Path, found: Finding, out: Path) -> str:
         parts = [f"### {found.study.title}", about, f"Not run yet: {runs} runs.", f"    {command}"]
         if any(row.published is not None for row in found.rows):
             parts += ["What was published:", pipes(*printed(found.rows))]
-        return "\n\n".join([*parts, *([pipes(*claim_table(found.claims))] if found.claims else [])])
+        heads, lines = claim_table(found.claims)
+        kept = [place for place, head in enumerate(heads) if head in ("claim", "cells", "published lead", "source")]
+        table = [[line[place] for place in kept] for line in (heads, *lines)]
+        return "\n\n".join([*parts, *([pipes(table[0], table[1:])] if found.claims else [])])
     figure = f"figures/study-{path.stem}.svg"
     drawn = drawing(found.rows, found.claims, found.study.title)
     if drawn:

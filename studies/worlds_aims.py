@@ -109,7 +109,7 @@ def _left_out(rows: Sequence[Row]) -> Iterator[list[Any]]:
     if often := _honest(rows, ", honest left out twice"):
         name, most = max(often.items(), key=lambda pair: pair[1].mean)
         some = sum(row.mean > 0 for row in often.values())
-        where = f"in {some} of {len(often)} worlds; the most in `{name}`, {most.mean:.2f} % of them"
+        where = f"some in {some} of {len(often)} worlds; most in `{name}`: {most.mean:.2f} % of its honest clients"
         found = where if some else "none"
         yield [*words, found, not most.mean]
     else:

@@ -73,6 +73,8 @@ def join(folder: Path, target: Path) -> None:
     with ProcessPoolExecutor() as workers:
         parts = workers.map(partial(unpacked, shape=shape), sorted(folder.glob("*.xz")))
         pictures = np.concatenate(list(parts))
+    if len(pictures) != sizes.sum():
+        raise SystemExit(f"{folder} holds {len(pictures):,} of {sizes.sum():,} pictures: a part is missing.")
     whole = dict(zip(KEYS, np.split(pictures, np.cumsum(sizes)[:-1]), strict=True)) | rest
     unfinished = target.with_name(target.name + ".part.npz")  # whoever waits for the target sees only a whole one
     np.savez(unfinished, **whole)

@@ -6,10 +6,9 @@
 Small models leave most of a GPU idle, and MPS lets a dozen processes share it. Each line of JOBS.jsonl is a job, first
 come, first served; lines may be added while it runs:
 
-    {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "methods": "fedavg,scaffold",
-     "needs": ["cifar10"], "together": 20, "seeds": 5}
+    {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "needs": ["cifar10"]}
 
-`id`, `file` and `cells` must be there. A job waits until the data folder (COUNTERPOISE_DATA) has the files that it
+`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job waits until the data folder (COUNTERPOISE_DATA) has the files that it
 needs. Its results are OUT/results/ID.json; given those of an earlier attempt, it does only the rest. OUT/done.txt names
 the jobs that ended, with their exit status. It ends when no job is left.
 """
@@ -51,7 +50,9 @@ def main() -> None:
                 del running[name]
                 with (given.out / "done.txt").open("a") as done:
                     done.write(f"{name} {process.returncode} {time.monotonic() - since:.0f} s\n")
-        left = [job for line in given.jobs.read_text().splitlines() if (job := json.loads(line))["id"] not in begun]
+        left = [
+            job for line in given.jobs.read_text().splitlines() if line and (job := json.loads(line))["id"] not in begun
+        ]
         if not left and not running:
             return
         for job in left:

@@ -65,20 +65,25 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in _cut(text, ",") if part.strip()]
 
 
-def listed(texts: Sequence[str], known: Callable[[str], bool]) -> list[str]:
-    """The names in texts, or in one text, that list them with commas. A name may hold commas: the longest known one counts.
+def listed(texts: Sequence[str], names: Sequence[str], known: Callable[[str], bool]) -> list[str]:
+    """The names or patterns in texts, or in one text, that list them with commas; `known` says which patterns mean a name.
 
-    >>> listed(["all honest, one liar, FedDua"], ["all honest", "one liar", "one liar, FedDua"].__contains__)
+    A name may hold commas itself, and so may a pattern whose beginning means nothing.
+
+    >>> names = ["all honest", "one liar", "one liar, FedDua"]
+    >>> listed("all honest, one liar, FedDua", names, names.__contains__)
     ['all honest', 'one liar, FedDua']
     """
     found = []
     for text in [texts] if isinstance(texts, str) else texts:
-        parts = _cut(text, ",")
-        while parts:
-            ends = (end for end in range(len(parts), 1, -1) if known(",".join(parts[:end]).strip()))
-            end = next(ends, 1)
-            found.append(",".join(parts[:end]).strip())
-            parts = parts[end:]
+        pieces = text.split(",")
+        while pieces:
+            joined = [",".join(pieces[:end]).strip() for end in range(len(pieces), 0, -1)]
+            first = next((one for one in joined if one in names), joined[-1])
+            if not known(first):
+                first = next(filter(known, joined), first)
+            found.append(first)
+            pieces = pieces[len(joined) - joined.index(first) :]
     return [name for name in found if name]
 
 

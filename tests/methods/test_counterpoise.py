@@ -894,7 +894,7 @@ OURS = [
     ("weights", "uniform", "capped"),
 ]
 UNUSUAL = {"half": True, "exclude": True, "gate_clients": 7, "trust_rounds": 7, "trust_clients": 7, "gate_most": 20}
-UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0, "capped": 7.0}
+UNUSUAL |= {"trust_below": -4.0, "trust_until": -1.0, "clip": 3.0, "capped": 7.0, "trust_most": 7.0}
 
 
 @pytest.mark.parametrize(
@@ -932,6 +932,7 @@ def test_what_is_off_may_be_switched_off_once_more():
     [
         ("counterpoise", {"trust_until": -3.5}, "flagged at a score under -3 and would be cleared from -3.5 on"),
         ("consensus-trust", {"flag_until": -3.5}, "flagged at a score under -3 and would be cleared from -3.5 on"),
+        ("counterpoise", {"trust_most": 2}, "no score falls under -3 if a round counts for at most 2, so nobody would"),
         ("counterpoise", {"pace": 0.4}, "the longest step is 0.4 mean updates, below the shortest, 0.5"),
         ("counterpoise", {"capped": 0.5, "coefficient": 0}, "of 0.5 medians would make most clients count alike"),
         ("counterpoise", {"capped": 0.5}, "of 0.5 medians would make most clients count alike"),

@@ -239,7 +239,7 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
         ("not counted yet", ""),
     ]
     for often, told in (
-        (2.0, ("in 1 of 1 worlds; the most in `fmnist-rare`, 1.00 % of them", "no")),
+        (2.0, ("some in 1 of 1 worlds; most in `fmnist-rare`: 1.00 % of its honest clients", "no")),
         (0.0, ("none", "yes")),
     ):
         twice = row("fmnist-rare, honest left out twice", "counterpoise", 0, often, runs_of="fmnist-rare")

@@ -134,6 +134,11 @@ def test_names_that_hold_commas_can_be_chosen_among_others() -> None:
     for text in ("figure 1, mild, early,harsh", "harsh, figure 1, mild*", "figure *,harsh"):
         for given in ([text], text):
             assert [cell.name for cell in chosen(study, given).cells] == ["figure 1, mild, early", "harsh"]
+    assert [cell.name for cell in chosen(study, ["h*,*h"]).cells] == ["harsh"]
+    longer = made_study(values(lambda v: v["cell"][0].update(name="harsh, early") or v.update(claim=[])), "t", "t.toml")
+    assert [cell.name for cell in chosen(longer, ["harsh, early"]).cells] == ["harsh, early"]
+    assert [cell.name for cell in chosen(study, ["f*,*"]).cells] == ["figure 1, mild, early", "harsh"]
+    assert len(chosen(study, ["", ","], None, [""]).cells) == 2, "nothing named is everything"
     with pytest.raises(CounterpoiseError, match="There is no cell 'late' in the study two"):
         chosen(study, ["figure 1, mild, early,late"])
 

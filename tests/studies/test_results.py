@@ -257,9 +257,9 @@ def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
     (row,) = found.claims
     assert row.judged is not None
     assert (row.judged.difference, row.judged.half) == (pytest.approx(d), pytest.approx(half, abs=0.005))
-    assert row.number == verdict
+    assert row.lead_verdict == verdict
     assert f"| {by:+g} | {d:+.2f} ± {half:.2f} | {verdict} |" in found.markdown()
-    assert as_plain(found.rows, found.claims)["claims"][0]["number"] == verdict
+    assert as_plain(found.rows, found.claims)["claims"][0]["lead_verdict"] == verdict
     (drawn,) = beside([], found.claims)
     assert drawn[0] == "one: b over a"
     assert drawn[1:4] == (pytest.approx(2.0), pytest.approx(half / math.sqrt(6), abs=0.005), by)
@@ -267,15 +267,17 @@ def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
     assert not [one for one in beside(found.rows, found.claims) if "over" in one.label]
 
 
-def test_a_published_lead_waits_for_all_seeds_and_is_none_of_a_loss() -> None:
+def test_a_published_lead_waits_for_all_seeds_and_is_none_of_swings() -> None:
     claim = {"better": "b", "than": "a", "cells": ["one"], "by": 1.0}
     some = results(outcomes(*FIVE), outcomes(*APART))
     (row,) = Finding(study(seeds=6, claim=[claim]), some).claims
-    assert row.number == "(seeds to run)"
+    assert row.lead_verdict == "(seeds to run)"
+    assert row.judged is not None
+    assert row.judged.verdict == ""
     (row,) = Finding(study(claim=[claim | {"metric": "volatility"}]), some).claims
-    assert (row.judged, row.number) == (None, "(not in points)")
+    assert (row.judged, row.lead_verdict) == (None, "(not in points)")
     (row,) = Finding(study(claim=[claim | {"cells": ["three"]}]), some).claims
-    assert row.number == "cannot be run"
+    assert row.lead_verdict == "cannot be run"
     assert (
         "| b beats itself in two | one |"
         in Finding(study(claim=[claim | {"than": "b", "than_cells": ["two"]}]), some).markdown()
@@ -287,6 +289,7 @@ def test_methods_that_are_still_to_run_are_listed_below_the_table() -> None:
     claim = {"better": "b", "than": "a", "cells": ["one"]}
     some = results(outcomes(*FIVE), outcomes(*APART))
     del some["two"].arms["b"]
+    cells.append({"name": "best", "runs_of": "four", "metric": "best"})
     found = Finding(study(cell=cells, claim=[claim]), some)
     assert tables.waiting(found.rows) == {"two": ["b"], "four": ["a", "b"]}
     text = found.markdown()

@@ -35,16 +35,23 @@ def consensus_trust(
     """Flag clients whose updates keep pointing against the sum of the others'; with `exclude`, leave them out.
 
     A round's evidence is the cosine of a client's update with the sum of the others', as a z-score among those that are
-    not flagged. Updates count in the sum as clipped to `clip` median lengths, so that nobody outweighs the rest; cosines
-    that differ by less than `spread` are taken for equal; and a round counts for at most `most` standard deviations. A client's score is ``mean / sqrt(1/2 + 1/(2 rounds))`` over its rounds. It is flagged if the score is
+    not flagged. Updates count in the sum as clipped to `clip` median lengths, so that nobody outweighs the rest;
+    cosines that differ by less than `spread` are taken for equal; and a round counts for at most `most` standard
+    deviations. A client's score is ``mean / sqrt(1/2 + 1/(2 rounds))`` over its rounds. It is flagged if the score is
     under `below` after at least `rounds` rounds and the cosine of this round is negative, until the score is at least
-    `again`. Flagged clients are no part of the sum. With fewer than `clients` that are not flagged
-    nobody is judged, and flags stay.
+    `again`. Flagged clients are no part of the sum. With fewer than `clients` that are not flagged nobody is judged,
+    and flags stay.
     """
     if again < below:
         raise CounterpoiseError(
             f"consensus-trust: clients are flagged at a score under {below:g} and would be cleared from {again:g} on, so "
             "they would be flagged and cleared by turns. Make trust_until (flag_until) at least trust_below (flag_below)."
+        )
+
+    if most * 2**0.5 <= -below:
+        raise CounterpoiseError(
+            f"consensus-trust: no score falls under {below:g} if a round counts for at most {most:g}, so nobody would ever "
+            "be flagged. Make trust_most (flag_most) larger or trust_below (flag_below) less."
         )
 
     def client_record(start: Tensor) -> dict[str, Tensor]:

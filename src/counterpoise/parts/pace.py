@@ -27,7 +27,7 @@ def pace(
 ) -> Part:
     """The step ``q (1 + q^4 (sqrt(alpha) - 1)) u + (1 - q) alpha z``: u is the combined update of the share q of clients.
 
-    `power` is the 4 and `root` the exponent of alpha.
+    The formula shows the defaults: `power` is the exponent 4 of q, and `root` the exponent 1/2 of alpha.
 
     alpha, the pace, begins at 1 and stays between `least` and `most`. In every round ``alpha <- alpha exp(gain t)``,
     with t the median cosine of the clients' updates with the step before, over the clients that moved. An update is

@@ -44,4 +44,4 @@ def _leads(claims: Sequence[ClaimRow]) -> Iterator[Beside]:
         if one.by is not None and row.judged is not None and row.found is not None:
             label, lead = f"{one.named}: {one.better} over {one.than}", row.found.paired
             unit = f"lead by {row.better[0].cell.metric.words}"
-            yield Beside(label, lead.difference, (lead.high - lead.low) / 2, one.by, 0.0, row.number, unit)
+            yield Beside(label, lead.difference, (lead.high - lead.low) / 2, one.by, 0.0, row.lead_verdict, unit)

@@ -64,10 +64,10 @@ def by_cell(every: Sequence[Row]) -> Chart | None:
     labels = list(dict.fromkeys(row.entry.label for row in shown))
     for number, label in enumerate(labels):
         style, some = look(number), [row for row in shown if row.entry.label == label]
-        beside = 0.6 * ((number + 0.5) / len(labels) - 0.5)  # so that intervals do not lie on each other
+        offset = 0.6 * ((number + 0.5) / len(labels) - 0.5)  # so that intervals do not lie on each other
         figure.add_scatter(
             x=[row.mean for row in some],
-            y=[cells.index(row.cell.name) + beside for row in some],
+            y=[cells.index(row.cell.name) + offset for row in some],
             name=words(label),
             mode="markers",
             marker={"color": style.colour, "symbol": style.symbol, "size": 8},

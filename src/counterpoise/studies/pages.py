@@ -42,6 +42,7 @@ def render(found: Finding, command: str = "") -> str:
 
 def _lead(found: Finding) -> str:
     verdicts = Counter(row.verdict for row in found.rows if row.published is not None)
+    verdicts += Counter(row.lead_verdict for row in found.claims if row.lead_verdict)
     claims = Counter(row.verdict for row in found.claims)
     told = [f"{_counted(verdicts)} of {verdicts.total()} published values"] if verdicts else []
     told += [f"{_counted(claims)} of {claims.total()} claims"] if claims else []

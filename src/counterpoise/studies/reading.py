@@ -83,11 +83,10 @@ def chosen(study: Study, cells: Sequence[str], seeds: int | None = None, methods
     dropped.
     """
     named = _listed("cell", cells, [cell.name for cell in study.cells], f"in the study {study.name}")
-    whole = [cell for cell in study.cells if not cells or cell.name in named]
+    whole = [cell for cell in study.cells if not named or cell.name in named]
     names = {cell.name for cell in whole} | {cell.runs_of for cell in whole}
     some = [replace(cell, seeds=seeds or cell.seeds) for cell in study.cells if cell.name in names]
-    if methods:
-        some = _with_methods(some, methods, study.name)
+    some = _with_methods(some, methods, study.name)
     there = {(cell.name, label) for cell in some for label in _labels(cell)}
     return replace(
         study,
@@ -98,9 +97,9 @@ def chosen(study: Study, cells: Sequence[str], seeds: int | None = None, methods
 
 
 def _with_methods(cells: Sequence[Cell], methods: Sequence[str], name: str) -> list[Cell]:
-    """The cells with only these methods. The study's name is for the error."""
+    """The cells with only these methods, or with all if none is named. The study's name is for the error."""
     labels = list(dict.fromkeys(label for cell in cells for label in _labels(cell)))
-    kept = _listed("method", methods, labels, f"in these cells of the study {name}")
+    kept = _listed("method", methods, labels, f"in these cells of the study {name}") or labels
     some = (replace(cell, entries=tuple(one for one in cell.entries if one.label in kept)) for cell in cells)
     return [cell for cell in some if cell.entries]
 
@@ -254,8 +253,8 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
 
 
 def _listed(kind: str, texts: Sequence[str], names: Sequence[str], where: str) -> list[str]:
-    """The names that texts mean which list them with commas."""
-    return _named(kind, listed(texts, lambda pattern: bool(_matching(pattern, names))), names, where)
+    """The names that `texts` mean; each text may list several with commas."""
+    return _named(kind, listed(texts, names, lambda pattern: bool(_matching(pattern, names))), names, where)
 
 
 def _named(kind: str, patterns: Sequence[str], names: Sequence[str], where: str) -> list[str]:

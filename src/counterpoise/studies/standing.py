@@ -150,21 +150,21 @@ class ClaimRow:
 
     @property
     def judged(self) -> Judged | None:
-        """Our lead beside the published one, by the rules for values; None if no lead was published or none was found."""
+        """Our lead beside the published one, if there are both and they are in points; without verdict if `_silent`."""
         found, by = self.found, self.claim.by
-        points = self.better[0].cell.metric.in_points
-        return judge(found.leads, by) if found is not None and by is not None and points else None
+        if found is None or by is None or not self.better[0].cell.metric.in_points:
+            return None
+        judged = judge(found.leads, by)
+        return judged._replace(verdict="") if self._silent else judged
 
     @property
-    def number(self) -> str:
+    def lead_verdict(self) -> str:
         """The verdict on the published lead; empty if there is none, in brackets if it cannot be held against ours."""
         if self.claim.by is None:
             return ""
         if any(row.cannot for row in self._every):
             return "cannot be run"
-        if self.judged is None or self._silent:
-            return f"({self._silent or 'not in points'})"
-        return self.judged.verdict
+        return self.judged.verdict if self.judged and self.judged.verdict else f"({self._silent or 'not in points'})"
 
     @property
     def _every(self) -> list[Row]:

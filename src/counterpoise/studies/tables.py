@@ -57,7 +57,7 @@ def table(every: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]:
     """Headings, and a line for each claim. Columns that are empty for all are left out."""
-    heads = ["claim", "cells", "our lead [95 %]", "verdict", "published lead", "d", "its verdict", "source"]
+    heads = ["claim", "cells", "our lead [95 %]", "verdict", "published lead", "d", "verdict on d", "source"]
     lines = []
     for row in claims:
         claim, found = row.claim, row.found
@@ -67,7 +67,7 @@ def claim_table(claims: Sequence[ClaimRow]) -> tuple[list[str], list[list[str]]]
             ours += f" [{shown(found.paired.low)}, {shown(found.paired.high)}]"
         by = "" if claim.by is None else f"{claim.by:+g}"
         d = _apart(row.judged, shown)
-        lines.append([_claimed(row), claim.named, ours, row.verdict, by, d, row.number, claim.source])
+        lines.append([_claimed(row), claim.named, ours, row.verdict, by, d, row.lead_verdict, claim.source])
     return _without_empty(heads, lines)
 
 
@@ -138,7 +138,7 @@ def as_plain(every: Sequence[Row], claims: Sequence[ClaimRow]) -> dict[str, Any]
                 "found": None if row.found is None else _finite(row.found.paired._asdict()),
                 "verdict": row.verdict,
                 "judged": None if row.judged is None else _finite(row.judged._asdict()),
-                "number": row.number,
+                "lead_verdict": row.lead_verdict,
             }
             for row in claims
         ],
