@@ -339,6 +339,14 @@ def test_nothing_has_been_run_yet() -> None:
     assert "Ours &amp; theirs" in render(found)
 
 
+def test_the_page_shows_emphasis_and_code_and_lets_no_markup_in() -> None:
+    about = "Of *two words* and `a < b`.\n\nNot 2 * 3 * 4, nor <b>this</b>."
+    text = render(Finding(study(about=about), results(outcomes(*FIVE), outcomes(*APART))))
+    assert "Of <em>two words</em> and <code>a &lt; b</code>." in text
+    assert "Not 2 * 3 * 4, nor &lt;b&gt;this&lt;/b&gt;." in text
+    assert "Published values: 3 agrees, 1 cannot be run. Claims: 1 agrees." in text
+
+
 def test_results_of_another_measure_do_not_count() -> None:
     found = Finding(study(measure="personal accuracy"), results(outcomes(*FIVE), outcomes(*APART)))
     assert verdicts(found)[0] == "(5 of 5 seeds to run)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,14 +45,20 @@ def _lead(found: Finding) -> str:
     verdicts = Counter(row.verdict for row in found.rows if row.published is not None)
     verdicts += Counter(row.lead_verdict for row in found.claims if row.lead_verdict)
     claims = Counter(row.verdict for row in found.claims)
-    told = [f"{_counted(verdicts)} of {verdicts.total()} published values"] if verdicts else []
-    told += [f"{_counted(claims)} of {claims.total()} claims"] if claims else []
-    about = "".join(f"\n<p>{escaped(part)}</p>" for part in found.study.about.strip().split("\n\n") if part)
-    return f'<p class="lead">{escaped("; ".join(told))}</p>{about}'
+    told = [f"Published values: {_counted(verdicts)}."] if verdicts else []
+    told += [f"Claims: {_counted(claims)}."] if claims else []
+    about = "".join(f"\n<p>{_marked(part)}</p>" for part in found.study.about.strip().split("\n\n") if part)
+    return f'<p class="lead">{escaped(" ".join(told))}</p>{about}'
 
 
 def _counted(words: Counter[str]) -> str:
-    return ", ".join(f"{word} {count}" for word, count in words.most_common())
+    return ", ".join(f"{count} {word}" for word, count in words.most_common())
+
+
+def _marked(text: str) -> str:
+    """A paragraph with Markdown's emphasis and code as HTML."""
+    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
+    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", code)
 
 
 def _sections(found: Finding, command: str) -> Iterator[Section]:
