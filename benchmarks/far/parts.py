@@ -87,7 +87,10 @@ def main() -> None:
     words.add_argument("source", type=Path)
     words.add_argument("target", type=Path)
     given = words.parse_args()
-    {"split": split, "join": join}[given.what](given.source, given.target)
+    try:
+        {"split": split, "join": join}[given.what](given.source, given.target)
+    except (OSError, lzma.LZMAError) as error:
+        raise SystemExit(f"{given.what}: {error}") from None
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ def consensus_trust(
     if most * 2**0.5 <= -below:
         raise CounterpoiseError(
             f"consensus-trust: no score falls under {below:g} if a round counts for at most {most:g}, so nobody would ever "
-            "be flagged. Make trust_most (flag_most) larger or trust_below (flag_below) less."
+            "be flagged. Make trust_most (flag_most) larger, or bring trust_below (flag_below) closer to 0."
         )
 
     def client_record(start: Tensor) -> dict[str, Tensor]:
