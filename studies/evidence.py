@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import again, claim_table, filled, pipes, printed
+from counterpoise.studies.tables import again, claim_table, filled, pipes, printed, verdicts_counted
 
 HERE = Path(__file__).resolve().parent
 _COMMIT, _CHANGED = re.compile(r"[0-9a-f]{7,40}"), re.compile(r"[0-9a-f]{7,40}-dirty")
@@ -49,11 +48,12 @@ def _studies(folder: Path) -> list[Path]:
 def _summary(studies: Sequence[Finding]) -> Iterator[str]:
     heads = ["study", "runs", "hours", "published values", "claims"]
     lines = [_line(found) for found in studies]
-    rows = [heads, ["---"] * len(heads), *lines]
-    yield "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    yield pipes(heads, lines)
+    ended = [one for found in studies for row in _run(found) for one in row.outcomes.values()]
+    cpu = sum(one.seconds for one in ended if "NVIDIA" not in one.made.machine) / 3600
     yield filled(
-        "*Hours* are summed over processes. Ten to fourteen of them shared a GPU, which was in use for about a tenth of "
-        "these hours. A lead that a paper prints counts among its published values."
+        f"*Hours* are summed over processes: {cpu:.1f} of them on a CPU, the others on a GPU that ten to fourteen "
+        "processes shared. A lead that a paper prints counts among its published values."
     )
     yield filled(told_commits(studies))
 
@@ -98,23 +98,13 @@ def _line(found: Finding) -> list[str]:
         found.study.title,
         f"{len(ended)} of {len(ended) + todo}" if todo else str(len(ended)),
         f"{hours:.2f}" if ended else "",
-        _counted(
-            [row.verdict for row in found.rows if row.published is not None]
-            + [row.lead_verdict for row in found.claims if row.lead_verdict]
-        ),
-        _counted(row.verdict for row in found.claims),
+        *verdicts_counted(found.rows, found.claims),
     ]
 
 
 def _run(found: Finding) -> Iterator[Row]:
     """The rows with runs of their own: no averages, no views, and nothing that cannot be run."""
     return (row for row in found.rows if not row.parts and not row.cell.runs_of and not row.cannot)
-
-
-def _counted(verdicts: Iterable[str]) -> str:
-    """How many of each verdict. Those that say in brackets why there is none count as one."""
-    counts = Counter("without a verdict" if word.startswith("(") else word for word in verdicts)
-    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
 
 
 _TABLES = {

@@ -25,7 +25,6 @@ from worlds_standing import (
     by_cell,
     counted,
     matrix,
-    pipes,
     set_up,
     standings,
     stands,
@@ -37,7 +36,7 @@ from worlds_tuning import NAMES, against_tuned, tuned
 from counterpoise.studies.drawing import ahead_of
 from counterpoise.studies.finding import found_in
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import filled, pipes
 
 HERE = Path(__file__).resolve().parent
 FILES = (

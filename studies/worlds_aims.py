@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from worlds_standing import World, counted, pipes, set_up
+from worlds_standing import World, counted, set_up
 
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import filled, pipes
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
 _DATA = {"fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10"}

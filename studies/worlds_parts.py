@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 
-from worlds_standing import OURS, ahead, at_chance, by_cell, matrix, pipes, shared, waiting
+from worlds_standing import OURS, ahead, at_chance, by_cell, matrix, shared, waiting
 
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import filled, pipes
 
 _NOISE = 1.0
 """The most by which a mean of `counterpoise` moved between two measurements (`fmnist-lq2-sparse`: 71.6, 70.6)."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from counterpoise.measures.significance import Paired, paired
 from counterpoise.runs.config import Config, parse, read
 from counterpoise.studies.standing import Row
+from counterpoise.studies.tables import pipes
 
 OURS, USUAL = "counterpoise", "fedavg"
 _MARGIN, _FEWEST = 1.0, 5
@@ -107,11 +108,6 @@ def about(world: str) -> str:
     """What a preset says of itself."""
     text = (files("counterpoise") / "presets" / "worlds" / f"{world}.toml").read_text(encoding="utf-8")
     return str(tomllib.loads(text)["paper"]["about"])
-
-
-def pipes(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    return "\n".join("| " + " | ".join(row) + " |" for row in [heads, ["---"] * len(heads), *lines])
 
 
 def matrix(cells: Mapping[str, Mapping[str, Row]], labels: Sequence[str], text: Callable[[str, str], str]) -> str:

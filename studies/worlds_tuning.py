@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from worlds_standing import OURS, USUAL, by_cell, mean_over, pipes, stands, waiting, with_interval
+from worlds_standing import OURS, USUAL, by_cell, mean_over, stands, waiting, with_interval
 
 from counterpoise.studies.standing import Row
-from counterpoise.studies.tables import filled
+from counterpoise.studies.tables import filled, pipes
 
 NAMES = {"fedadam": "FedAdam", "feddyn": "FedDyn", "fedvarp": "FedVARP", "fedavgm": "FedAvgM"}
 _TUNED = """\
@@ -99,6 +99,7 @@ def _narrow(sweep: Sequence[Row]) -> str:
     told = [f"the {end} for {NAMES[name]} in {count}" for (name, end), count in ends(sweep).most_common()]
     labels = list(dict.fromkeys(row.entry.label for row in sweep))
     waiting = [f"`{one}`" for one in labels if not any(row.values for row in sweep if row.entry.label == one)]
-    words = f"Of the values tried in these {worlds} worlds, the one chosen was {', '.join(told)}." if told else ""
-    more = f" So better values may lie beyond. Not measured yet: {', '.join(waiting)}." if waiting else ""
-    return words + more
+    words = f"Of the values tried in these {worlds} worlds, the one chosen was {', '.join(told)}. " if told else ""
+    beyond = "So better values may lie beyond. " if told else ""
+    more = f"Not measured yet: {', '.join(waiting)}." if waiting else ""
+    return (words + beyond + more).rstrip()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import lzma
+import zipfile
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -71,10 +72,10 @@ def join(folder: Path, target: Path) -> None:
     rest = dict(np.load(folder / "rest.npz"))
     sizes, shape = rest.pop("sizes"), tuple(rest.pop("shape"))
     with ProcessPoolExecutor() as workers:
-        parts = workers.map(partial(unpacked, shape=shape), sorted(folder.glob("*.xz")))
-        pictures = np.concatenate(list(parts))
-    if len(pictures) != sizes.sum():
-        raise SystemExit(f"{folder} holds {len(pictures):,} of {sizes.sum():,} pictures: a part is missing.")
+        parts = list(workers.map(partial(unpacked, shape=shape), sorted(folder.glob("*.xz"))))
+    if (count := sum(map(len, parts))) != sizes.sum():
+        raise SystemExit(f"{folder} holds {count:,} of {sizes.sum():,} pictures: a part is missing.")
+    pictures = np.concatenate(parts)
     whole = dict(zip(KEYS, np.split(pictures, np.cumsum(sizes)[:-1]), strict=True)) | rest
     unfinished = target.with_name(target.name + ".part.npz")  # whoever waits for the target sees only a whole one
     np.savez(unfinished, **whole)
@@ -89,8 +90,8 @@ def main() -> None:
     given = words.parse_args()
     try:
         {"split": split, "join": join}[given.what](given.source, given.target)
-    except (OSError, lzma.LZMAError) as error:
-        raise SystemExit(f"{given.what}: {error}") from None
+    except (OSError, lzma.LZMAError, zipfile.BadZipFile, KeyError, ValueError) as error:
+        raise SystemExit(f"{given.what} {given.source}: {error}") from None
 
 
 if __name__ == "__main__":

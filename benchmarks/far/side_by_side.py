@@ -8,9 +8,10 @@ come, first served; lines may be added while it runs:
 
     {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "needs": ["cifar10"]}
 
-`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job waits until the data folder (COUNTERPOISE_DATA) has the files that it
-needs. Its results are OUT/results/ID.json; given those of an earlier attempt, it does only the rest. OUT/done.txt names
-the jobs that ended, with their exit status. It ends when no job is left.
+`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job waits until the
+data folder (COUNTERPOISE_DATA) has the files that it needs. Its results are OUT/results/ID.json; given those of an
+earlier attempt, it does only the rest. OUT/done.txt names the jobs that ended, with their exit status. A line that is
+not whole, or not a job, waits until it is, and is named on the error stream. It ends when no job is left.
 """
 
 from __future__ import annotations
@@ -35,6 +36,20 @@ def command(job: dict[str, Any], out: Path) -> list[str]:
     ]
 
 
+def listed(path: Path, told: set[str]) -> list[dict[str, Any]]:
+    """The jobs in the file; a line that is none is named once."""
+    jobs = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            job = json.loads(line)
+            jobs.append({"id": job["id"], "file": job["file"], "cells": job["cells"], **job})
+        except (ValueError, KeyError, TypeError):
+            if line.strip() and line not in told:
+                told.add(line)
+                print(f"{path}: this line is no job yet: {line}", file=sys.stderr)
+    return jobs
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("jobs", type=Path)
@@ -43,16 +58,14 @@ def main() -> None:
     given = words.parse_args()
     for name in ("results", "runs", "logs"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
-    begun, running = set[str](), dict[str, tuple[subprocess.Popen[bytes], float]]()
+    begun, told, running = set[str](), set[str](), dict[str, tuple[subprocess.Popen[bytes], float]]()
     while True:
         for name, (process, since) in list(running.items()):
             if process.poll() is not None:
                 del running[name]
                 with (given.out / "done.txt").open("a") as done:
                     done.write(f"{name} {process.returncode} {time.monotonic() - since:.0f} s\n")
-        left = [
-            job for line in given.jobs.read_text().splitlines() if line and (job := json.loads(line))["id"] not in begun
-        ]
+        left = [job for job in listed(given.jobs, told) if job["id"] not in begun]
         if not left and not running:
             return
         for job in left:

@@ -66,9 +66,9 @@ def split(text: str) -> list[str]:
 
 
 def listed(texts: Sequence[str], names: Sequence[str], known: Callable[[str], bool]) -> list[str]:
-    """The names or patterns in texts, or in one text, that list them with commas; `known` says which patterns mean a name.
+    """Split lists at commas, but keep the commas that belong to a name, and those in brackets and quotes.
 
-    A name may hold commas itself, and so may a pattern whose beginning means nothing.
+    `names` are all there are, and `known` says whether a pattern means any of them.
 
     >>> names = ["all honest", "one liar", "one liar, FedDua"]
     >>> listed("all honest, one liar, FedDua", names, names.__contains__)
@@ -76,7 +76,7 @@ def listed(texts: Sequence[str], names: Sequence[str], known: Callable[[str], bo
     """
     found = []
     for text in [texts] if isinstance(texts, str) else texts:
-        pieces = text.split(",")
+        pieces = _cut(text, ",")
         while pieces:
             joined = [",".join(pieces[:end]).strip() for end in range(len(pieces), 0, -1)]
             first = next((one for one in joined if one in names), joined[-1])

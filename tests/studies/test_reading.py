@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from copy import deepcopy
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 import tomli_w
 
+from counterpoise.choices import listed
 from counterpoise.comparisons.arms import compared
 from counterpoise.errors import CounterpoiseError
 from counterpoise.runs.config import parse
@@ -139,6 +141,9 @@ def test_names_that_hold_commas_can_be_chosen_among_others() -> None:
     assert [cell.name for cell in chosen(longer, ["harsh, early"]).cells] == ["harsh, early"]
     assert [cell.name for cell in chosen(study, ["f*,*"]).cells] == ["figure 1, mild, early", "harsh"]
     assert len(chosen(study, ["", ","], None, [""]).cells) == 2, "nothing named is everything"
+    wide = ["fedadam(lr=0.1, tau=0.01)", "fedavg"]
+    for text in ("fedadam(lr=*, tau=0.01),fedavg", "fedadam(lr=0.1, tau=0.01), fedavg"):
+        assert len(listed(text, wide, lambda name: any(fnmatchcase(one, name) for one in wide))) == 2
     with pytest.raises(CounterpoiseError, match="There is no cell 'late' in the study two"):
         chosen(study, ["figure 1, mild, early,late"])
 
@@ -170,7 +175,9 @@ def test_names_that_hold_commas_can_be_chosen_among_others() -> None:
         (lambda v: v["claim"][0].pop("better"), "two.toml, claim 1: the key better is missing."),
         (lambda v: v["claim"][0].update(than=["fedavg", "scaffold"]), "There is no method 'scaffold' in cell 'mild' for two.toml, claim 1"),
         (lambda v: v["claim"][0].update(than_cells=["harsh"], than="avg"), "There is no method 'avg' in cell 'harsh' for two.toml, claim 1"),
-        (lambda v: v["claim"][0].update(smaller_in=["harsh"]), "There is no method 'fedprox(mu=0.1)' in cell 'harsh' for two.toml"),
+        (lambda v: v["claim"][0].update(by=101.0), "by"),
+        (lambda v: v["claim"][0].update(by=1.0, smaller_in=["mild"]), "two.toml, claim 1: by is the published lead of one method"),
+        (lambda v: (v["claim"][0].pop("by", None), v["claim"][0].update(smaller_in=["harsh"])), "There is no method 'fedprox(mu=0.1)' in cell 'harsh' for two.toml"),
         (lambda v: v["claim"][0].update(metric="worst"), "two.toml, claim 1: metric must be last, best"),
         (lambda v: v["claim"][0].update(within=2.0), "two.toml, claim 1: within says how far apart two methods that are alike"),
         (lambda v: v["claim"][0].update(alike=["fedavg", "fedavg"]), "two.toml, claim 1: methods that are alike have no better one."),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from xml.etree import ElementTree
 
 import pytest
 import tomli_w
 
 from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.saved import SavedRun
 from counterpoise.studies import tables
 from counterpoise.studies.beside import beside
 from counterpoise.studies.drawing import drawing
@@ -19,7 +21,16 @@ from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding, found_in
 from counterpoise.studies.pages import render, write_pages
 from counterpoise.studies.reading import made_study
-from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, Results, read_results, write_results
+from counterpoise.studies.results import (
+    KeptArm,
+    KeptCell,
+    Made,
+    Outcome,
+    Results,
+    outcome_of,
+    read_results,
+    write_results,
+)
 from counterpoise.studies.study import Study
 from counterpoise.studies.tables import as_plain, filled, matrix
 
@@ -241,13 +252,16 @@ def test_a_claim_that_methods_are_alike() -> None:
 @pytest.mark.parametrize(
     ("by", "leads", "d", "half", "verdict"),
     [  # t(.975, 4) = 2.776, times the deviation of the leads, times sqrt(1 + 1/5)
-        (2.5, (1.9, 1.95, 2.0, 2.05, 2.1), -0.5, 0.24, "agrees"),
+        (2.4, (1.9, 1.95, 2.0, 2.05, 2.1), -0.4, 0.24, "agrees"),  # within a fifth of 2.4
+        (2.5, (1.89, 1.94, 1.99, 2.04, 2.09), -0.51, 0.24, "lower"),
+        (0.04, (1.99, 1.99, 2.0, 2.01, 2.01), 1.96, 0.03, "higher"),
+        (-0.9, (1.2, 1.6, 2.0, 2.4, 2.8), 2.9, 1.92, "higher"),
         (4.5, (1.9, 1.95, 2.0, 2.05, 2.1), -2.5, 0.24, "lower"),
         (0.5, (1.9, 1.95, 2.0, 2.05, 2.1), 1.5, 0.24, "higher"),
         (0.5, (0.0, 1.0, 2.0, 3.0, 4.0), 1.5, 4.81, "undecided"),
     ],
 )
-def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
+def test_a_published_lead_is_held_against_ours_and_what_counts_as_none_is_a_fifth_of_it(
     by: float, leads: tuple[float, ...], d: float, half: float, verdict: str
 ) -> None:
     second = outcomes(*(value + lead for value, lead in zip(FIVE, leads, strict=True)))
@@ -262,7 +276,7 @@ def test_a_published_lead_is_held_against_ours_by_the_rules_for_values(
     assert as_plain(found.rows, found.claims)["claims"][0]["lead_verdict"] == verdict
     (drawn,) = beside([], found.claims)
     assert drawn[0] == "one: b over a"
-    assert drawn[1:4] == (pytest.approx(2.0), pytest.approx(half / math.sqrt(6), abs=0.005), by)
+    assert drawn[1:4] == (pytest.approx(by + d), pytest.approx(half / math.sqrt(6), abs=0.005), by)
     assert drawn[4:] == (0.0, verdict, "lead by accuracy, last round")
     assert not [one for one in beside(found.rows, found.claims) if "over" in one.label]
 
@@ -345,6 +359,9 @@ def test_the_page_shows_emphasis_and_code_and_lets_no_markup_in() -> None:
     assert "Of <em>two words</em> and <code>a &lt; b</code>." in text
     assert "Not 2 * 3 * 4, nor &lt;b&gt;this&lt;/b&gt;." in text
     assert "Published values: 3 agrees, 1 cannot be run. Claims: 1 agrees." in text
+    text = render(Finding(study(about="Cells `a *`, `b *` and *c*."), {}))
+    assert "Cells <code>a *</code>, <code>b *</code> and <em>c</em>." in text
+    assert "Published values: 3 without a verdict, 1 cannot be run." in text
 
 
 def test_results_of_another_measure_do_not_count() -> None:
@@ -403,3 +420,12 @@ def test_a_figure_says_that_something_was_published_only_if_it_was() -> None:
     told = [Finding(one, done).markdown(figure="f.svg") for one in (study(), study(cell=own, claim=[]))]
     assert "![Ours & theirs: published against ours](f.svg)" in told[0]
     assert "![Ours & theirs: every method in every cell](f.svg)" in told[1]
+
+
+def test_a_diverged_runs_sentence_names_no_folder_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "one" / "a" / "seed-3"
+    run = SimpleNamespace(
+        path=path, sentence=f"The rounds before it are kept in {path}.", status="diverged", records=[]
+    )
+    kept = outcome_of(cast(SavedRun, run), "accuracy", MADE, 3)
+    assert kept.why == "The rounds before it are kept in one/a/seed-3."

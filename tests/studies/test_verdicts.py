@@ -19,7 +19,7 @@ def around(mean: float, deviation: float = 1.0) -> list[float]:
 
 
 def test_the_tolerance_is_the_lesser_of_a_point_and_a_fifth_of_the_error() -> None:
-    assert [tolerance(value) for value in (50, 95, 98, 100)] == pytest.approx([1, 1, 0.4, 0])
+    assert [tolerance(error) for error in (50, 5, 2, 0)] == pytest.approx([1, 1, 0.4, 0])
 
 
 @pytest.mark.parametrize(("theirs", "factor"), [(1, math.sqrt(6 / 5)), (3, math.sqrt(8 / 15)), (5, math.sqrt(2 / 5))])

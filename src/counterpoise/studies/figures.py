@@ -50,7 +50,7 @@ def against_published(every: Sequence[Row], claims: Sequence[ClaimRow] = ()) -> 
         "published",
         "Published against ours",
         {(): sized(rows(figure, [one.label for one in shown]), 120 + 34 * len(shown), unit, "", showlegend=True)},
-        caption="Lines: the 95 % interval of our mean over seeds, and the published spread or range if there is one.",
+        caption="Lines: the 95 % interval of our mean or lead over seeds, and the published spread or range if there is one.",
     )
 
 

@@ -132,7 +132,7 @@ class ClaimForm(_Table):
     """Cells in which the lead is said to be smaller."""
     metric: Word | None = None
     """The metric of this claim, if it is not that of its cells."""
-    by: Finite | None = None
+    by: Annotated[Finite, Field(ge=-100, le=100)] | None = None
     """The published lead in points."""
     source: Text = ""
     note: Text = ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,16 @@ from counterpoise.runs.files import replace_text
 from counterpoise.studies.drawing import drawing
 from counterpoise.studies.figures import against_published, by_cell
 from counterpoise.studies.finding import Finding
-from counterpoise.studies.tables import again, cannot, claim_table, notes, reasons, results, waiting
+from counterpoise.studies.tables import (
+    again,
+    cannot,
+    claim_table,
+    notes,
+    reasons,
+    results,
+    verdicts_counted,
+    waiting,
+)
 
 __all__ = ["render", "write_pages"]
 
@@ -42,23 +50,22 @@ def render(found: Finding, command: str = "") -> str:
 
 
 def _lead(found: Finding) -> str:
-    verdicts = Counter(row.verdict for row in found.rows if row.published is not None)
-    verdicts += Counter(row.lead_verdict for row in found.claims if row.lead_verdict)
-    claims = Counter(row.verdict for row in found.claims)
-    told = [f"Published values: {_counted(verdicts)}."] if verdicts else []
-    told += [f"Claims: {_counted(claims)}."] if claims else []
+    values, claims = verdicts_counted(found.rows, found.claims)
+    told = [f"Published values: {values}."] if values else []
+    told += [f"Claims: {claims}."] if claims else []
     about = "".join(f"\n<p>{_marked(part)}</p>" for part in found.study.about.strip().split("\n\n") if part)
     return f'<p class="lead">{escaped(" ".join(told))}</p>{about}'
 
 
-def _counted(words: Counter[str]) -> str:
-    return ", ".join(f"{count} {word}" for word, count in words.most_common())
-
-
 def _marked(text: str) -> str:
     """A paragraph with Markdown's emphasis and code as HTML."""
-    code = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(text))
-    return re.sub(r"(?<![\w*])\*([^\s*][^*]*)\*(?![\w*])", r"<em>\1</em>", code)
+    code = r"`(?P<code>[^`]+)`"
+    emphasis = r"(?<![\w*])\*(?P<word>[^\s*`][^*`]*)\*(?![\w*])"
+
+    def element(found: re.Match[str]) -> str:
+        return f"<code>{found['code']}</code>" if found["code"] else f"<em>{found['word']}</em>"
+
+    return re.sub(f"{code}|{emphasis}", element, escaped(text))
 
 
 def _sections(found: Finding, command: str) -> Iterator[Section]:

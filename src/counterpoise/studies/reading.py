@@ -222,6 +222,10 @@ def _claims(form: ClaimForm, cells: Mapping[str, Cell], where: str) -> Iterator[
         raise CounterpoiseError(
             f"{where}: methods that are alike have no better one. Remove better, than, by, smaller_in."
         )
+    if form.by is not None and form.smaller_in is not None:
+        raise CounterpoiseError(
+            f"{where}: by is the published lead of one method, and smaller_in compares two leads. Make two claims of it."
+        )
     if form.metric is not None:
         try:
             parse_metric(form.metric)

@@ -80,9 +80,10 @@ Results = dict[str, KeptCell]
 
 
 def outcome_of(run: SavedRun, measure: str, made: Made, seed: int) -> Outcome:
-    """What is kept of a run that has ended. Six digits of each value are kept."""
+    """What is kept of a run that has ended. Six digits of each value are kept, and of paths what all machines share."""
     curve = [(number, float(f"{value:.6g}")) for number, value in curve_of(run.records, measure)]
-    return Outcome(seed, run.status, curve, made, run.sentence, round(sum(one.seconds for one in run.records), 3))
+    why = run.sentence if run.path is None else run.sentence.replace(str(run.path), "/".join(run.path.parts[-3:]))
+    return Outcome(seed, run.status, curve, made, why, round(sum(one.seconds for one in run.records), 3))
 
 
 # ---------------------------------------------------------------- the file

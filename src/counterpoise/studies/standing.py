@@ -11,7 +11,7 @@ from counterpoise.measures import across_seeds, last, student_factor
 from counterpoise.studies.metric import parse_metric
 from counterpoise.studies.results import Outcome, Results
 from counterpoise.studies.study import Average, Cell, Claim, Entry, Published, Study
-from counterpoise.studies.verdicts import FEWEST, Claimed, Judged, alike, claim, judge
+from counterpoise.studies.verdicts import FEWEST, Claimed, Judged, alike, claim, judge, judge_lead
 
 __all__ = ["ClaimRow", "Row", "claim_rows", "doubts", "rows"]
 
@@ -154,7 +154,7 @@ class ClaimRow:
         found, by = self.found, self.claim.by
         if found is None or by is None or not self.better[0].cell.metric.in_points:
             return None
-        judged = judge(found.leads, by)
+        judged = judge_lead(found.leads, by)
         return judged._replace(verdict="") if self._silent else judged
 
     @property

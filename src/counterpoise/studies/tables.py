@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import PurePath
 from textwrap import fill
@@ -28,6 +29,7 @@ __all__ = [
     "results",
     "table",
     "took",
+    "verdicts_counted",
     "waiting",
 ]
 
@@ -169,6 +171,19 @@ def notes(every: Sequence[Row], claims: Sequence[ClaimRow]) -> list[tuple[str, s
     """The remarks on cells, averages and claims, each with what it is about."""
     about = [(row.cell.name, row.cell.note) for row in every] + [(_claimed(row), row.claim.note) for row in claims]
     return list(dict.fromkeys(pair for pair in about if pair[1]))
+
+
+def verdicts_counted(every: Sequence[Row], claims: Sequence[ClaimRow]) -> tuple[str, str]:
+    """How many of each verdict the published values have, leads among them, and how many the claims."""
+    values = [row.verdict for row in every if row.published is not None]
+    leads = [row.lead_verdict for row in claims if row.lead_verdict]
+    return _counted([*values, *leads]), _counted(row.verdict for row in claims)
+
+
+def _counted(verdicts: Iterable[str]) -> str:
+    """How many of each verdict. Those that say in brackets why there is none count as one."""
+    counts = Counter("without a verdict" if word.startswith("(") else word for word in verdicts)
+    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
 
 
 def _claimed(row: ClaimRow) -> str:

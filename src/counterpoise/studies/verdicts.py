@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from counterpoise.measures import Paired, across_seeds, paired, student_factor
 
-__all__ = ["FEWEST", "Claimed", "Judged", "alike", "claim", "half_width", "judge", "tolerance"]
+__all__ = ["FEWEST", "Claimed", "Judged", "alike", "claim", "half_width", "judge", "judge_lead", "tolerance"]
 
 FEWEST = 5
 """With fewer seeds there is no verdict."""
@@ -40,9 +40,9 @@ class Claimed(NamedTuple):
     """By how much the first method is ahead, seed by seed."""
 
 
-def tolerance(published: float) -> float:
-    """The lesser of 1 point and a fifth of the published error."""
-    return min(1.0, (100.0 - published) / 5)
+def tolerance(size: float) -> float:
+    """The lesser of 1 point and a fifth of what was published: of an error, 100 less the value, or of a lead."""
+    return min(1.0, abs(size) / 5)
 
 
 def half_width(deviation: float, seeds: int, published_seeds: int) -> float:
@@ -57,9 +57,18 @@ def judge(values: Sequence[float], published: float, published_seeds: int = 1, t
     """
     mean, deviation = across_seeds(values)
     nearest = published if to is None else min(max(mean, published), to)
-    d, delta = mean - nearest, tolerance(nearest)
     h = half_width(deviation, len(values), published_seeds)
-    if len(values) < FEWEST:
+    return _judged(mean - nearest, h, tolerance(100.0 - nearest), len(values))
+
+
+def judge_lead(leads: Sequence[float], published: float) -> Judged:
+    """Hold our leads of one method over another, one for each seed, against a published lead."""
+    mean, deviation = across_seeds(leads)
+    return _judged(mean - published, half_width(deviation, len(leads), 1), tolerance(published), len(leads))
+
+
+def _judged(d: float, h: float, delta: float, seeds: int) -> Judged:
+    if seeds < FEWEST:
         word = ""
     elif abs(d) > h and abs(d) > delta:
         word = "higher" if d > 0 else "lower"
