@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import lgamma
 
 import numpy as np
 import pytest
@@ -16,7 +17,19 @@ from counterpoise.engine.rounds.lockstep import Lockstep, why_apart
 from counterpoise.errors import CounterpoiseError
 from counterpoise.local import Local, sgd
 from counterpoise.method import Part, Verdict
-from counterpoise.methods import METHODS, avg, bounded, capped, fedavg, median, pace, steady
+from counterpoise.methods import (
+    METHODS,
+    averaged,
+    avg,
+    bounded,
+    capped,
+    counterpoise,
+    fedavg,
+    feddyn,
+    median,
+    pace,
+    steady,
+)
 from counterpoise.parts.bounded import clip_rows
 
 SIZE = 5
@@ -33,6 +46,7 @@ def test_the_name_says_in_which_order_parts_act():
         ["consensus-trust", "by-data", "capped", "mean", "steady", "server-step"]
     )
     assert names("feddua:counterpoise")[:3] == ["consensus-trust", "counts", "memory"]
+    assert names("averaged:steady:fedavg")[-2:] == ["server-step", "averaged"]
     assert names("counterpoise") == (
         ["consensus-trust", "memory", "bounded", "by-data", "capped", "mean", "pace", "server-step"]
     )
@@ -96,6 +110,58 @@ def test_a_rule_without_weights_is_not_capped():
         made.receive(cohort(range(4), updates, [1, 1, 1, 500]), FixedWorld(SIZE))
         models.append(made.model)
     assert torch.equal(*models)
+
+
+# ---------------------------------------------------------------- averaged
+
+
+@pytest.mark.parametrize("latest", [0, 1, 10, 2.5])
+def test_the_mean_counts_models_by_a_power_of_their_round(latest):
+    """Written out, the t-th model counts as gamma(t + latest)/gamma(t), and all weights sum to 1."""
+    made, plain, models = server(averaged(avg(), latest), SIZE), server(avg(), SIZE), []
+    rng = np.random.default_rng(3)
+    for round in range(1, 31):
+        replies = cohort([0, 1], rng.normal(size=(2, SIZE)))
+        for one in (made, plain):
+            one.receive(replies, FixedWorld(SIZE, round))
+        models.append(plain.model.numpy())
+        weights = np.exp([lgamma(t + latest) - lgamma(t) for t in range(1, round + 1)])
+        expected = weights / weights.sum() @ models
+        assert made.scored(made).numpy() == pytest.approx(expected, abs=1e-12)
+        assert torch.equal(made.model, plain.model)
+
+
+def test_a_round_without_a_model_does_not_count_in_the_mean():
+    made, lost = server(averaged(avg()), SIZE), cohort([], np.empty((0, SIZE)))
+    steps = np.random.default_rng(4).normal(size=(2, 1, SIZE))
+    made.receive(cohort([0], steps[0]), FixedWorld(SIZE, 1))
+    made.receive(lost, FixedWorld(SIZE, 2))
+    made.receive(cohort([0], steps[1]), FixedWorld(SIZE, 3))
+    first, second = np.cumsum(steps[:, 0], axis=0)
+    assert made.scored(made).numpy() == pytest.approx((first + 11 * second) / 12, abs=1e-12)
+
+
+def test_the_mean_moves_a_model_that_another_part_measures():
+    made, plain = server(averaged(feddyn(score="mean")), SIZE), server(feddyn(score="mean"), SIZE)
+    rng, models = np.random.default_rng(5), []
+    for round in (1, 2):
+        replies = cohort([0, 1], rng.normal(size=(2, SIZE)))
+        for one in (made, plain):
+            one.receive(replies, FixedWorld(SIZE, round))
+        models.append(plain.model.numpy())
+    moved = (models[0] + 11 * models[1]) / 12 - models[1]
+    assert made.scored(made).numpy() == pytest.approx(plain.scored(plain).numpy() + moved, abs=1e-12)
+
+
+@pytest.mark.parametrize("method", [averaged(avg()), counterpoise(averaged=10), feddyn(score="mean")])
+def test_the_model_handed_out_is_the_one_that_was_measured(method):
+    simulation = Simulation(method, blobs([4, 5, 6]), small(), local=Local(optimizer=sgd(0.3)), engine=double())
+    for _ in range(3):
+        simulation.advance()
+    loop = simulation.loop
+    handed = torch.cat([p.detach().flatten() for p in simulation.trained().parameters()])
+    assert torch.equal(handed, loop.scored())
+    assert not torch.equal(handed, loop.server.model)
 
 
 # ---------------------------------------------------------------- steady

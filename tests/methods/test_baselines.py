@@ -549,6 +549,7 @@ COSTS = {
     "memory": (1, 2, 1, 1, 0),
     "pace": (1, 1, 3, 0, 0),
     "steady": (1, 1, 2, 0, 0),
+    "averaged": (1, 1, 2, 0, 0),
     **dict.fromkeys(("bounded", "capped", "consensus-trust"), (1, 1, 0, 0, 0)),
 }
 PAGES = Path(__file__).parents[2] / "docs" / "methods"

@@ -1,7 +1,7 @@
 """The methods, one module for each paper, and the registry that lists them."""
 
 from counterpoise.methods.adabest import adabest
-from counterpoise.methods.around import bounded, capped, consensus_trust, memory, pace, steady
+from counterpoise.methods.around import averaged, bounded, capped, consensus_trust, memory, pace, steady
 from counterpoise.methods.counterpoise import counterpoise
 from counterpoise.methods.ditto import ditto
 from counterpoise.methods.feda4 import feda4
@@ -29,6 +29,7 @@ from counterpoise.methods.scaffold import scaffold
 __all__ = [
     "METHODS",
     "adabest",
+    "averaged",
     "avg",
     "bounded",
     "bulyan",

@@ -17,7 +17,7 @@ from counterpoise.methods.switches import refuse_idle
 from counterpoise.parts.trial import Bounds
 from counterpoise.registry import Option
 
-__all__ = ["bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
+__all__ = ["averaged", "bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
 
 _OWN_MEMORY = ("varied-mean", "clustered-mean", "remembered-mean", "control-variates")
 """The parts by which fedvarp, clusterfedvarp, mifa and scaffold remember clients."""
@@ -152,6 +152,21 @@ def steady(
     assert isinstance(method, Method)
     _refuse_around("steady", method, ("pace",), "has a pace that lengthens its steps already")
     return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest, steady_mean, steady_agreement))
+
+
+@METHODS.register("averaged", group="parts", paper=of.PAPER, wraps="method")
+def averaged(
+    method: Method | str = "fedavg",
+    latest: Annotated[
+        float, Option("how late the models are; about the last 1/latest of the rounds count", low=0)
+    ] = 10.0,
+) -> Method:
+    """Measures and hands out a mean of the late models of any method; alone, of fedavg's. Training stays as it is.
+
+    ``x <- x + g (w - x)`` with ``g = (latest + 1)/(t + latest)``, w the server's t-th model.
+    """
+    assert isinstance(method, Method)
+    return method.adding(f"averaged:{method.name}", update=parts.averaged(latest))
 
 
 @METHODS.register("consensus-trust", group="parts", paper=of.PAPER, wraps="method")

@@ -40,6 +40,12 @@ def counterpoise(
     trust: Annotated[bool, Option("test whether clients keep opposing the others")] = True,
     exclude: Annotated[bool, Option("leave clients out that do; otherwise they are only on record")] = False,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
+    averaged: Annotated[
+        float,
+        Option(
+            "measure and hand out a mean of about the last 1/averaged of the rounds' models; 0: the last one", low=0
+        ),
+    ] = 0.0,
     smoothing: of.Smoothing = 0.9,
     gate_doubt: of.GateDoubt = 5.0,
     gate_proof: of.GateProof = 3.0,
@@ -88,5 +94,5 @@ def counterpoise(
         trust=(parts.consensus_trust(exclude, *flags),) if trust else (),
         weigh=tuple(weigh),
         combine=(parts.mean(), *([parts.pace(pace, momentum, *lengths)] if pace else [])),
-        update=(parts.server_step(lr),),
+        update=(parts.server_step(lr), *([parts.averaged(averaged)] if averaged else [])),
     )

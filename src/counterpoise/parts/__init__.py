@@ -1,6 +1,7 @@
 """What several methods share: weighing, combining, updating, local terms."""
 
 from counterpoise.errors import guard
+from counterpoise.parts.averaged import averaged
 from counterpoise.parts.bounded import bounded
 from counterpoise.parts.capped import capped
 from counterpoise.parts.combining import mean
@@ -15,6 +16,7 @@ from counterpoise.parts.weighing import by_data, shares, uniform
 
 __all__ = [
     "adaptive",
+    "averaged",
     "bounded",
     "by_columns",
     "by_data",

@@ -241,12 +241,15 @@ class Loop:
         self.server.recall(record.outcome for record in records)
 
     def trained(self, decision: Decision | None = None) -> nn.Module:
-        """The server's model, or a decision's, as a module in evaluation mode. It shares only its frozen weights."""
+        """The model that is measured, of the server or a decision, as a module in evaluation mode.
+
+        It shares only its frozen weights.
+        """
         now = decision or self.server
         module = sharing_copy(self.trainer.module)
         with torch.no_grad():
             trainable = [p for p in module.parameters() if p.requires_grad]
-            for parameter, value in zip(trainable, self.trainer.layout.unflatten(now.model), strict=True):
+            for parameter, value in zip(trainable, self.trainer.layout.unflatten(self.server.scored(now)), strict=True):
                 parameter.copy_(value)
             write_statistics(module, now.state.get(BATCH_NORM, {}))
         return module.eval()

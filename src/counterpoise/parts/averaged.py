@@ -1,0 +1,36 @@
+"""A mean of the server's late models, which is measured and handed out in place of the last one."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from counterpoise.method import Part, Round, Tensors
+
+__all__ = ["averaged"]
+
+
+def averaged(latest: float = 10.0) -> Part:
+    """The model that is measured and handed out is ``x <- x + g (w - x)``, with ``g = (latest + 1)/(t + latest)``.
+
+    w is the server's t-th model, from which clients go on training as before. This is the polynomial-decay averaging of
+    Shamir and Zhang (2013), whose eta is `latest`: about the last ``1/latest`` of the rounds count, 0 is the mean of all
+    models, and infinitely many would be the last model. A round that makes no model does not count in t.
+
+    Long steps make the server's model swing around a better one, and cohorts that differ make it swing more.
+    """
+
+    def server_state(start: Tensor) -> dict[str, Tensor]:
+        return {"mean": start.clone(), "last": start.clone(), "rounds": torch.tensor(0, dtype=start.dtype)}
+
+    def apply(round: Round) -> Round:
+        rounds = round.state["rounds"] + 1
+        newest = (latest + 1) / (float(rounds) + latest)
+        mean = torch.lerp(round.state["mean"], round.model, newest)
+        return round.but(state={"mean": mean, "last": round.model, "rounds": rounds})
+
+    def scored(model: Tensor, state: Tensors) -> Tensor:
+        """Moved by as much as the mean lies away from the server's model: another part may have moved `model` too."""
+        return model + (state["mean"] - state["last"])
+
+    return Part("averaged", server_state=server_state, scored=scored, apply=apply)
