@@ -110,7 +110,7 @@ class Part:
             letters=lambda state, records: {"seen": records["seen"]}
         apply(round)               the changed `Round`: weights, the combined update, the model, state, records
             apply=lambda round: round.but(weights=torch.ones_like(round.cohort.examples))
-        scored(model, state)       the model to be measured, if it is not the server's
+        scored(model, state)       the model to be measured and handed out, if it is not the server's
             scored=lambda model, state: state["mean"]
 
     Beside its hooks, what holds for the whole part::
@@ -159,7 +159,7 @@ class Part:
     personal: Callable[[Tensor, Tensors], Tensor] | None = None
     """The model that a client uses for itself, given the server's model and the client's state."""
     scored: Callable[[Tensor, Tensors], Tensor] | None = None
-    """The model to be measured, if it is not the server's: given the server's model and this part's server state."""
+    """The model to be measured and handed out, if it is not the server's: given that model and this part's server state."""
     private: Tensor | None = field(default=None, compare=False)
     """Places in the model ``[P]`` that stay on the client. It starts from its own numbers there, which its state holds
     as ``private``; no part's ``gradient``, ``move`` or ``finish`` changes them, and the server sees zeros."""

@@ -28,7 +28,10 @@ Score = Literal["server", "mean"]
 def feddyn(
     alpha: Annotated[float, Option("strength of the regulariser", above=0)] = 0.1,
     score: Annotated[
-        Score, Option("the model that is measured: the server's, or the mean of the clients' as in the authors' code")
+        Score,
+        Option(
+            "the model that is measured and handed out: the server's, or the mean of the clients' as in the authors' code"
+        ),
     ] = "server",
 ) -> Method:
     """A regulariser that makes the clients' optima agree with the server's.
