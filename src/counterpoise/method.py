@@ -157,7 +157,7 @@ class Part:
     finish: Callable[[Client, Reply], Reply] | None = None
     """The changed reply: the update, the reports and the state to keep."""
     personal: Callable[[Tensor, Tensors], Tensor] | None = None
-    """The model that a client uses for itself, given the server's model and the client's state."""
+    """The model that a client uses for itself, given the model that is measured and the client's state."""
     scored: Callable[[Tensor, Tensors], Tensor] | None = None
     """The model to be measured and handed out, if it is not the server's: given that model and this part's server state."""
     private: Tensor | None = field(default=None, compare=False)

@@ -36,7 +36,7 @@ def server(norm, method="fedavg", rounds=3, **settings):
     return Strategy(method, FEDERATION, model=model(norm), rounds=rounds, cohort=COHORT, **given)
 
 
-@pytest.mark.parametrize("method", ["fedavg", "ditto"])
+@pytest.mark.parametrize("method", ["fedavg", "ditto", "averaged"])
 @pytest.mark.parametrize("norm", NORMS)
 def test_rounds_are_those_of_the_simulator(norm, method):
     simulation = Simulation(

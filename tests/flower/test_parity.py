@@ -67,6 +67,9 @@ def test_three_rounds_are_those_of_the_simulator(case):
     strategy = deployed(case, FEDERATION)
     moved = simulation.server.model - simulation.trainer.start
     assert_close(strategy.simulation.server.model, simulation.server.model, moved, 1e-8)
+    handed = {name: array.numpy() for name, array in strategy.arrays().items()}
+    for name, value in simulation.trained().state_dict().items():
+        assert handed[name] == pytest.approx(value.numpy(), rel=1e-8, abs=1e-10)
     for ours, theirs in zip(strategy.run.rounds, records, strict=True):
         assert ours.cohort == theirs.cohort
         assert ours.outcome.excluded == theirs.outcome.excluded

@@ -132,12 +132,14 @@ def test_the_mean_counts_models_by_a_power_of_their_round(latest):
 
 
 def test_a_round_without_a_model_does_not_count_in_the_mean():
-    made, lost = server(averaged(avg()), SIZE), cohort([], np.empty((0, SIZE)))
-    steps = np.random.default_rng(4).normal(size=(2, 1, SIZE))
+    begun, steps = np.random.default_rng(4).normal(size=SIZE), np.random.default_rng(4).normal(size=(2, 1, SIZE))
+    made, lost = server(averaged(avg()), SIZE, begun), cohort([], np.empty((0, SIZE)))
+    made.receive(lost, FixedWorld(SIZE, 1))
+    assert made.scored(made).tolist() == begun.tolist()
     made.receive(cohort([0], steps[0]), FixedWorld(SIZE, 1))
     made.receive(lost, FixedWorld(SIZE, 2))
     made.receive(cohort([0], steps[1]), FixedWorld(SIZE, 3))
-    first, second = np.cumsum(steps[:, 0], axis=0)
+    first, second = begun + np.cumsum(steps[:, 0], axis=0)
     assert made.scored(made).numpy() == pytest.approx((first + 11 * second) / 12, abs=1e-12)
 
 
@@ -151,6 +153,17 @@ def test_the_mean_moves_a_model_that_another_part_measures():
         models.append(plain.model.numpy())
     moved = (models[0] + 11 * models[1]) / 12 - models[1]
     assert made.scored(made).numpy() == pytest.approx(plain.scored(plain).numpy() + moved, abs=1e-12)
+
+
+def test_counterpoise_averages_the_models_that_it_makes():
+    inside, around = server(counterpoise(averaged=3), SIZE), server(averaged(counterpoise(), 3), SIZE)
+    rng = np.random.default_rng(6)
+    for round in (1, 2, 3):
+        replies = cohort(range(3), rng.normal(size=(3, SIZE)))
+        for one in (inside, around):
+            one.receive(replies, FixedWorld(SIZE, round))
+    assert torch.equal(inside.scored(inside), around.scored(around))
+    assert not torch.equal(inside.scored(inside), inside.model)
 
 
 @pytest.mark.parametrize("method", [averaged(avg()), counterpoise(averaged=10), feddyn(score="mean")])

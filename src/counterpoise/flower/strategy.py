@@ -216,7 +216,7 @@ class Strategy(strategy.Strategy):
             log.warning("nobody is judged, and every claim is believed: %s", why)
 
     def arrays(self) -> ArrayRecord:
-        """The model as Flower's other strategies hold it: the module's state by name."""
+        """The model that is measured, as Flower's other strategies hold it: the module's state by name."""
         state = self.loop.trained(self._closed and self._closed.decision).state_dict()
         moving = to_record({name: tensor for name, tensor in state.items() if name not in self._frozen})
         return ArrayRecord({name: self._frozen.get(name) or moving[name] for name in state})
@@ -231,9 +231,9 @@ class Strategy(strategy.Strategy):
         """Refuse a model that someone changed between one call and the next: the change would be lost."""
         if any(name not in arrays or arrays[name].data != own.data for name, own in self.arrays().items()):
             raise CounterpoiseError(
-                "The arrays given are not this strategy's model, which is the one that it trains. A wrapper that "
-                "changes them, such as Flower's DifferentialPrivacy strategies with their noise, has no effect here: "
-                "leave it out."
+                "The arrays given are not this strategy's model. It trains from one that it keeps itself, so a wrapper "
+                "that changes them, such as Flower's DifferentialPrivacy strategies with their noise, has no effect "
+                "here: leave it out."
             )
 
     def _check_mine(self) -> None:

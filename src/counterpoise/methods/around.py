@@ -15,12 +15,18 @@ from counterpoise.methods import meanings as of
 from counterpoise.methods.registry import METHODS
 from counterpoise.methods.switches import refuse_idle
 from counterpoise.parts.trial import Bounds
-from counterpoise.registry import Option
+from counterpoise.registry import Option, Paper
 
 __all__ = ["averaged", "bounded", "capped", "consensus_trust", "memory", "pace", "steady"]
 
 _OWN_MEMORY = ("varied-mean", "clustered-mean", "remembered-mean", "control-variates")
 """The parts by which fedvarp, clusterfedvarp, mifa and scaffold remember clients."""
+_AVERAGING = Paper(
+    "Stochastic Gradient Descent for Non-smooth Optimization: Convergence Results and Optimal Averaging Schemes",
+    "Shamir and Zhang",
+    2013,
+    "arXiv:1212.1824",
+)
 _WITHOUT = {("counterpoise", "pace"): ": counterpoise(pace=0) has none"}
 """How a method is made without a part."""
 
@@ -154,16 +160,19 @@ def steady(
     return method.adding(f"steady:{method.name}", combine=parts.steady(steadiest, steady_mean, steady_agreement))
 
 
-@METHODS.register("averaged", group="parts", paper=of.PAPER, wraps="method")
+@METHODS.register("averaged", group="parts", paper=_AVERAGING, wraps="method")
 def averaged(
     method: Method | str = "fedavg",
     latest: Annotated[
-        float, Option("how late the models are; about the last 1/latest of the rounds count", low=0)
+        float,
+        Option(
+            "the larger, the later the models: at 10, two thirds from the last tenth of the rounds; 0: all alike", low=0
+        ),
     ] = 10.0,
 ) -> Method:
-    """Measures and hands out a mean of the late models of any method; alone, of fedavg's. Training stays as it is.
+    """Measures and hands out a mean of the late models of any method; alone, of fedavg. Training stays as it is.
 
-    ``x <- x + g (w - x)`` with ``g = (latest + 1)/(t + latest)``, w the server's t-th model.
+    ``x <- x + g (w - x)`` with ``g = (latest + 1)/(t + latest)``, where w is the server's t-th model.
     """
     assert isinstance(method, Method)
     return method.adding(f"averaged:{method.name}", update=parts.averaged(latest))

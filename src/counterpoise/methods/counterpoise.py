@@ -42,9 +42,7 @@ def counterpoise(
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
     averaged: Annotated[
         float,
-        Option(
-            "measure and hand out a mean of about the last 1/averaged of the rounds' models; 0: the last one", low=0
-        ),
+        Option("measure and hand out a mean of late models; 10 is usual, larger: later models, 0: the last one", low=0),
     ] = 0.0,
     smoothing: of.Smoothing = 0.9,
     gate_doubt: of.GateDoubt = 5.0,

@@ -13,11 +13,13 @@ __all__ = ["averaged"]
 def averaged(latest: float = 10.0) -> Part:
     """The model that is measured and handed out is ``x <- x + g (w - x)``, with ``g = (latest + 1)/(t + latest)``.
 
-    w is the server's t-th model, from which clients go on training as before. This is the polynomial-decay averaging of
-    Shamir and Zhang (2013), whose eta is `latest`: about the last ``1/latest`` of the rounds count, 0 is the mean of all
-    models, and infinitely many would be the last model. A round that makes no model does not count in t.
+    w is the server's t-th model, from which clients go on training as before. A round that makes no model does not count
+    in t. This is the polynomial-decay averaging of Shamir and Zhang (2013), whose eta is `latest`. At 10, after many
+    rounds, the last tenth of them holds two thirds of the weight; 0 is the mean of all models, and the larger it is, the
+    closer the mean is to the last model.
 
-    Long steps make the server's model swing around a better one, and cohorts that differ make it swing more.
+    Long steps make the server's model swing around a better one, and cohorts that differ make it swing more. The mean
+    lies closer to that better one, but behind a model that still improves fast.
     """
 
     def server_state(start: Tensor) -> dict[str, Tensor]:
@@ -30,7 +32,10 @@ def averaged(latest: float = 10.0) -> Part:
         return round.but(state={"mean": mean, "last": round.model, "rounds": rounds})
 
     def scored(model: Tensor, state: Tensors) -> Tensor:
-        """Moved by as much as the mean lies away from the server's model: another part may have moved `model` too."""
+        """The given model, shifted by the difference of the mean from the server's model.
+
+        That is the mean itself unless another part's `scored` has changed the given model already.
+        """
         return model + (state["mean"] - state["last"])
 
     return Part("averaged", server_state=server_state, scored=scored, apply=apply)

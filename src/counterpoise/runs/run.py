@@ -44,7 +44,7 @@ class Run:
     method: str
     seed: int
     model: nn.Module
-    """The server's model after the last round."""
+    """The model that was measured last: the server's, or what the method makes of it (`Part.scored`)."""
     rounds: list[RoundRecord] = field(default_factory=list)
     status: str = "running"
     """finished, stopped, diverged, or failed (no round trained the model)"""

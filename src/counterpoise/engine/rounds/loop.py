@@ -201,7 +201,7 @@ class Loop:
                 accepted = [client in by_part for client in replies.present]
                 self.trainer.keep(part, replies.present, replies.results, accepted)
         if measured is None and self.evaluator.clients_due(opened.round, last):
-            each = each | self.trainer.personal(self.server.model, self.server.state)  # made of the new state
+            each = each | self._personal()  # made of the new state
         self.round, self.server.whole = opened.round, True
         _log_outcome(opened.round, decision.outcome)
         return RoundRecord(
@@ -223,7 +223,7 @@ class Loop:
         begun = time.perf_counter()
         whole, each = self.evaluator.evaluate_late(self.scored(), record.round)
         if self.evaluator.clients_due(record.round, True) and not self.evaluator.clients_due(record.round, False):
-            each |= self.trainer.personal(self.server.model, self.server.state)
+            each |= self._personal()
         return replace(
             record,
             metrics={**record.metrics, **whole},
@@ -275,6 +275,10 @@ class Loop:
         self.server.model = self.trainer.layout.flatten(trainable)
         if BATCH_NORM in self.server.state:
             self.server.state[BATCH_NORM] = initial_statistics(module)
+
+    def _personal(self) -> dict[str, dict[int, float]]:
+        """The metrics of clients' own models, made of the model that is measured: nodes are sent it to make theirs."""
+        return self.trainer.personal(self.server.scored(self.server), self.server.state)
 
     def _state_bytes(self) -> tuple[int, int]:
         """Bytes of state on the server and on clients."""

@@ -183,7 +183,7 @@ class Simulation:
         )
 
     def trained(self) -> nn.Module:
-        """The server's model as a module of its own, in evaluation mode."""
+        """The model that is measured, as a module of its own in evaluation mode."""
         return self.loop.trained()
 
 
