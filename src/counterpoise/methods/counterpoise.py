@@ -26,24 +26,15 @@ def counterpoise(
     gate: of.Gate = True,
     weights: of.ClientWeights = "data",
     clip: of.Clip = 2.0,
-    bounded: Annotated[
-        float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)
-    ] = 2.0,
-    capped: Annotated[
-        float, Option("the largest count, in medians of the cohort, at least 1; 0 turns the cap off", low=0)
-    ] = 3.0,
-    pace: Annotated[
-        float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)
-    ] = 12.0,
+    bounded: of.Bounded = 2.0,
+    capped: of.Capped = 3.0,
+    pace: of.Pace = 12.0,
     momentum: of.Momentum = 0.8,
     half: of.Half = False,
     trust: Annotated[bool, Option("test whether clients keep opposing the others")] = True,
     exclude: Annotated[bool, Option("leave clients out that do; otherwise they are only on record")] = False,
     lr: Annotated[float, Option("server learning rate", above=0)] = 1.0,
-    averaged: Annotated[
-        float,
-        Option("measure and hand out a mean of late models; 10 is usual, larger: later models, 0: the last one", low=0),
-    ] = 0.0,
+    averaged: of.Averaged = 0.0,
     smoothing: of.Smoothing = 0.9,
     gate_doubt: of.GateDoubt = 5.0,
     gate_proof: of.GateProof = 3.0,

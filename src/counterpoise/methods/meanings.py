@@ -27,6 +27,13 @@ ClientWeights = Annotated[Weights, Option("weights of the clients: by counts or 
 Clip = Annotated[float, Option("the longest gradient remembered, in medians; 0: any", low=0)]
 Half = Annotated[bool, Option("keep the memory in half precision")]
 
+Bounded = Annotated[float, Option("the longest update, in medians of the cohort; 0 turns the bound off", low=0)]
+Capped = Annotated[float, Option("the largest count, in medians of the cohort, at least 1; 0 turns the cap off", low=0)]
+Averaged = Annotated[
+    float,
+    Option("measure and hand out a mean of late models; 10 is usual, larger: later models, 0: the last one", low=0),
+]
+
 Gate = Annotated[bool, Option("leave out clients that do not apply their corrections")]
 GateDoubt = Annotated[float, Option("the doubt over which a client can be left out, a log-likelihood ratio", above=0)]
 GateProof = Annotated[
@@ -43,6 +50,7 @@ GateTurn = Annotated[
 GateSpread = Annotated[float, Option("the least spread between clients that the gate reckons with", above=0)]
 GateClients = Annotated[int, Option("the fewest clients with a memory among whom anyone is tested", low=3)]
 
+Pace = Annotated[float, Option("the longest server step, in mean updates; 0: the update itself", low=0, high=1000)]
 Momentum = Annotated[float, Option("decay of the mean update", low=0, below=1)]
 PaceLeast = Annotated[float, Option("the shortest server step, in mean updates", above=0, high=1)]
 PaceGain = Annotated[float, Option("how fast the step's length follows the clients; 0: it stays", low=0, high=100)]
