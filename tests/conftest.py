@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import gc
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,10 @@ settings.register_profile(
     "counterpoise", deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck)
 )
 settings.load_profile("counterpoise")
+
+# A script's background ignores Ctrl-C, and programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

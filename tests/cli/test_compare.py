@@ -364,9 +364,6 @@ def test_ctrl_c_at_a_terminal_stops_all_workers_and_keeps_what_they_have(tmp_pat
     if process == 0:
         os.chdir(tmp_path)
         os.environ["COLUMNS"] = "80"
-        signal.signal(
-            signal.SIGINT, signal.SIG_DFL
-        )  # a suite run in the background ignores it, and so would its children
         os.execv(sys.executable, [sys.executable, "-m", "counterpoise", *COMPARE, "--rounds", "400"])
     shown = b""
     while b"accuracy" not in shown or not list(tmp_path.rglob("metrics.jsonl")):
