@@ -52,7 +52,7 @@ def _summary(studies: Sequence[Finding]) -> Iterator[str]:
     ended = [one for found in studies for row in _run(found) for one in row.outcomes.values()]
     cpu = sum(one.seconds for one in ended if "NVIDIA" not in one.made.machine) / 3600
     yield filled(
-        f"*Hours* are summed over processes: {cpu:.1f} of them on a CPU, the others on a GPU that ten to fourteen "
+        f"*Hours* are summed over processes: {cpu:.1f} of them on a CPU, the others on a GPU that six to eighteen "
         "processes shared. A lead that a paper prints counts among its published values."
     )
     yield filled(told_commits(studies))

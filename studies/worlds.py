@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from worlds_aims import reached
+from worlds_averaging import with_averaging
 from worlds_parts import each_part, left_out
 from worlds_standing import (
     CHANCE,
@@ -45,6 +46,7 @@ FILES = (
     "worlds-sweep.toml",
     "worlds-tuned.toml",
     "worlds-standard.toml",
+    "worlds-averaged.toml",
 )
 """The studies that the page is written from, with their results beside them."""
 _AXIS = 10.0
@@ -117,6 +119,7 @@ def page(
     sweep: Sequence[Row],
     best: Sequence[Row],
     standard: Sequence[Row],
+    averaged: Sequence[Row],
 ) -> str:
     """The whole page."""
     worlds = standings(rows)
@@ -128,6 +131,7 @@ def page(
         *_not_best(worlds, rows),
         *reached(worlds, rows),
         *with_standardised_pixels(rows, standard),
+        *with_averaging(rows, standard, averaged),
         *against_tuned(rows, best, sweep),
         *every_method(rows),
         *left_out(rows),

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from worlds_aims import reached
+from worlds_averaging import with_averaging
 from worlds_parts import apart, each_part
 from worlds_standing import by_cell, counted, standing, standings, stands
 from worlds_tuning import against_tuned, ends, tuned
@@ -159,6 +160,23 @@ def test_standardised_pixels_have_a_part_of_the_page_once_there_are_results() ->
     assert cells_of(table) == [
         ["a", "70.8", "70.8 `fedavg`", "73.2", "+2.4 (+1.7 to +3.1)", "best", "+20.1 (+19.8 to +20.4)"]
     ]
+
+
+def test_averaged_models_are_compared_with_averaged_models_and_with_the_same_seeds_unaveraged() -> None:
+    rows = [row("a", "fedavg", *[60.0] * 5), row("a", "rfa", *[70.0] * 5), row("a", "counterpoise", *[80.0] * 5, 99)]
+    standard = [row("a", "fedavg", 50, 51, 52, 53, 54), row("a", "counterpoise", *[82.0] * 5)]
+    averaged = [row("a", "averaged:fedavg", *[66.0] * 5), row("a", "averaged:rfa", *[73.0] * 5)]
+    averaged += [row("a", "counterpoise(averaged=10)", 80, 81, 82, 83, 84), row("b", "averaged:fedavg", 1)]
+    averaged += [row("standardised a", "averaged:fedavg", 53, 54, 55, 56, 57)]
+    averaged += [row("standardised a", "counterpoise(averaged=10)", *[52.0] * 5)]
+    _, words, table, left = with_averaging(rows, standard, averaged)
+    assert "best in 1 of 2 worlds" in words
+    assert left == "Not run yet, or not with every method: `b`."
+    assert [[*line[:4], line[4][:4], line[5]] for line in cells_of(table)] == [
+        ["a", "66.0 (+6.0)", "73.0 `averaged:rfa` (+3.0)", "82.0 (+2.0)", "+9.0", "best"],
+        ["standardised a", "55.0 (+3.0)", "55.0 `averaged:fedavg` (+3.0)", "52.0 (-30.0)", "-3.0", "behind"],
+    ]
+    assert not list(with_averaging(rows, standard, averaged[:1]))
 
 
 def test_how_it_stands_with_standardised_pixels_is_told_in_one_sentence() -> None:
