@@ -1,9 +1,11 @@
 """Several runs driven in one process: each is kept as it would be alone, whatever happens to the others."""
 
+import gc
 import json
 import logging
 import os
 import signal
+import weakref
 
 import pytest
 from helpers import blobs, small
@@ -64,6 +66,29 @@ def test_runs_of_several_groups_and_lengths_are_kept_as_they_are_alone(tmp_path)
 def test_at_most_so_many_train_together(tmp_path):
     drive([setup_course(setup(seed=seed), out=tmp_path / str(seed)) for seed in range(5)], most=2)
     assert [one["runs"] for seed in range(5) for one in noted_batches(tmp_path / str(seed))] == [2, 2, 2, 2]
+
+
+def test_what_a_group_held_is_free_before_the_next_one_begins(monkeypatch):
+    """Otherwise a GPU holds two groups, and is full although each alone would fit."""
+    held, still = [], []
+
+    class Watched(together._Batch):
+        def __init__(self, simulations, places):
+            still.append(sum(one() is not None for one in held))
+            held.extend(weakref.ref(one.trainer) for one in simulations)
+            super().__init__(simulations, places)
+            held.append(weakref.ref(self._lockstep.backend))
+
+    monkeypatch.setattr(together, "_Batch", Watched)
+    engine = cp.Engine(backend="batched", device="cpu")
+    gc.disable()
+    try:
+        together.drive_together(
+            [setup_course(setup(seed=seed, engine=engine)) for seed in range(6)], lambda place, run: None, 2
+        )
+    finally:
+        gc.enable()
+    assert still == [0, 0, 0]
 
 
 def test_a_run_that_goes_on_alone_notes_it(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 from collections import deque
@@ -49,6 +50,8 @@ def drive_together(courses: Sequence[Course], ended: Ended, most: int | None = N
             for halt in halts if signals else ():  # a signal came before there was anything to stop
                 halt.set()
             _alternate(batches, courses, turns, ended)
+            del batches
+            gc.collect()  # objects of a run refer to one another, and hold what the next group needs of a GPU
         if signals:
             stopped = Interrupted("Stopped.")
             stopped.signal = signals[0]
