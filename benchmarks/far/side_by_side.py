@@ -1,17 +1,24 @@
 """Run cells of several studies side by side, as processes of their own, on one GPU.
 
     nvidia-cuda-mps-control -d
-    COUNTERPOISE_COMMIT=... python benchmarks/far/side_by_side.py JOBS.jsonl OUT --slots 14 &
+    COUNTERPOISE_COMMIT=... setsid python benchmarks/far/side_by_side.py JOBS.jsonl OUT --slots 14 --back $OUT &
 
 Small models leave most of a GPU idle, and MPS lets a dozen processes share it. Each line of JOBS.jsonl is a job, first
 come, first served; lines may be added while it runs:
 
-    {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "needs": ["cifar10"]}
+    {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "needs": ["cifar10"], "gib": 12}
 
-`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job waits until the
-data folder (COUNTERPOISE_DATA) has the files that it needs. Its results are OUT/results/ID.json; given those of an
-earlier attempt, it does only the rest. OUT/done.txt names the jobs that ended, with their exit status. A line that is
-not whole, or not a job, waits until it is, and is named on the error stream. It ends when no job is left.
+`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job is passed over
+until the data folder (COUNTERPOISE_DATA) has the files that it needs, and starts once so many GiB of the GPU are free
+(12 if it does not say). Jobs start two seconds apart, but what one takes grows for a minute: ask for the room of those
+that are starting too.
+
+Its results are OUT/results/ID.json; given those of an earlier attempt, it does only the rest. If it fails, as when
+memory ran out, it is tried again, four times in all. The folder of its runs is removed when it ends, since the
+checkpoints of a hundred runs fill a disk. OUT/done.txt names the jobs that ended, with their exit status. With --back,
+FOLDER/results.tar.xz holds all results, logs and done.txt, and is written anew every 15 seconds, so that whatever cuts
+the machine off, that much is there. A line that is not whole, or not a job, waits until it is, and is named on the
+error stream. It ends when no job is left.
 """
 
 from __future__ import annotations
@@ -19,16 +26,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import time
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from counterpoise.federation.sources.folder import data_folder
 
+_GIB, _TRIES, _APART, _BETWEEN = 12.0, 4, 2.0, 15.0
+Job = dict[str, Any]
 
-def command(job: dict[str, Any], out: Path) -> list[str]:
+
+@dataclass
+class Work:
+    """A job that runs."""
+
+    job: Job
+    process: subprocess.Popen[bytes]
+    since: float
+
+
+def command(job: Job, out: Path) -> list[str]:
     words = [sys.executable, "-m", "counterpoise", "study", "run", job["file"], "--cells", job["cells"], "--jobs", "1"]
     words += ["--results", str(out / "results" / f"{job['id']}.json"), "--out", str(out / "runs" / job["id"])]
     return words + [
@@ -36,7 +59,7 @@ def command(job: dict[str, Any], out: Path) -> list[str]:
     ]
 
 
-def listed(path: Path, told: set[str]) -> list[dict[str, Any]]:
+def listed(path: Path, told: set[str]) -> list[Job]:
     """The jobs in the file; a line that is none is named once."""
     jobs = []
     for line in path.read_text().splitlines() if path.exists() else []:
@@ -50,33 +73,81 @@ def listed(path: Path, told: set[str]) -> list[dict[str, Any]]:
     return jobs
 
 
+def ready(job: Job) -> bool:
+    """Whether the data that a job needs are here."""
+    return all((data_folder() / f"{name}.npz").exists() for name in job.get("needs", []))
+
+
+def free_gib() -> float:
+    """How much memory of the first GPU is free; without a GPU, any amount."""
+    if not (tool := shutil.which("nvidia-smi")):
+        return float("inf")
+    words = [tool, "--id=0", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout) / 1024
+
+
+def begin(job: Job, out: Path) -> Work:
+    with (out / "logs" / f"{job['id']}.txt").open("ab") as log:
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(command(job, out), stdout=log, stderr=log, env=environment)
+    return Work(job, process, time.monotonic())
+
+
+def end(work: Work, out: Path) -> None:
+    """Note that a job has ended, and remove its runs."""
+    with (out / "done.txt").open("a") as done:
+        done.write(f"{work.job['id']} {work.process.returncode} {time.monotonic() - work.since:.0f} s\n")
+    shutil.rmtree(out / "runs" / work.job["id"], ignore_errors=True)
+
+
+def bring_back(out: Path, folder: Path) -> None:
+    """Write the archive of what has been found. Whoever takes it while it is written gets the one before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(unfinished := folder / "results.part", "w:xz") as archive:
+        for name in ("results", "logs", "done.txt"):
+            if (out / name).exists():
+                archive.add(out / name, name)
+    unfinished.replace(folder / "results.tar.xz")
+
+
+def conduct(jobs: Path, out: Path, slots: int, back: Path | None) -> None:
+    begun, again, told = Counter[str](), set[str](), set[str]()
+    running: list[Work] = []
+    last_start = last_back = float("-inf")
+    while True:
+        for work in [work for work in running if work.process.poll() is not None]:
+            running.remove(work)
+            end(work, out)
+            if work.process.returncode and begun[work.job["id"]] < _TRIES:
+                again.add(work.job["id"])
+        left = [job for job in listed(jobs, told) if not begun[job["id"]] or job["id"] in again]
+        now, job = time.monotonic(), next(filter(ready, left), None)
+        room = job and len(running) < slots and now - last_start >= _APART
+        if job and room and free_gib() >= job.get("gib", _GIB):
+            running.append(begin(job, out))
+            begun[job["id"]] += 1
+            again.discard(job["id"])
+            last_start = now
+        if back and (now - last_back > _BETWEEN or not (left or running)):
+            bring_back(out, back)
+            last_back = now
+        if not (left or running):
+            return
+        time.sleep(0.5)
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("jobs", type=Path)
     words.add_argument("out", type=Path)
     words.add_argument("--slots", type=int, default=14, help="most jobs at a time")
+    words.add_argument(
+        "--back", type=Path, metavar="FOLDER", help="write an archive of the results here, again and again"
+    )
     given = words.parse_args()
     for name in ("results", "runs", "logs"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
-    begun, told, running = set[str](), set[str](), dict[str, tuple[subprocess.Popen[bytes], float]]()
-    while True:
-        for name, (process, since) in list(running.items()):
-            if process.poll() is not None:
-                del running[name]
-                with (given.out / "done.txt").open("a") as done:
-                    done.write(f"{name} {process.returncode} {time.monotonic() - since:.0f} s\n")
-        left = [job for job in listed(given.jobs, told) if job["id"] not in begun]
-        if not left and not running:
-            return
-        for job in left:
-            here = all((data_folder() / f"{name}.npz").exists() for name in job.get("needs", []))
-            if here and len(running) < given.slots:
-                begun.add(job["id"])
-                with (given.out / "logs" / f"{job['id']}.txt").open("wb") as log:
-                    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-                    process = subprocess.Popen(command(job, given.out), stdout=log, stderr=log, env=environment)
-                running[job["id"]] = (process, time.monotonic())
-        time.sleep(0.5)
+    conduct(given.jobs, given.out, given.slots, given.back)
 
 
 if __name__ == "__main__":
