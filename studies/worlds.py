@@ -25,6 +25,8 @@ from worlds_standing import (
     at_chance,
     by_cell,
     counted,
+    diverged,
+    ended,
     matrix,
     set_up,
     standings,
@@ -104,7 +106,8 @@ def main() -> None:
     found = {name: found_in(HERE / name).rows for name in FILES}
     rows = found[FILES[0]]
     (out / "worlds.md").write_text(page(*found.values()), encoding="utf-8")
-    main_rows = [row for row in rows if not row.cell.runs_of]
+    whole = {world.name for world in standings(rows)}
+    main_rows = [row for row in rows if row.cell.name in whole]
     drawn = ahead_of(main_rows, OURS, "counterpoise among fifteen other methods", _AXIS)
     (out / "figures" / "worlds.svg").write_text(drawn, encoding="utf-8")
     if (readme := out.parent / "README.md").exists():
@@ -236,8 +239,8 @@ def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     yield "![Accuracy of counterpoise and of every other method in every world](figures/worlds.svg)"
     yield filled(
         f"`{OURS}` is {counted(worlds)}, tied in {_how_many(worlds, 'tied')} and behind in {_how_many(worlds, 'behind')}. "
-        f"On average it is {statistics.mean(world.ours - world.usual for world in worlds):.1f} points above FedAvg. "
-        + least(worlds)
+        f"In the median world it is {statistics.median(world.ours - world.usual for world in worlds):.1f} points above "
+        "FedAvg. " + least(worlds)
     )
     if left := waiting(rows, by_cell(rows)):
         yield filled(f"Not run yet: {left}.")
@@ -291,6 +294,11 @@ def with_standardised_pixels(rows: Sequence[Row], standard: Sequence[Row]) -> It
             f"over the same methods with pixels from 0 to 1. `{OURS}` is {standardised(standard)}."
         )
         yield pipes(["world", "FedAvg", _BEST, OURS, "lead", "", "lead with pixels 0 to 1"], lines)
+        lost = Counter[str]()
+        for row in standard:
+            lost[row.entry.label] += diverged(row)
+        if told := ", ".join(f"`{label}` {count}" for label, count in lost.items() if count):
+            yield filled(f"Runs that diverged, and count in no mean: {told}.")
         if left := waiting(standard, [line[0] for line in lines]):
             yield filled(f"Not run yet, or not with every method: {left}.")
 
@@ -310,10 +318,11 @@ def every_method(rows: Sequence[Row]) -> Iterator[str]:
     labels = list(dict.fromkeys(label for cell in cells.values() for label in cell))
     yield "## Every method"
     yield (
-        f"In brackets: how many runs ended at chance (below {CHANCE:g} %; guessing has 10). Means include them. The table after\n"
-        "this one has the other runs of the worlds in which only some did."
+        f"In brackets: how many runs ended at chance (below {CHANCE:g} %; guessing has 10), how many diverged, and how many\n"
+        "were made if some are still to run. Means include runs at chance, and no run that diverged. The table after this one\n"
+        "has the other runs of the worlds in which only some ended at chance."
     )
-    uneven = [f"`{name}`" for name, found in cells.items() if len({len(row.values) for row in found.values()}) > 1]
+    uneven = [f"`{name}`" for name, found in cells.items() if len({ended(row) for row in found.values()}) > 1]
     if uneven:
         yield filled(
             f"In {', '.join(uneven)} some methods have more seeds than others. All count here; in the first table only "
@@ -329,8 +338,10 @@ def _some(row: Row) -> bool:
 
 
 def _marked(row: Row) -> str:
-    lost = at_chance(row)
-    return f"{row.mean:.1f}" + (f" ({lost} of {len(row.values)})" if lost else "")
+    lost, away, runs = at_chance(row), diverged(row), ended(row)
+    words = [f"{lost} of {runs}"] * bool(lost) + [f"{away} diverged"] * bool(away)
+    words += [f"{runs} run{'s' * (runs > 1)} of {row.cell.seeds}"] * (runs < row.cell.seeds)
+    return f"{row.mean:.1f}" + (f" ({', '.join(words)})" if words else "")
 
 
 def _rest(row: Row) -> list[str]:

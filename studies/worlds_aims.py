@@ -28,6 +28,8 @@ _REACHED = {True: "yes", False: "no", None: ""}
 
 def reached(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     """The part of the page."""
+    whole = {world.name for world in worlds}
+    rows = [row for row in rows if row.cell.runs_of in whole]
     yield "## What it was meant to reach, and what it reaches"
     yield filled(
         "The aims were set for 16 worlds. *Honest* worlds have no attackers. *Label skew* means neither IID data nor "

@@ -36,19 +36,20 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     cells = {name: found for name, found in by_cell(forms).items() if OURS in found}
     if not cells:
         return
-    run, mean = apart(rows, forms)
-    again = (
-        "The whole was run again for this table: the same seeds, but other runs beside it in a batch, so that a GPU "
-        f"rounds otherwise. That alone made up to {run:.1f} points of difference in a run, and {mean:.1f} in a mean, in "
-        "the worlds where no run ended at chance."
-    )
+    moved, run, mean = apart(rows, forms)
+    again = "The whole has the same runs as in the first table"
+    if moved:
+        again += (
+            f", except in {', '.join(f'`{name}`' for name in moved)}, where it was run again with the same seeds and other "
+            f"runs beside it in a batch, so that a GPU rounds otherwise. That alone made up to {run:.1f} points of "
+            f"difference in a run and {mean:.1f} in a mean"
+        )
     yield "## Each part switched off"
     yield filled(
         "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds "
         "that both have, ± half the 95 % interval of that difference. "
-        f"{again if run else 'The whole has the same runs as in the first table.'} When a world was run again with other runs beside "
-        f"its own, a mean moved by {_NOISE:.1f}. Read nothing into differences below {max(mean, _NOISE):.1f}, or into "
-        "those of worlds with runs at chance."
+        f"{again}. When a world was run again earlier, a mean moved by {_NOISE:.1f}. Read nothing into differences up to "
+        f"{max(mean, _NOISE):.1f}, or into those of worlds with runs at chance."
     )
     labels = list(dict.fromkeys([OURS, *(row.entry.label for row in forms)]))
 
@@ -73,14 +74,19 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
         yield filled(f"Not run yet on {left}.")
 
 
-def apart(rows: Sequence[Row], again: Sequence[Row]) -> tuple[float, float]:
-    """How far our method's runs with the same seeds differ between two studies: the most in a run, and in a mean.
+def apart(rows: Sequence[Row], again: Sequence[Row]) -> tuple[list[str], float, float]:
+    """Where our method's runs with the same seeds differ between two studies, and how far: the most in a run, and in a mean.
 
     Worlds in which one of them ended at chance are left out: whether a broken model recovers is luck, and worth twenty
     points.
     """
     first, second = by_cell(rows), by_cell(again)
-    both = [(first[name][OURS], cell[OURS]) for name, cell in second.items() if OURS in cell and name in first]
-    both = [pair for pair in both if not any(map(at_chance, pair))]
-    found = [[two.values[seed] - one.values[seed] for seed in shared(one, two)] for one, two in both]
-    return max(abs(one) for some in found for one in some), max(abs(statistics.mean(some)) for some in found)
+    both = {name: (first[name][OURS], cell[OURS]) for name, cell in second.items() if OURS in cell and name in first}
+    found = {
+        name: [two.values[seed] - one.values[seed] for seed in shared(one, two)]
+        for name, (one, two) in both.items()
+        if not at_chance(one) and not at_chance(two)
+    }
+    moved = {name: some for name, some in found.items() if any(some)}
+    run = max((abs(one) for some in moved.values() for one in some), default=0.0)
+    return [*moved], run, max((abs(statistics.mean(some)) for some in moved.values()), default=0.0)

@@ -98,6 +98,16 @@ def at_chance(row: Row) -> int:
     return sum(value < CHANCE for value in row.values.values())
 
 
+def diverged(row: Row) -> int:
+    """How many runs of a method diverged. They have no value."""
+    return sum(one.status == "diverged" for one in row.outcomes.values())
+
+
+def ended(row: Row) -> int:
+    """How many runs of a method have a value or diverged."""
+    return len(row.values) + diverged(row)
+
+
 def set_up(world: str) -> Config:
     """The configuration of a world's preset."""
     name = f"worlds/{world}"

@@ -105,15 +105,14 @@ def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, round
     assert points(simulation, rounds)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
 
 
-@pytest.mark.parametrize("cohort", [2, 10, 19])
-def test_with_some_clients_it_settles_between_the_optimum_and_fedavgs_point(cohort):
+@pytest.mark.parametrize(("cohort", "rounds"), [(2, 400), (10, 250), (19, 250)])
+def test_with_some_clients_it_settles_between_the_optimum_and_fedavgs_point(cohort, rounds):
     h, m = random_quadratics()
     pull = 1 - (1 - 0.05 * h) ** 10
     optimum, drifted = (h * m).sum() / h.sum(), (pull * m).sum() / pull.sum()
     method = counterpoise(weights="uniform", **OFF)
-    late = points(descend(method, list(h), list(m), 10, start=3.0, cohort=cohort, lr=0.05, backend="batched"), 400)[
-        -20:
-    ]
+    simulation = descend(method, list(h), list(m), 10, start=3.0, cohort=cohort, lr=0.05, backend="batched")
+    late = points(simulation, rounds)[-20:]
     assert max(late) - min(late) < 1e-6
     assert 0 < (late[-1] - optimum) / (drifted - optimum) < 1
 
