@@ -132,6 +132,17 @@ def test_runs_that_ended_at_chance_are_marked_and_the_others_told() -> None:
     assert cells_of(rest) == [["a", "scaffold", "1 of 3", "35.5", "11.0", "60.0"]]
 
 
+def test_runs_that_diverged_and_runs_still_to_do_are_marked() -> None:
+    worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
+    lost, partly = row("a", "fedavg", 80, 82, 10), row("a", "rfa", 70)
+    lost.outcomes = {seed: Namespace(status="diverged" if seed > 2 else "finished") for seed in range(5)}
+    lost.cell.seeds = partly.cell.seeds = 5
+    assert worlds["_marked"](lost) == "57.3 (1 of 5, 2 diverged)"  # five ended: three have values
+    assert worlds["_marked"](partly) == "70.0 (1 run of 5)"
+    _, _, uneven, *_ = worlds["every_method"]([lost, partly])
+    assert uneven.startswith("In `a` some methods have more seeds than others.")
+
+
 def test_how_far_the_same_seeds_differ_between_two_studies() -> None:
     first = [row("a", "counterpoise", 80, 82, 84, 99), row("b", "counterpoise", 50, 50), row("c", "counterpoise", 1)]
     again = [row("a", "counterpoise", 81, 80, 84), row("b", "counterpoise", 51, 50.5), row("d", "counterpoise", 9)]
@@ -261,10 +272,10 @@ def test_what_was_aimed_at_is_beside_what_was_found() -> None:
         ("not counted yet", ""),
     ]
     for often, told in (
-        (2.0, ("some in 1 of 1 worlds; most in `fmnist-rare`: 1.00 % of its honest clients", "no")),
+        (2.0, ("some in 1 of 1 worlds; most in `fmnist-iid`: 1.00 % of its honest clients", "no")),
         (0.0, ("none", "yes")),
     ):
-        twice = row("fmnist-rare, honest left out twice", "counterpoise", 0, often, runs_of="fmnist-rare")
+        twice = row("fmnist-iid, honest left out twice", "counterpoise", 0, often, runs_of="fmnist-iid")
         *_, table = reached(made, [*rows, twice])
         assert tuple(cells_of(table)[7][2:]) == told
 
