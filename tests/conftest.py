@@ -13,9 +13,10 @@ settings.register_profile(
 )
 settings.load_profile("counterpoise")
 
-# A script's background ignores Ctrl-C, and programs under test would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that.
+for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_collection_finish() -> None:

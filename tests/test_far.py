@@ -7,9 +7,14 @@ import runpy
 import subprocess
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+
+from counterpoise.studies.plans import plan_of
+from counterpoise.studies.reading import read_study
+from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, read_results, write_results
 
 FAR = Path(__file__).parents[1] / "benchmarks" / "far"
 
@@ -53,6 +58,13 @@ def test_a_line_that_is_not_a_whole_job_waits_and_is_named_once(tmp_path: Path, 
     assert [line.count("this line is no job yet") for line in lines] == [1, 1]
 
 
+def test_a_job_says_how_many_workers_it_has() -> None:
+    command = runpy.run_path(str(FAR / "side_by_side.py"))["command"]
+    job = {"id": "a", "file": "f", "cells": "c"}
+    assert command(job, Path("out"))[-2:] == ["--jobs", "1"]
+    assert command({**job, "jobs": 4, "together": 2}, Path("out"))[-4:] == ["--together", "2", "--jobs", "4"]
+
+
 STUDY = """
 title = "Two short runs"
 seeds = 1
@@ -80,6 +92,57 @@ def test_jobs_run_and_are_tried_again_and_what_they_found_comes_back(tmp_path: P
     assert [piece["status"] for piece in found["cells"]["a"]["arms"]["fedavg"]["pieces"]] == ["finished"]
     assert not [*(tmp_path / "out/runs").iterdir()]
     assert [*(tmp_path / "back").iterdir()] == [tmp_path / "back/results.tar.xz"]
+
+
+def with_outcomes(*seeds: int, status: str = "finished") -> KeptArm:
+    made = Made("", "", "")
+    return KeptArm({"method": {"name": "fedavg"}}, {seed: Outcome(seed, status, [(1, 0.5)], made) for seed in seeds})
+
+
+def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_path: Path) -> None:
+    jobs = runpy.run_path(str(FAR / "jobs.py"))
+    path, far = tmp_path / "study.toml", tmp_path / "far"
+    path.write_text(STUDY.replace("seeds = 1", "seeds = 2"))
+    study = read_study(path)
+    plan = plan_of(study.cells[0])
+    first, second = plan.seeds
+
+    def results(**arms: KeptArm) -> dict[str, KeptCell]:
+        return {"a": KeptCell(plan.values, "accuracy", arms)}
+
+    prox = replace(with_outcomes(first, second), settings=plan.arms[1].settings)
+    write_results(path.with_suffix(".json"), study, results(fedavg=with_outcomes(first), fedprox=prox))
+    jobs["write_left"](path, far, [], [], {"gib": 3.0})
+    job = {
+        "id": "study-a-fedavg",
+        "file": str(path),
+        "cells": "a",
+        "methods": "fedavg",
+        "needs": ["digits"],
+        "gib": 3.0,
+    }
+    assert [json.loads(line) for line in (far / "jobs.jsonl").read_text().splitlines()] == [job]
+    known = read_results(far / "known/study-a-fedavg.json")[1]["a"].arms
+    assert {label: [*arm.outcomes] for label, arm in known.items()} == {"fedavg": [first]}
+
+    again = with_outcomes(first, second)
+    again.outcomes[first] = replace(again.outcomes[first], curve=[(1, 0.9)])
+    (tmp_path / "back").mkdir()
+    write_results(tmp_path / "back/study-a-fedavg.json", study, results(fedavg=again))
+    jobs["merge"](far, tmp_path / "back")
+    found = read_results(path.with_suffix(".json"))[1]["a"].arms
+    assert {label: [*arm.outcomes] for label, arm in found.items()} == {
+        "fedavg": [first, second],
+        "fedprox": [first, second],
+    }
+    assert found["fedavg"].outcomes[first].curve == [(1, 0.5)]  # what was there stays
+    (far / "jobs.jsonl").unlink()
+    jobs["write_left"](path, far, [], [], {})
+    assert not (far / "jobs.jsonl").read_text()
+
+    failed = results(fedavg=with_outcomes(first, status="failed"))
+    assert jobs["fold"](failed, results(fedavg=with_outcomes(first))) == ["a"]
+    assert failed["a"].arms["fedavg"].outcomes[first].status == "finished"
 
 
 def test_a_job_waits_for_its_data_and_for_room_on_the_gpu(tmp_path: Path, monkeypatch) -> None:

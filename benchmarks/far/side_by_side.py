@@ -8,10 +8,10 @@ come, first served; lines may be added while it runs:
 
     {"id": "sparse", "file": "studies/worlds.toml", "cells": "cifar10-sparse", "needs": ["cifar10"], "gib": 12}
 
-`id`, `file` and `cells` must be there; `methods`, `seeds` and `together` are those of `study run`. A job is passed over
-until the data folder (COUNTERPOISE_DATA) has the files that it needs, and starts once so many GiB of the GPU are free
-(12 if it does not say). Jobs start two seconds apart, but what one takes grows for a minute: ask for the room of those
-that are starting too.
+`id`, `file` and `cells` must be there; `methods`, `seeds`, `together` and `jobs` (1 if it does not say) are those of
+`study run`. `jobs.py` writes such lines. A job is passed over until the data folder (COUNTERPOISE_DATA) has the files
+that it needs, and starts once so many GiB of the GPU are free (12 if it does not say). Jobs start two seconds apart,
+but what one takes grows for a minute: ask for the room of those that are starting too.
 
 Its results are OUT/results/ID.json; given those of an earlier attempt, it does only the rest. If it fails, as when
 memory ran out, it is tried again, four times in all. The folder of its runs is removed when it ends, since the
@@ -39,6 +39,7 @@ from typing import Any
 from counterpoise.federation.sources.folder import data_folder
 
 _GIB, _TRIES, _APART, _BETWEEN = 12.0, 4, 2.0, 15.0
+_OPTIONS = ("methods", "together", "seeds", "jobs")
 Job = dict[str, Any]
 
 
@@ -52,11 +53,10 @@ class Work:
 
 
 def command(job: Job, out: Path) -> list[str]:
-    words = [sys.executable, "-m", "counterpoise", "study", "run", job["file"], "--cells", job["cells"], "--jobs", "1"]
+    words = [sys.executable, "-m", "counterpoise", "study", "run", job["file"], "--cells", job["cells"]]
     words += ["--results", str(out / "results" / f"{job['id']}.json"), "--out", str(out / "runs" / job["id"])]
-    return words + [
-        word for name in ("methods", "together", "seeds") if name in job for word in (f"--{name}", str(job[name]))
-    ]
+    job = {"jobs": 1, **job}
+    return words + [word for name in _OPTIONS if name in job for word in (f"--{name}", str(job[name]))]
 
 
 def listed(path: Path, told: set[str]) -> list[Job]:

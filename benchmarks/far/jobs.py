@@ -1,0 +1,129 @@
+"""What is left of studies, as jobs for `side_by_side.py`; and back: what they found, into the studies' results.
+
+    python benchmarks/far/jobs.py left studies/worlds.toml FOLDER --cells "cifar10-*" --gib 12
+    python benchmarks/far/jobs.py merge FOLDER RESULTS
+
+`left` adds a line to FOLDER/jobs.jsonl for each method of each cell that lacks runs. If it has some, they are copied to
+FOLDER/known/ID.json, so that the job does only the rest. The data that a job needs are its cell's.
+
+`merge` adds the runs in RESULTS/ID.json to the results beside each job's study. A run that is there already stays, unless
+it failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from counterpoise.comparisons.plan import slugs
+from counterpoise.errors import CounterpoiseError
+from counterpoise.runs.config import parse
+from counterpoise.studies.ledger import check_settings
+from counterpoise.studies.performing import results_of
+from counterpoise.studies.plans import plan_of
+from counterpoise.studies.reading import chosen, read_study
+from counterpoise.studies.results import Results, read_results, write_results
+from counterpoise.studies.study import Cell, Study
+
+_LASTING = ("finished", "diverged")
+
+
+def found_before(path: Path) -> Results:
+    kept = results_of(path)
+    return read_results(kept)[1] if kept.exists() else {}
+
+
+def of_arm(study: Study, results: Results, cell: Cell, label: str) -> Results:
+    """What is known of one method in a cell and in its views."""
+    names = [cell.name, *(view.name for view in study.cells if view.runs_of == cell.name)]
+    kept = {name: results[name] for name in names if name in results and label in results[name].arms}
+    return {name: replace(one, arms={label: one.arms[label]}) for name, one in kept.items()}
+
+
+def left(path: Path, cells: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[dict[str, Any], Study, Results]]:
+    """The jobs of a study, each with what is known of it."""
+    study, results = read_study(path), found_before(path)
+    for cell in chosen(study, cells, None, methods).cells:
+        if cell.cannot or cell.runs_of:
+            continue
+        plan = plan_of(cell)
+        for arm in plan.arms:
+            known = of_arm(study, results, cell, arm.label)
+            outcomes = known[cell.name].arms[arm.label].outcomes if cell.name in known else {}
+            if all(seed in outcomes and outcomes[seed].status in _LASTING for seed in plan.seeds):
+                continue
+            name = slugs([f"{path.stem} {cell.name} {arm.label}"])[0]
+            needs = [parse(next(plan.pieces(arm)).values, cell.name).data.name]
+            job = {"id": name, "file": str(path), "cells": cell.name, "methods": arm.label, "needs": needs}
+            yield job, study, known
+
+
+def write_left(path: Path, folder: Path, cells: Sequence[str], methods: Sequence[str], more: Mapping[str, Any]) -> None:
+    """`more` is what all the jobs ask for: memory, worker processes, runs that train as one batch."""
+    (folder / "known").mkdir(parents=True, exist_ok=True)
+    with (folder / "jobs.jsonl").open("a", encoding="utf-8") as lines:
+        for job, study, known in left(path, cells, methods):
+            lines.write(json.dumps({**job, **more}) + "\n")
+            if known:
+                write_results(folder / "known" / f"{job['id']}.json", study, known)
+
+
+def merge(folder: Path, found: Path) -> None:
+    """Each study is read and written once."""
+    jobs = [json.loads(line) for line in (folder / "jobs.jsonl").read_text(encoding="utf-8").splitlines()]
+    for path in sorted({Path(job["file"]) for job in jobs}):
+        study, results, count = read_study(path), found_before(path), 0
+        own = {cell.name: cell for cell in study.cells if not cell.runs_of}
+        for job in jobs:
+            if Path(job["file"]) == path and (there := found / f"{job['id']}.json").exists():
+                count += sum(name in own for name in fold(results, read_results(there)[1]))
+        check_settings(results, ((own[name], plan_of(own[name])) for name in results if name in own), results_of(path))
+        write_results(results_of(path), study, results)
+        print(f"{path}: {count} runs more")
+
+
+def fold(results: Results, more: Results) -> list[str]:
+    """Add runs to results. The cell of each that is new."""
+    new = []
+    for name, cell in more.items():
+        kept = results.setdefault(name, replace(cell, arms={}))
+        for label, arm in cell.arms.items():
+            into = kept.arms.setdefault(label, replace(arm, outcomes={})).outcomes
+            for seed, outcome in arm.outcomes.items():
+                if seed not in into or into[seed].status not in _LASTING:
+                    into[seed] = outcome
+                    new.append(name)
+    return new
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    does = words.add_subparsers(dest="does", required=True)
+    some = does.add_parser("left", help="write jobs for what is left of a study")
+    some.add_argument("study", type=Path)
+    some.add_argument("folder", type=Path)
+    some.add_argument("--cells", action="append", default=[], help="as in `study run`")
+    some.add_argument("--methods", action="append", default=[], help="as in `study run`")
+    some.add_argument("--gib", type=float, help="GPU memory that a job waits for")
+    some.add_argument("--jobs", type=int, help="as in `study run`: worker processes of a job")
+    some.add_argument("--together", type=int, help="as in `study run`: runs that train as one batch")
+    back = does.add_parser("merge", help="add what jobs found to the studies' results")
+    back.add_argument("folder", type=Path)
+    back.add_argument("found", type=Path)
+    given = words.parse_args()
+    try:
+        if given.does == "left":
+            more = {name: value for name in ("gib", "jobs", "together") if (value := getattr(given, name)) is not None}
+            write_left(given.study, given.folder, given.cells, given.methods, more)
+        else:
+            merge(given.folder, given.found)
+    except (CounterpoiseError, OSError) as error:
+        raise SystemExit(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()
