@@ -307,9 +307,10 @@ def standardised(standard: Sequence[Row]) -> str:
     """How our method stands with standardised pixels, in the words that other pages repeat."""
     worlds = standings(standard)
     below = [-world.lead.difference for world in worlds if not world.standing.startswith("best")]
-    return counted(worlds) + (
-        f", and below the best other method by at most {max(below):.1f} points in {len(below)}" if below else ""
-    )
+    if not below:
+        return counted(worlds)
+    others = f"In the other {len(below)}" if len(below) > 1 else "In the other world"
+    return f"{counted(worlds)}. {others} it is below the best other method by at most {max(below):.1f} points"
 
 
 def every_method(rows: Sequence[Row]) -> Iterator[str]:

@@ -48,7 +48,7 @@ def each_part(rows: Sequence[Row], forms: Sequence[Row]) -> Iterator[str]:
     yield filled(
         "The accuracy of the whole, and how many points every other form is above it (+) or below it (-) over the seeds "
         "that both have, ± half the 95 % interval of that difference. "
-        f"{again}. When a world was run again earlier, a mean moved by {_NOISE:.1f}. Read nothing into differences up to "
+        f"{again}. An earlier rerun of a world moved a mean by {_NOISE:.1f}. Read nothing into differences up to "
         f"{max(mean, _NOISE):.1f}, or into those of worlds with runs at chance."
     )
     labels = list(dict.fromkeys([OURS, *(row.entry.label for row in forms)]))

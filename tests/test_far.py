@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from counterpoise.studies.plans import plan_of
 from counterpoise.studies.reading import read_study
@@ -118,7 +120,7 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
         "file": str(path),
         "cells": "a",
         "methods": "fedavg",
-        "needs": ["digits"],
+        "needs": [],
         "gib": 3.0,
     }
     assert [json.loads(line) for line in (far / "jobs.jsonl").read_text().splitlines()] == [job]
@@ -140,9 +142,58 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
     jobs["write_left"](path, far, [], [], {})
     assert not (far / "jobs.jsonl").read_text()
 
+    path.write_text(STUDY.replace('like = "quickstart"', 'like = "worlds/fmnist-iid"'))
+    path.with_suffix(".json").unlink()
+    assert [job["needs"] for job, *_ in jobs["left"](path, [], [])] == [["fashion-mnist"]] * 2
     failed = results(fedavg=with_outcomes(first, status="failed"))
     assert jobs["fold"](failed, results(fedavg=with_outcomes(first))) == ["a"]
     assert failed["a"].arms["fedavg"].outcomes[first].status == "finished"
+
+
+def test_what_is_wrong_with_jobs_is_said_in_a_sentence(tmp_path: Path) -> None:
+    def told(*words: str | Path) -> str:
+        ran = subprocess.run([sys.executable, FAR / "jobs.py", *words], capture_output=True, text=True)
+        assert ran.returncode
+        return ran.stderr.splitlines()[-1]
+
+    assert told("merge", tmp_path, tmp_path) == f"There is no file {tmp_path / 'jobs.jsonl'}."
+    (tmp_path / "jobs.jsonl").write_text('\n{"id"')
+    assert told("merge", tmp_path, tmp_path).startswith(f"{tmp_path / 'jobs.jsonl'}, line 2 is not valid JSON")
+    (tmp_path / "study.toml").write_text(STUDY)
+    for size in ("nan", "-1", "inf", "x"):
+        assert "invalid gibibytes value" in told("left", tmp_path / "study.toml", tmp_path, "--gib", size)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs setsid, and the far machine has Linux")
+def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path: Path) -> None:
+    carried, home, out = tmp_path / "far/1", tmp_path / "home", tmp_path / "out"
+    for folder in (carried, out, tmp_path / "far/known", tmp_path / "packages", home / "out/results"):
+        folder.mkdir(parents=True)
+    (tmp_path / "packages/here.py").touch()
+    with tarfile.open(carried / "packages.tar.xz", "w:xz") as archive:
+        archive.add(tmp_path / "packages", ".")
+    (carried / "a.npz").write_text("data")
+    (tmp_path / "far/known/one.json").write_text("known")
+    (tmp_path / "far/known/two.json").write_text("known")
+    (home / "out/results/two.json").write_text("found")
+    (tmp_path / "far/jobs.jsonl").touch()
+    places = {"FAR_HOME": str(home), "OUT": str(out), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def there(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", FAR / "there.sh", folder, "60"]
+        return subprocess.run(words, cwd=FAR.parents[1], env=os.environ | places | more, capture_output=True, text=True)
+
+    assert "must name the commit" in there(carried).stderr
+    assert there(tmp_path / "far/9", COUNTERPOISE_COMMIT="0" * 7).stderr == (
+        f"There is no folder {tmp_path / 'far/9'}. Was it carried?\n"
+    )
+    ended = there(carried, COUNTERPOISE_COMMIT="0" * 7)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "no job is left\n", "")
+    assert (home / "packages/here.py").exists()
+    assert (home / "data/a.npz").read_text() == "data"
+    with tarfile.open(out / "results.tar.xz") as back:
+        found = {name: back.extractfile(f"results/{name}.json").read() for name in ("one", "two")}
+    assert found == {"one": b"known", "two": b"found"}
 
 
 def test_a_job_waits_for_its_data_and_for_room_on_the_gpu(tmp_path: Path, monkeypatch) -> None:

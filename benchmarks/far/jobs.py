@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,15 +22,16 @@ from typing import Any
 
 from counterpoise.comparisons.plan import slugs
 from counterpoise.errors import CounterpoiseError
+from counterpoise.federation.catalogue import DATASETS
 from counterpoise.runs.config import parse
-from counterpoise.studies.ledger import check_settings
+from counterpoise.studies.ledger import Ledger, check_settings, lasting
 from counterpoise.studies.performing import results_of
 from counterpoise.studies.plans import plan_of
+from counterpoise.studies.provenance import made_here
 from counterpoise.studies.reading import chosen, read_study
 from counterpoise.studies.results import Results, read_results, write_results
 from counterpoise.studies.study import Cell, Study
-
-_LASTING = ("finished", "diverged")
+from counterpoise.texts import parse_json, read_text
 
 
 def found_before(path: Path) -> Results:
@@ -47,19 +49,18 @@ def of_arm(study: Study, results: Results, cell: Cell, label: str) -> Results:
 def left(path: Path, cells: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[dict[str, Any], Study, Results]]:
     """The jobs of a study, each with what is known of it."""
     study, results = read_study(path), found_before(path)
+    ledger = Ledger(study, path.parent, results_of(path), results, made_here())
     for cell in chosen(study, cells, None, methods).cells:
         if cell.cannot or cell.runs_of:
             continue
         plan = plan_of(cell)
         for arm in plan.arms:
-            known = of_arm(study, results, cell, arm.label)
-            outcomes = known[cell.name].arms[arm.label].outcomes if cell.name in known else {}
-            if all(seed in outcomes and outcomes[seed].status in _LASTING for seed in plan.seeds):
-                continue
-            name = slugs([f"{path.stem} {cell.name} {arm.label}"])[0]
-            needs = [parse(next(plan.pieces(arm)).values, cell.name).data.name]
-            job = {"id": name, "file": str(path), "cells": cell.name, "methods": arm.label, "needs": needs}
-            yield job, study, known
+            if ledger.lacking(cell, replace(plan, arms=(arm,))):
+                name = slugs([f"{path.stem} {cell.name} {arm.label}"])[0]
+                data = parse(next(plan.pieces(arm)).values, cell.name).data.name
+                needs = [data] if data in DATASETS and DATASETS[data].files else []
+                job = {"id": name, "file": str(path), "cells": cell.name, "methods": arm.label, "needs": needs}
+                yield job, study, of_arm(study, results, cell, arm.label)
 
 
 def write_left(path: Path, folder: Path, cells: Sequence[str], methods: Sequence[str], more: Mapping[str, Any]) -> None:
@@ -72,9 +73,14 @@ def write_left(path: Path, folder: Path, cells: Sequence[str], methods: Sequence
                 write_results(folder / "known" / f"{job['id']}.json", study, known)
 
 
+def read_jobs(path: Path) -> list[dict[str, Any]]:
+    lines = read_text(path).splitlines()
+    return [parse_json(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+
+
 def merge(folder: Path, found: Path) -> None:
-    """Each study is read and written once."""
-    jobs = [json.loads(line) for line in (folder / "jobs.jsonl").read_text(encoding="utf-8").splitlines()]
+    """Add what the folder's jobs found to the results of their studies."""
+    jobs = read_jobs(folder / "jobs.jsonl")
     for path in sorted({Path(job["file"]) for job in jobs}):
         study, results, count = read_study(path), found_before(path), 0
         own = {cell.name: cell for cell in study.cells if not cell.runs_of}
@@ -87,17 +93,23 @@ def merge(folder: Path, found: Path) -> None:
 
 
 def fold(results: Results, more: Results) -> list[str]:
-    """Add runs to results. The cell of each that is new."""
+    """Add runs to results. Returns the cell of every run that is new."""
     new = []
     for name, cell in more.items():
         kept = results.setdefault(name, replace(cell, arms={}))
         for label, arm in cell.arms.items():
             into = kept.arms.setdefault(label, replace(arm, outcomes={})).outcomes
             for seed, outcome in arm.outcomes.items():
-                if seed not in into or into[seed].status not in _LASTING:
+                if not lasting(into.get(seed)):
                     into[seed] = outcome
                     new.append(name)
     return new
+
+
+def gibibytes(text: str) -> float:
+    if not 0 <= (value := float(text)) < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def main() -> None:
@@ -108,7 +120,7 @@ def main() -> None:
     some.add_argument("folder", type=Path)
     some.add_argument("--cells", action="append", default=[], help="as in `study run`")
     some.add_argument("--methods", action="append", default=[], help="as in `study run`")
-    some.add_argument("--gib", type=float, help="GPU memory that a job waits for")
+    some.add_argument("--gib", type=gibibytes, help="GPU memory that a job waits for")
     some.add_argument("--jobs", type=int, help="as in `study run`: worker processes of a job")
     some.add_argument("--together", type=int, help="as in `study run`: runs that train as one batch")
     back = does.add_parser("merge", help="add what jobs found to the studies' results")
@@ -121,6 +133,10 @@ def main() -> None:
             write_left(given.study, given.folder, given.cells, given.methods, more)
         else:
             merge(given.folder, given.found)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except FileNotFoundError as error:
+        raise SystemExit(f"There is no file {error.filename}.") from None
     except (CounterpoiseError, OSError) as error:
         raise SystemExit(str(error)) from None
 

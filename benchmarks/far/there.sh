@@ -8,6 +8,8 @@ set -euo pipefail
 carried=$1 seconds=$2
 home=${FAR_HOME:-/tmp/far}
 jobs=$(dirname "$carried")
+: "${OUT:?must name the folder for results}" "${COUNTERPOISE_COMMIT:?must name the commit that runs}"
+[ -d "$carried" ] || { echo "There is no folder $carried. Was it carried?" >&2; exit 2; }
 
 mkdir -p "$home"/{packages,data,parts,out/results,back}
 [ -d "$home/src" ] || cp -r src studies benchmarks "$home/"
@@ -16,7 +18,9 @@ mkdir -p "$home"/{packages,data,parts,out/results,back}
 for set in "$carried"/*.npz; do
     [ ! -e "$set" ] || cp "$set" "$home/data/"
 done
-[ ! -d "$jobs/known" ] || cp --update=none "$jobs"/known/* "$home/out/results/" 2>/dev/null || true
+for known in "$jobs"/known/*.json; do  # what a job has found since must stay
+    [ ! -e "$known" ] || [ -e "$home/out/results/${known##*/}" ] || cp "$known" "$home/out/results/"
+done
 [ ! -e "$jobs/jobs.jsonl" ] || cp "$jobs/jobs.jsonl" "$home/jobs.jsonl"
 
 export PYTHONPATH=$home/src:$home/packages COUNTERPOISE_DATA=$home/data TMPDIR=${TMPDIR:-/dev/shm}

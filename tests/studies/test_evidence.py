@@ -198,7 +198,7 @@ def test_how_it_stands_with_standardised_pixels_is_told_in_one_sentence() -> Non
     others = [row(cell, label, *[value] * 5) for cell in "ab" for label, value in (("fedavg", 65), ("rfa", 71))]
     standard = [*others, row("a", "counterpoise", 69.5, 70, 70.5, 71, 71.5), row("b", "counterpoise", *range(80, 85))]
     assert worlds["standardised"](standard) == (
-        "best in 1 of 2 worlds (in 0 of them within noise), and below the best other method by at most 0.5 points in 1"
+        "best in 1 of 2 worlds (in 0 of them within noise). In the other world it is below the best other method by at most 0.5 points"
     )
 
 

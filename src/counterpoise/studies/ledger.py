@@ -16,7 +16,7 @@ from counterpoise.studies.plans import arm_of, differing, placed
 from counterpoise.studies.results import ENDED, KeptArm, KeptCell, Made, Outcome, Results, outcome_of, write_results
 from counterpoise.studies.study import Cell, Study
 
-__all__ = ["Ledger", "check_settings"]
+__all__ = ["Ledger", "check_settings", "lasting"]
 
 _SECONDS_BETWEEN_WRITES = 30.0
 
@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 
     @property
     def done(self) -> bool:
-        return all(_done(arm.outcomes.get(self.seed)) for _, arm in self.kept)
+        return all(lasting(arm.outcomes.get(self.seed)) for _, arm in self.kept)
 
 
 class Ledger:
@@ -47,7 +47,7 @@ class Ledger:
     def lacking(self, cell: Cell, plan: Plan) -> bool:
         """Whether a piece of the cell has not ended, failed and may be tried again, or is missing in one of its views."""
         return any(
-            not _done(self._known(one, arm.label).get(seed))
+            not lasting(self._known(one, arm.label).get(seed))
             for arm in plan.arms
             for one in self._shown_in(cell, arm.label)
             for seed in plan.seeds
@@ -120,7 +120,7 @@ class Ledger:
 
     def _take(self, place: str, made: Made, sentence: str = "") -> None:
         _, every, seed, values = self._places[place]
-        kept = [(measure, arm) for measure, arm in every if not _done(arm.outcomes.get(seed))]
+        kept = [(measure, arm) for measure, arm in every if not lasting(arm.outcomes.get(seed))]
         try:
             run = load_run(self._folder / place, values)
         except (CounterpoiseError, OSError) as error:  # it failed before it had a folder, or nobody can read it
@@ -134,8 +134,8 @@ class Ledger:
             arm.outcomes[seed] = replace(found, status=status, why=why)
 
 
-def _done(outcome: Outcome | None) -> bool:
-    """A run that diverged would diverge again; any other failure may have been mended."""
+def lasting(outcome: Outcome | None) -> bool:
+    """Whether a run need not be run again. One that diverged would diverge again; any other failure may be mended."""
     return outcome is not None and outcome.status in ("finished", "diverged")
 
 
