@@ -118,6 +118,8 @@ def test_every_page_that_is_generated_is_asked_for(reference: ModuleType) -> Non
 def test_links_between_pages_lead_to_files(page: Path) -> None:
     links = re.findall(r"\]\((?![a-z]+:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     assert [link for link in links if not (page.parent / link).exists()] == []
+    leads = {link: (page.parent / link).resolve() for link in links if link.endswith(".md")}
+    assert [link for link, target in leads.items() if target not in PAGES] == [], "the site does not have these pages"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
