@@ -35,15 +35,23 @@ def reached(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
         "The aims were set for 16 worlds. *Honest* worlds have no attackers. *Label skew* means neither IID data nor "
         "clients that differ in size alone."
     )
-    lines = [
-        _best(worlds),
-        _furthest(worlds),
-        *_gains(worlds),
-        *_under_attack(worlds),
-        *_left_out(rows),
-        *_times(),
-    ]
-    yield pipes(["", "aim", "found", "reached"], [[*words, _REACHED[fine]] for *words, fine in lines])
+    yield _table([*_of_accuracy(worlds), *_left_out(rows), *_times()])
+
+
+def in_accuracy(worlds: Sequence[World]) -> str:
+    """The aims of accuracy alone, as a table."""
+    return _table([*_of_accuracy(worlds)])
+
+
+def _table(lines: Sequence[Sequence[Any]]) -> str:
+    return pipes(["", "aim", "found", "reached"], [[*words, _REACHED[fine]] for *words, fine in lines])
+
+
+def _of_accuracy(worlds: Sequence[World]) -> Iterator[list[Any]]:
+    yield _best(worlds)
+    yield _furthest(worlds)
+    yield from _gains(worlds)
+    yield from _under_attack(worlds)
 
 
 def _best(worlds: Sequence[World]) -> list[Any]:

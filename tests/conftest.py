@@ -13,10 +13,11 @@ settings.register_profile(
 )
 settings.load_profile("counterpoise")
 
-# A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that.
-for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+# A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that, but not a
+# handler: they start with the usual one. With nohup, the suite itself still outlives its terminal.
+for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
     if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, usual)
+        signal.signal(number, handler)
 
 
 def pytest_collection_finish() -> None:

@@ -14,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from counterpoise.errors import CounterpoiseError
 from counterpoise.studies.plans import plan_of
-from counterpoise.studies.reading import read_study
+from counterpoise.studies.reading import chosen, read_study
 from counterpoise.studies.results import KeptArm, KeptCell, Made, Outcome, read_results, write_results
 
 FAR = Path(__file__).parents[1] / "benchmarks" / "far"
@@ -53,11 +54,15 @@ def test_a_line_that_is_not_a_whole_job_waits_and_is_named_once(tmp_path: Path, 
     told: set[str] = set()
     assert listed(tmp_path / "none", told) == []
     path = tmp_path / "jobs.jsonl"
-    path.write_text('{"id": "a", "file": "f", "cells": "c", "seeds": 5}\n\n{"id": "b"}\n{"id": "c", "fi')
+    path.write_text(
+        '{"id": "a", "file": "f", "cells": "c", "seeds": 5}\n\n{"id": "b"}\n{"id": "c", "fi\n'
+        '{"id": "d", "file": "f", "cells": "c", "gib": "much"}'
+    )
     for _ in range(2):
-        assert [job["id"] for job in listed(path, told)] == ["a"]
+        ((job),) = listed(path, told)
+        assert (job["id"], job["gib"], job["needs"]) == ("a", 12.0, [])
     lines = capsys.readouterr().err.splitlines()
-    assert [line.count("this line is no job yet") for line in lines] == [1, 1]
+    assert [line.count("this line is no job yet") for line in lines] == [1, 1, 1]
 
 
 def test_a_job_says_how_many_workers_it_has() -> None:
@@ -81,7 +86,7 @@ set = { rounds = 1 }
 
 def test_jobs_run_and_are_tried_again_and_what_they_found_comes_back(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY)
-    job = {"id": "fine", "file": str(tmp_path / "study.toml"), "cells": "a", "methods": "fedavg"}
+    job = {"id": "fine", "file": str(tmp_path / "study.toml"), "cells": "a", "methods": "fedavg", "gib": 0}
     jobs = [job, {**job, "id": "lost", "file": str(tmp_path / "none.toml")}]
     (tmp_path / "jobs.jsonl").write_text("\n".join(map(json.dumps, jobs)))
     words = [FAR / "side_by_side.py", tmp_path / "jobs.jsonl", tmp_path / "out", "--back", tmp_path / "back"]
@@ -138,12 +143,40 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
         "fedprox": [first, second],
     }
     assert found["fedavg"].outcomes[first].curve == [(1, 0.5)]  # what was there stays
+    other = {"a": replace(results(fedavg=again)["a"], config={**plan.values, "rounds": 7})}
+    write_results(tmp_path / "back/study-a-fedavg.json", study, other)
+    with pytest.raises(
+        CounterpoiseError,
+        match=r"study-a-fedavg\.json has results of the cell 'a', fedavg, with other settings: rounds",
+    ):
+        jobs["merge"](far, tmp_path / "back")
     (far / "jobs.jsonl").unlink()
     jobs["write_left"](path, far, [], [], {})
     assert not (far / "jobs.jsonl").read_text()
 
-    path.write_text(STUDY.replace('like = "quickstart"', 'like = "worlds/fmnist-iid"'))
+    path.write_text(
+        STUDY.replace("seeds = 1", "seeds = 3").replace('"fedprox"', '{ method = "fedprox", label = "b, c" }')
+    )
     path.with_suffix(".json").unlink()
+    ((job, study, _),) = jobs["left"](path, [], [], whole=True)
+    assert (job["id"], job["methods"]) == ("study-a-fedavg-and-1-more", "fedavg,b, c")
+    assert [one.label for one in chosen(study, [job["cells"]], None, [job["methods"]]).cells[0].entries] == [
+        "fedavg",
+        "b, c",
+    ]
+    write_results(path.with_suffix(".json"), study, results(fedavg=with_outcomes(first, second)))
+    ((job, _, known),) = jobs["left"](path, [], [], whole=True)
+    assert (job["methods"], {label: [*arm.outcomes] for label, arm in known["a"].arms.items()}) == (
+        "fedavg,b, c",
+        {"fedavg": [first, second]},
+    )
+    jobs["write_left"](path, far, [], [], {}, whole=True)
+    with pytest.raises(CounterpoiseError, match="has a job study-a-fedavg-and-1-more already"):
+        jobs["write_left"](path, far, [], [], {}, whole=True)
+    assert len((far / "jobs.jsonl").read_text().splitlines()) == 1
+    path.with_suffix(".json").unlink()
+
+    path.write_text(STUDY.replace('like = "quickstart"', 'like = "worlds/fmnist-iid"'))
     assert [job["needs"] for job, *_ in jobs["left"](path, [], [])] == [["fashion-mnist"]] * 2
     failed = results(fedavg=with_outcomes(first, status="failed"))
     assert jobs["fold"](failed, results(fedavg=with_outcomes(first))) == ["a"]
@@ -177,10 +210,14 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
     (tmp_path / "far/known/two.json").write_text("known")
     (home / "out/results/two.json").write_text("found")
     (tmp_path / "far/jobs.jsonl").touch()
-    places = {"FAR_HOME": str(home), "OUT": str(out), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    (tool := tmp_path / "tools/nvidia-cuda-mps-control").parent.mkdir()
+    tool.write_text("#!/bin/sh\n")  # not the machine's own
+    tool.chmod(0o755)
+    path = f"{tool.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    places = {"FAR_HOME": str(home), "OUT": str(out), "PATH": path, "TMPDIR": str(tmp_path)}
 
-    def there(folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-        words = ["bash", FAR / "there.sh", folder, "60"]
+    def there(folder: Path, seconds: int = 60, **more: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", FAR / "there.sh", folder, str(seconds)]
         return subprocess.run(words, cwd=FAR.parents[1], env=os.environ | places | more, capture_output=True, text=True)
 
     assert "must name the commit" in there(carried).stderr
@@ -195,18 +232,106 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
         found = {name: back.extractfile(f"results/{name}.json").read() for name in ("one", "two")}
     assert found == {"one": b"known", "two": b"found"}
 
+    # The second call begins a job and does not wait, other commits are refused meanwhile, and the fourth call waits.
+    (tmp_path / "study.toml").write_text(STUDY)
+    job = {"id": "job", "file": str(tmp_path / "study.toml"), "cells": "a", "methods": "fedavg", "gib": 0}
+    (tmp_path / "far/jobs.jsonl").write_text(json.dumps(job))
+    (tmp_path / "far/2/parts").mkdir(parents=True)
+    for number in range(12):
+        (tmp_path / f"far/2/parts/{number:02d}.xz").write_text("torn")
+    (home / "data/a.npz").write_text("in use")
+    begun = there(carried, 0, COUNTERPOISE_COMMIT="0" * 7)
+    assert (begun.returncode, begun.stdout[:14]) == (0, "still running:")
+    assert (home / "data/a.npz").read_text() == "in use"
+    other = there(carried, COUNTERPOISE_COMMIT="1" * 7)
+    assert (other.returncode, other.stderr) == (
+        2,
+        "Jobs of the commit 0000000 still run, so those of 1111111 cannot begin.\n",
+    )
+    ended = there(tmp_path / "far/2", COUNTERPOISE_COMMIT="0" * 7)
+    assert "CIFAR-10 could not be joined. Carry its parts again." in ended.stderr
+    assert (ended.returncode, ended.stdout[:6], ended.stdout.splitlines()[-1]) == (0, "job 0 ", "no job is left")
+    with tarfile.open(out / "results.tar.xz") as back:
+        found = json.load(back.extractfile("results/job.json"))
+    assert found["made"][0]["commit"] == "0000000"
+    assert there(carried, COUNTERPOISE_COMMIT="1" * 7).returncode == 0
+    assert (home / "commit").read_text() == "1111111\n"
 
-def test_a_job_waits_for_its_data_and_for_room_on_the_gpu(tmp_path: Path, monkeypatch) -> None:
+
+def test_a_job_waits_for_its_data_and_for_room_on_the_gpu(tmp_path: Path, monkeypatch, capsys) -> None:
+    """The GPU has 2.5 GiB free at first, and 3 once the first job has begun. Only one job runs at a time."""
     far = runpy.run_path(str(FAR / "side_by_side.py"))
-    monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path))
-    assert far["ready"]({})
-    assert not far["ready"]({"needs": ["cifar10"]})
-    (tmp_path / "cifar10.npz").touch()
-    assert far["ready"]({"needs": ["cifar10"]})
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 2560\n")
+    seen: list[tuple[str, bool, str]] = []
+    tool, free, data = tmp_path / "nvidia-smi", tmp_path / "free", tmp_path / "cifar10.npz"
+    tool.write_text(f"#!/bin/sh\nread -r answer < {free}; echo $answer\n")
     tool.chmod(0o755)
+    free.write_text("2560\n")
+    monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert far["free_gib"]() == 2.5
+
+    class Ended:
+        """A process that ends when it is asked for the third time."""
+
+        returncode = 0
+
+        def __init__(self) -> None:
+            self.asked = 0
+
+        def poll(self) -> int | None:
+            self.asked += 1
+            return 0 if self.asked > 2 else None
+
+    def begin(job, out):
+        seen.append((job["id"], data.exists(), free.read_text().strip()))
+        free.write_text("3072\n")
+        return far["Work"](job, Ended(), 0.0)
+
+    def sleep(seconds):
+        if seen and not data.exists():
+            data.touch()
+
+    name = far["conduct"].__globals__
+    monkeypatch.setitem(name, "begin", begin)
+    monkeypatch.setitem(name, "_APART", 0.0)
+    monkeypatch.setattr("time.sleep", sleep)
+    jobs = [
+        {"id": "data", "needs": ["cifar10"], "gib": 1},
+        {"id": "large", "gib": 3},
+        {"id": "small", "gib": 2.5},
+    ]
+    path, out = tmp_path / "jobs.jsonl", tmp_path / "out"
+    out.mkdir()
+    path.write_text("\n".join(json.dumps({**job, "file": "f", "cells": "c"}) for job in jobs[::2]))
+    far["conduct"](path, out, 1, None)
+    assert seen == [("small", False, "2560"), ("data", True, "3072")]
+    assert capsys.readouterr().err == "data waits for cifar10\n"
+    assert [line.split()[0] for line in (out / "done.txt").read_text().splitlines()] == ["small", "data"]
+
+    free.write_text("nothing\n")
+    seen.clear()
+    asked: list[float] = []
+
+    def later(seconds):
+        asked.append(seconds)
+        free.write_text("3071\n" if len(asked) < 3 else "3072\n")
+
+    monkeypatch.setattr("time.sleep", later)
+    path.write_text(json.dumps({**jobs[1], "file": "f", "cells": "c"}))
+    far["conduct"](path, out, 1, None)
+    assert seen == [("large", True, "3072")]
+    assert "does not say how much memory is free, but 'nothing'" in capsys.readouterr().err
     tool.unlink()
     assert far["free_gib"]() == float("inf")
+
+
+def test_an_archive_is_written_while_jobs_write(tmp_path: Path, monkeypatch) -> None:
+    far = runpy.run_path(str(FAR / "side_by_side.py"))
+    out = tmp_path / "out"
+    for name in ("results/a.json", "results/.a.json.1f.partial", "logs/a.txt", "done.txt"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(name)
+    far["bring_back"](out, tmp_path / "back")
+    with tarfile.open(tmp_path / "back/results.tar.xz") as archive:
+        assert {name: archive.extractfile(name).read().decode() for name in archive.getnames()} == {
+            name: name for name in ("results/a.json", "logs/a.txt", "done.txt")
+        }

@@ -1,10 +1,12 @@
-"""What is left of studies, as jobs for `side_by_side.py`; and back: what they found, into the studies' results.
+"""Write down what is left of studies as jobs for `side_by_side.py`, and add what they found to the studies' results.
 
     python benchmarks/far/jobs.py left studies/worlds.toml FOLDER --cells "cifar10-*" --gib 12
     python benchmarks/far/jobs.py merge FOLDER RESULTS
 
-`left` adds a line to FOLDER/jobs.jsonl for each method of each cell that lacks runs. If it has some, they are copied to
-FOLDER/known/ID.json, so that the job does only the rest. The data that a job needs are its cell's.
+`left` adds a line to FOLDER/jobs.jsonl for each method of each cell that lacks runs or, with --whole, for each such cell
+with all the methods that lack some: they train as one batch, and a process less has to start for each. What is known of
+a job's methods is copied to FOLDER/known/ID.json, so that the job does only the rest. The data that a job needs are its
+cell's.
 
 `merge` adds the runs in RESULTS/ID.json to the results beside each job's study. A run that is there already stays, unless
 it failed.
@@ -39,14 +41,20 @@ def found_before(path: Path) -> Results:
     return read_results(kept)[1] if kept.exists() else {}
 
 
-def of_arm(study: Study, results: Results, cell: Cell, label: str) -> Results:
-    """What is known of one method in a cell and in its views."""
+def of_arms(study: Study, results: Results, cell: Cell, labels: Sequence[str]) -> Results:
+    """What is known of some methods in a cell and in its views."""
     names = [cell.name, *(view.name for view in study.cells if view.runs_of == cell.name)]
-    kept = {name: results[name] for name in names if name in results and label in results[name].arms}
-    return {name: replace(one, arms={label: one.arms[label]}) for name, one in kept.items()}
+    kept = {
+        name: {label: arm for label, arm in results[name].arms.items() if label in labels}
+        for name in names
+        if name in results
+    }
+    return {name: replace(results[name], arms=arms) for name, arms in kept.items() if arms}
 
 
-def left(path: Path, cells: Sequence[str], methods: Sequence[str]) -> Iterator[tuple[dict[str, Any], Study, Results]]:
+def left(
+    path: Path, cells: Sequence[str], methods: Sequence[str], whole: bool = False
+) -> Iterator[tuple[dict[str, Any], Study, Results]]:
     """The jobs of a study, each with what is known of it."""
     study, results = read_study(path), found_before(path)
     ledger = Ledger(study, path.parent, results_of(path), results, made_here())
@@ -54,20 +62,35 @@ def left(path: Path, cells: Sequence[str], methods: Sequence[str]) -> Iterator[t
         if cell.cannot or cell.runs_of:
             continue
         plan = plan_of(cell)
-        for arm in plan.arms:
-            if ledger.lacking(cell, replace(plan, arms=(arm,))):
-                name = slugs([f"{path.stem} {cell.name} {arm.label}"])[0]
-                data = parse(next(plan.pieces(arm)).values, cell.name).data.name
-                needs = [data] if data in DATASETS and DATASETS[data].files else []
-                job = {"id": name, "file": str(path), "cells": cell.name, "methods": arm.label, "needs": needs}
-                yield job, study, of_arm(study, results, cell, arm.label)
+        arms = [arm for arm in plan.arms if ledger.lacking(cell, replace(plan, arms=(arm,)))]
+        for some in [arms] * bool(arms) if whole else [[arm] for arm in arms]:
+            labels = [arm.label for arm in some]
+            more = f" and {len(labels) - 1} more" * (len(labels) > 1)
+            name = slugs([f"{path.stem} {cell.name} {labels[0]}{more}"])[0]
+            data = parse(next(plan.pieces(some[0])).values, cell.name).data.name
+            needs = [data] if data in DATASETS and DATASETS[data].files else []
+            job = {"id": name, "file": str(path), "cells": cell.name, "methods": ",".join(labels), "needs": needs}
+            yield job, study, of_arms(study, results, cell, labels)
 
 
-def write_left(path: Path, folder: Path, cells: Sequence[str], methods: Sequence[str], more: Mapping[str, Any]) -> None:
+def write_left(
+    path: Path,
+    folder: Path,
+    cells: Sequence[str],
+    methods: Sequence[str],
+    more: Mapping[str, Any],
+    whole: bool = False,
+) -> None:
     """`more` is what all the jobs ask for: memory, worker processes, runs that train as one batch."""
     (folder / "known").mkdir(parents=True, exist_ok=True)
-    with (folder / "jobs.jsonl").open("a", encoding="utf-8") as lines:
-        for job, study, known in left(path, cells, methods):
+    (listed := folder / "jobs.jsonl").touch()
+    there = {job["id"] for job in read_jobs(listed)}
+    with listed.open("a", encoding="utf-8") as lines:
+        for job, study, known in left(path, cells, methods, whole):
+            if job["id"] in there:
+                raise CounterpoiseError(
+                    f"{listed} has a job {job['id']} already. Use another folder, or remove its line."
+                )
             lines.write(json.dumps({**job, **more}) + "\n")
             if known:
                 write_results(folder / "known" / f"{job['id']}.json", study, known)
@@ -79,15 +102,17 @@ def read_jobs(path: Path) -> list[dict[str, Any]]:
 
 
 def merge(folder: Path, found: Path) -> None:
-    """Add what the folder's jobs found to the results of their studies."""
+    """Add what the folder's jobs found to the results of their studies. Runs of other settings are refused."""
     jobs = read_jobs(folder / "jobs.jsonl")
     for path in sorted({Path(job["file"]) for job in jobs}):
         study, results, count = read_study(path), found_before(path), 0
-        own = {cell.name: cell for cell in study.cells if not cell.runs_of}
-        for job in jobs:
-            if Path(job["file"]) == path and (there := found / f"{job['id']}.json").exists():
-                count += sum(name in own for name in fold(results, read_results(there)[1]))
-        check_settings(results, ((own[name], plan_of(own[name])) for name in results if name in own), results_of(path))
+        plans = {cell.name: (cell, plan_of(cell)) for cell in study.cells if not cell.runs_of}
+        for there in [found / f"{job['id']}.json" for job in jobs if Path(job["file"]) == path]:
+            if there.exists():
+                more = read_results(there)[1]
+                check_settings(more, (plans[name] for name in more if name in plans), there)
+                count += sum(name in plans for name in fold(results, more))
+        check_settings(results, (plans[name] for name in results if name in plans), results_of(path))
         write_results(results_of(path), study, results)
         print(f"{path}: {count} runs more")
 
@@ -120,6 +145,7 @@ def main() -> None:
     some.add_argument("folder", type=Path)
     some.add_argument("--cells", action="append", default=[], help="as in `study run`")
     some.add_argument("--methods", action="append", default=[], help="as in `study run`")
+    some.add_argument("--whole", action="store_true", help="a job for each cell, not for each method of it")
     some.add_argument("--gib", type=gibibytes, help="GPU memory that a job waits for")
     some.add_argument("--jobs", type=int, help="as in `study run`: worker processes of a job")
     some.add_argument("--together", type=int, help="as in `study run`: runs that train as one batch")
@@ -130,7 +156,7 @@ def main() -> None:
     try:
         if given.does == "left":
             more = {name: value for name in ("gib", "jobs", "together") if (value := getattr(given, name)) is not None}
-            write_left(given.study, given.folder, given.cells, given.methods, more)
+            write_left(given.study, given.folder, given.cells, given.methods, more, given.whole)
         else:
             merge(given.folder, given.found)
     except KeyboardInterrupt:

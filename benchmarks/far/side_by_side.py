@@ -17,13 +17,15 @@ Its results are OUT/results/ID.json; given those of an earlier attempt, it does 
 memory ran out, it is tried again, four times in all. The folder of its runs is removed when it ends, since the
 checkpoints of a hundred runs fill a disk. OUT/done.txt names the jobs that ended, with their exit status. With --back,
 FOLDER/results.tar.xz holds all results, logs and done.txt, and is written anew every 15 seconds, so that whatever cuts
-the machine off, that much is there. A line that is not whole, or not a job, waits until it is, and is named on the
-error stream. It ends when no job is left.
+the machine off, that much is there. It ends when no job is left, and says so. The error stream names, once each, a line
+that is no job (yet), a job that waits for data, and what went wrong when a job was to begin or the archive to be
+written, which is tried again.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import shutil
@@ -59,23 +61,29 @@ def command(job: Job, out: Path) -> list[str]:
     return words + [word for name in _OPTIONS if name in job for word in (f"--{name}", str(job[name]))]
 
 
+def tell(text: str, told: set[str]) -> None:
+    """Say something once."""
+    if text not in told:
+        told.add(text)
+        print(text, file=sys.stderr, flush=True)
+
+
 def listed(path: Path, told: set[str]) -> list[Job]:
     """The jobs in the file; a line that is none is named once."""
     jobs = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in filter(str.strip, path.read_text().splitlines() if path.exists() else []):
         try:
             job = json.loads(line)
-            jobs.append({"id": job["id"], "file": job["file"], "cells": job["cells"], **job})
+            named = {key: str(job[key]) for key in ("id", "file", "cells")}
+            jobs.append({"needs": [], **job, **named, "gib": float(job.get("gib", _GIB))})
         except (ValueError, KeyError, TypeError):
-            if line.strip() and line not in told:
-                told.add(line)
-                print(f"{path}: this line is no job yet: {line}", file=sys.stderr)
+            tell(f"{path}: this line is no job yet: {line}", told)
     return jobs
 
 
 def ready(job: Job) -> bool:
     """Whether the data that a job needs are here."""
-    return all((data_folder() / f"{name}.npz").exists() for name in job.get("needs", []))
+    return all((data_folder() / f"{name}.npz").exists() for name in job["needs"])
 
 
 def free_gib() -> float:
@@ -83,7 +91,10 @@ def free_gib() -> float:
     if not (tool := shutil.which("nvidia-smi")):
         return float("inf")
     words = [tool, "--id=0", "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
-    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout) / 1024
+    answer = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    if not answer.isdecimal():
+        raise OSError(f"nvidia-smi does not say how much memory is free, but {answer!r}.")
+    return int(answer) / 1024
 
 
 def begin(job: Job, out: Path) -> Work:
@@ -101,12 +112,16 @@ def end(work: Work, out: Path) -> None:
 
 
 def bring_back(out: Path, folder: Path) -> None:
-    """Write the archive of what has been found. Whoever takes it while it is written gets the one before."""
+    """Write the archive of what has been found. Whoever takes it while it is written gets the one before.
+
+    Jobs write meanwhile, so each file is read at once and whole.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     with tarfile.open(unfinished := folder / "results.part", "w:xz") as archive:
-        for name in ("results", "logs", "done.txt"):
-            if (out / name).exists():
-                archive.add(out / name, name)
+        for path in [*out.glob("results/*.json"), *out.glob("logs/*.txt"), *out.glob("done.txt")]:
+            entry = tarfile.TarInfo(str(path.relative_to(out)))
+            entry.size = len(found := path.read_bytes())
+            archive.addfile(entry, io.BytesIO(found))
     unfinished.replace(folder / "results.tar.xz")
 
 
@@ -121,16 +136,21 @@ def conduct(jobs: Path, out: Path, slots: int, back: Path | None) -> None:
             if work.process.returncode and begun[work.job["id"]] < _TRIES:
                 again.add(work.job["id"])
         left = [job for job in listed(jobs, told) if not begun[job["id"]] or job["id"] in again]
+        for job in left:
+            if not ready(job):
+                tell(f"{job['id']} waits for {', '.join(job['needs'])}", told)
         now, job = time.monotonic(), next(filter(ready, left), None)
-        room = job and len(running) < slots and now - last_start >= _APART
-        if job and room and free_gib() >= job.get("gib", _GIB):
-            running.append(begin(job, out))
-            begun[job["id"]] += 1
-            again.discard(job["id"])
-            last_start = now
-        if back and (now - last_back > _BETWEEN or not (left or running)):
-            bring_back(out, back)
-            last_back = now
+        try:
+            if job and len(running) < slots and now - last_start >= _APART and free_gib() >= job["gib"]:
+                running.append(begin(job, out))
+                begun[job["id"]] += 1
+                again.discard(job["id"])
+                last_start = now
+            if back and (now - last_back > _BETWEEN or not (left or running)):
+                last_back = now
+                bring_back(out, back)
+        except OSError as error:
+            tell(str(error), told)
         if not (left or running):
             return
         time.sleep(0.5)
@@ -148,6 +168,7 @@ def main() -> None:
     for name in ("results", "runs", "logs"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
     conduct(given.jobs, given.out, given.slots, given.back)
+    print("no job is left")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# There: take what was carried, begin the jobs or let them go on, and wait so many seconds or until no job is left.
+# There: take in what was carried, begin the jobs or let them go on, and wait until none is left, SECONDS at most.
 #
-#     COUNTERPOISE_COMMIT=... bash benchmarks/far/there.sh FOLDER/1 0
+#     COUNTERPOISE_COMMIT=... OUT=... bash benchmarks/far/there.sh FOLDER/1 SECONDS
 #
-# Jobs are FOLDER/jobs.jsonl, what is known of them FOLDER/known. Results are in $OUT/results.tar.xz after every call.
+# The jobs are FOLDER/jobs.jsonl, and FOLDER/known holds what is known of them. However the call ends, the results so far
+# are in $OUT/results.tar.xz.
 set -euo pipefail
 carried=$1 seconds=$2
 home=${FAR_HOME:-/tmp/far}
@@ -12,35 +13,48 @@ jobs=$(dirname "$carried")
 [ -d "$carried" ] || { echo "There is no folder $carried. Was it carried?" >&2; exit 2; }
 
 mkdir -p "$home"/{packages,data,parts,out/results,back}
-[ -d "$home/src" ] || cp -r src studies benchmarks "$home/"
+running() { ! flock --nonblock "$home/lock" true; }
+bring() { [ ! -e "$home/back/results.tar.xz" ] || cp "$home/back/results.tar.xz" "$OUT/"; }
+trap bring EXIT
+place() { cp "$1" "$2.unfinished" && mv "$2.unfinished" "$2"; }  # whoever reads it meanwhile sees the old one or the new
+
+before=$(cat "$home/commit" 2>/dev/null || true)
+if [ "$before" != "$COUNTERPOISE_COMMIT" ]; then
+    ! running || { echo "Jobs of the commit $before still run, so those of $COUNTERPOISE_COMMIT cannot begin." >&2; exit 2; }
+    rm -rf "$home"/{src,studies,benchmarks}
+    cp -r src studies benchmarks "$home/"
+    echo "$COUNTERPOISE_COMMIT" >"$home/commit"
+fi
 [ ! -e "$carried/packages.tar.xz" ] || tar -xJf "$carried/packages.tar.xz" -C "$home/packages"
-[ ! -d "$carried/parts" ] || cp "$carried"/parts/* "$home/parts/"
-for set in "$carried"/*.npz; do
-    [ ! -e "$set" ] || cp "$set" "$home/data/"
+for one in "$carried"/*.npz; do
+    [ ! -e "$one" ] || [ -e "$home/data/${one##*/}" ] || place "$one" "$home/data/${one##*/}"
 done
-for known in "$jobs"/known/*.json; do  # what a job has found since must stay
-    [ ! -e "$known" ] || [ -e "$home/out/results/${known##*/}" ] || cp "$known" "$home/out/results/"
+for one in "$carried"/parts/*; do
+    [ ! -e "$one" ] || place "$one" "$home/parts/${one##*/}"
 done
-[ ! -e "$jobs/jobs.jsonl" ] || cp "$jobs/jobs.jsonl" "$home/jobs.jsonl"
+for one in "$jobs"/known/*.json; do  # what a job has found since must stay
+    [ ! -e "$one" ] || [ -e "$home/out/results/${one##*/}" ] || place "$one" "$home/out/results/${one##*/}"
+done
+[ ! -e "$jobs/jobs.jsonl" ] || place "$jobs/jobs.jsonl" "$home/jobs.jsonl"
 
 export PYTHONPATH=$home/src:$home/packages COUNTERPOISE_DATA=$home/data TMPDIR=${TMPDIR:-/dev/shm}
 if [ "$(find "$home/parts" -name '*.xz' | wc -l)" = 12 ] && [ ! -e "$home/data/cifar10.npz" ]; then
-    python3 benchmarks/far/parts.py join "$home/parts" "$home/data/cifar10.npz"
+    python3 benchmarks/far/parts.py join "$home/parts" "$home/data/cifar10.npz" ||
+        echo "CIFAR-10 could not be joined. Carry its parts again." >&2
 fi
-running() { [ -e "$home/runner" ] && kill -0 "$(cat "$home/runner")" 2>/dev/null; }
 if ! running; then
     ! command -v nvidia-cuda-mps-control >/dev/null || nvidia-cuda-mps-control -d >/dev/null 2>&1 || true
-    cd "$home"
-    setsid nohup python3 benchmarks/far/side_by_side.py jobs.jsonl out --slots "${SLOTS:-14}" --back back \
-        </dev/null >runner.txt 2>&1 &
-    echo $! >runner
+    (
+        cd "$home"
+        setsid nohup flock "$home/lock" python3 benchmarks/far/side_by_side.py jobs.jsonl out --slots "${SLOTS:-14}" \
+            --back back </dev/null >runner.txt 2>&1 &
+    )
+    sleep 1  # until it holds the lock
 fi
-bring() { [ ! -e "$home/back/results.tar.xz" ] || cp "$home/back/results.tar.xz" "$OUT/"; }
 while [ "$SECONDS" -lt "$seconds" ] && running; do
-    sleep 5
+    sleep 2
     bring
 done
-bring
-cat "$home/runner.txt"
 [ ! -e "$home/out/done.txt" ] || tail -n 60 "$home/out/done.txt"
-running && echo "still running: $(ls "$home/out/runs" 2>/dev/null | tr '\n' ' ')" || echo "no job is left"
+cat "$home/runner.txt"  # its last line is "no job is left", unless it was stopped or still runs
+! running || echo "still running: $(ls "$home/out/runs" | tr '\n' ' ')"

@@ -28,23 +28,35 @@ def cohort(clients: int = 5, size: int = 40, seed: int = 0) -> Cohort:
     rng = np.random.default_rng(seed)
     updates = torch.from_numpy(rng.standard_normal((clients, size)) + 0.5)
     counts = torch.arange(1, clients + 1, dtype=torch.float64)
-    return Cohort(tuple(range(10, 10 + clients)), updates, counts, counts, {"part": {"told": updates[:, 0].clone()}})
+    variates = torch.from_numpy(3 * rng.standard_normal((clients, size)) - 1)
+    reports = {
+        "part": {"told": updates[:, 0].clone()},
+        "other": {"variate": variates, "short": variates[:, 1:].clone()},
+    }
+    return Cohort(tuple(range(10, 10 + clients)), updates, counts, counts, reports)
 
 
 def acting(*places: int, clients: int = 5) -> torch.Tensor:
     return torch.tensor([place in places for place in range(clients)])
 
 
-def sent(name: str, replies: Cohort, acts: torch.Tensor, **options) -> np.ndarray:
-    """What arrives; all but the actors' updates is untouched."""
-    before = replies.updates.clone()
+def arrived(name: str, replies: Cohort, acts: torch.Tensor, **options) -> tuple[np.ndarray, np.ndarray]:
+    """The updates and variates that arrive; all but the actors' is untouched."""
+    updates, variates = replies.updates.clone(), replies.reports["other"]["variate"].clone()
     after = ADVERSARIES.make(name, **options).replies(0, 1, replies, acts)
-    assert torch.equal(replies.updates, before)  # the replies given are not written into
-    assert torch.equal(after.updates[~acts], before[~acts])
+    assert torch.equal(replies.updates, updates)  # the replies given are not written into
+    assert torch.equal(replies.reports["other"]["variate"], variates)
+    assert torch.equal(after.updates[~acts], updates[~acts])
+    assert torch.equal(after.reports["other"]["variate"][~acts], variates[~acts])
     assert after.ids == replies.ids
     assert torch.equal(after.examples, replies.examples)
     assert torch.equal(after.reports["part"]["told"], replies.reports["part"]["told"])
-    return after.updates.numpy()
+    assert torch.equal(after.reports["other"]["short"], replies.reports["other"]["short"])
+    return after.updates.numpy(), after.reports["other"]["variate"].numpy()
+
+
+def sent(name: str, replies: Cohort, acts: torch.Tensor, **options) -> np.ndarray:
+    return arrived(name, replies, acts, **options)[0]
 
 
 def test_clients_that_turn_are_honest_before_and_after() -> None:
@@ -72,13 +84,14 @@ RULES = [
 @pytest.mark.parametrize("places", [(1, 3), (0,), (0, 1, 2, 3)])
 @pytest.mark.parametrize(("name", "options", "rule"), RULES)
 def test_what_is_sent(name, options, rule, places):
-    """The honest clients' statistics leave the liars out, however far off these are."""
+    """The honest clients' statistics leave the liars out, however far off these are. Long reports are forged alike."""
     replies = cohort()
     replies.updates[list(places)] *= 100
-    own = replies.updates.numpy()
-    honest = np.delete(own, places, axis=0)
-    found = sent(name, replies, acting(*places), **options)[list(places)]
-    np.testing.assert_allclose(found, rule(own[list(places)], honest), rtol=1e-13)
+    replies.reports["other"]["variate"][list(places)] *= 100
+    trained = replies.updates.numpy(), replies.reports["other"]["variate"].numpy()
+    for own, found in zip(trained, arrived(name, replies, acting(*places), **options), strict=True):
+        honest = np.delete(own, places, axis=0)
+        np.testing.assert_allclose(found[list(places)], rule(own[list(places)], honest), rtol=1e-13)
 
 
 @pytest.mark.parametrize("name", UPDATES)
@@ -93,9 +106,12 @@ def test_nobody_acts_and_nobody_is_honest(name):
 
 def test_noise_is_as_long_as_it_says_and_normal():
     replies = cohort(size=20_000)
-    own = replies.updates.numpy()
-    added = (sent("noisy", replies, acting(0, 2), level=0.3) - own)[[0, 2]]
-    np.testing.assert_allclose(np.linalg.norm(added, axis=1), 0.3 * np.linalg.norm(own[[0, 2]], axis=1), rtol=0.03)
+    own, variates = replies.updates.numpy(), replies.reports["other"]["variate"].numpy()
+    found, told = arrived("noisy", replies, acting(0, 2), level=0.3)
+    for true, noised in ((own, found), (variates, told)):
+        added = (noised - true)[[0, 2]]
+        np.testing.assert_allclose(np.linalg.norm(added, axis=1), 0.3 * np.linalg.norm(true[[0, 2]], axis=1), rtol=0.03)
+    added = (found - own)[[0, 2]]
     scaled = added / added.std(axis=1, keepdims=True)
     assert np.abs(scaled.mean(1)).max() < 0.03
     assert (scaled**4).mean(1) == pytest.approx(3.0, abs=0.3)  # a uniform draw has 1.8

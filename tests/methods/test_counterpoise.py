@@ -105,9 +105,21 @@ def test_with_all_clients_it_finds_the_optimum_whatever_their_steps(steps, round
     assert points(simulation, rounds)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
 
 
-@pytest.mark.parametrize(("cohort", "rounds"), [(2, 400), (10, 250), (19, 250)])
-def test_with_some_clients_it_settles_between_the_optimum_and_fedavgs_point(cohort, rounds):
-    h, m = random_quadratics()
+@pytest.mark.parametrize("options", [{}, {"coefficient": 1, "share": 1, **OFF}], ids=["whole", "all-on-clients"])
+def test_a_reply_that_is_lost_leaves_nothing_wrong(options):
+    """If clients kept copies of their memories, client 0's would differ from the server's from round 5 on."""
+
+    def lost(round, cohort):
+        return cohort.keep(torch.tensor([(round, client) != (5, 0) for client in cohort.ids]))
+
+    simulation = descend(counterpoise(**options), H, M, 10, start=3.0, adversary=lost)
+    assert points(simulation, 130)[-1] == pytest.approx(OPTIMUM, abs=5e-6)
+    assert simulation.advance().cohort == (0, 1)
+
+
+@pytest.mark.parametrize(("cohort", "rounds", "seed"), [(2, 400, 0), (5, 400, 1), (10, 250, 2), (19, 250, 3)])
+def test_with_some_clients_it_settles_between_the_optimum_and_fedavgs_point(cohort, rounds, seed):
+    h, m = random_quadratics(seed=seed)
     pull = 1 - (1 - 0.05 * h) ** 10
     optimum, drifted = (h * m).sum() / h.sum(), (pull * m).sum() / pull.sum()
     method = counterpoise(weights="uniform", **OFF)

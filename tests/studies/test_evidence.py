@@ -164,15 +164,21 @@ def test_the_tables_for_choosing_get_the_values_and_keep_their_words() -> None:
 
 def test_standardised_pixels_have_a_part_of_the_page_once_there_are_results() -> None:
     worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
-    unit = [row("a", "fedavg", 60, 60, 61, 61, 62), row("a", "counterpoise", 80, 80, 81, 81, 82.5)]
-    unit += [row("a", "mifa", *[79.0] * 5)]  # not in the other study, so that it does not count beside it
-    standard = [row("a", "fedavg", 70, 70, 71, 71, 72), row("a", "counterpoise", 72, 73, 74, 73, 74)]
-    assert list(worlds["with_standardised_pixels"](unit, [row("a", "fedavg"), row("a", "counterpoise")])) == []
-    title, _, table = worlds["with_standardised_pixels"](unit, standard)
+    world = "fmnist-iid"
+    unit = [row(world, "fedavg", 60, 60, 61, 61, 62), row(world, "counterpoise", 80, 80, 81, 81, 82.5)]
+    unit += [row(world, "mifa", *[79.0] * 5)]  # not in the other study, so that it does not count beside it
+    standard = [row(world, "fedavg", 70, 70, 71, 71, 72), row(world, "counterpoise", 72, 73, 74, 73, 74)]
+    assert list(worlds["with_standardised_pixels"](unit, [row(world, "fedavg"), row(world, "counterpoise")])) == []
+    title, _, table, _, aims = worlds["with_standardised_pixels"](unit, standard)
     assert title == "## With standardised pixels"
     assert cells_of(table) == [
-        ["a", "70.8", "70.8 `fedavg`", "73.2", "+2.4 (+1.7 to +3.1)", "best", "+20.1 (+19.8 to +20.4)"]
+        [world, "70.8", "70.8 `fedavg`", "73.2", "+2.4 (+1.7 to +3.1)", "best", "+20.1 (+19.8 to +20.4)"]
     ]
+    assert cells_of(aims)[0][2:] == ["best in 1 of 1 worlds (in 0 of them within noise), tied in none", "yes"]
+    lost = row(world, "fedprox", 60)
+    lost.outcomes = {seed: Namespace(status="diverged" if seed else "finished") for seed in range(3)}
+    _, _, _, told, *_ = worlds["with_standardised_pixels"](unit, [*standard, lost])
+    assert told == "Runs that diverged, and count in no mean: `fedprox` 2."
 
 
 def test_averaged_models_are_compared_with_averaged_models_and_with_the_same_seeds_unaveraged() -> None:
@@ -193,12 +199,19 @@ def test_averaged_models_are_compared_with_averaged_models_and_with_the_same_see
     assert not list(with_averaging(rows, standard, averaged[:1]))
 
 
-def test_how_it_stands_with_standardised_pixels_is_told_in_one_sentence() -> None:
+def test_how_it_stands_with_standardised_pixels_is_told_in_a_sentence_or_two() -> None:
     worlds = runpy.run_path(str(ROOT / "studies/worlds.py"))
     others = [row(cell, label, *[value] * 5) for cell in "ab" for label, value in (("fedavg", 65), ("rfa", 71))]
     standard = [*others, row("a", "counterpoise", 69.5, 70, 70.5, 71, 71.5), row("b", "counterpoise", *range(80, 85))]
     assert worlds["standardised"](standard) == (
         "best in 1 of 2 worlds (in 0 of them within noise). In the other world it is below the best other method by at most 0.5 points"
+    )
+    standard += [row("c", "fedavg", *[65.0] * 5), row("c", "counterpoise", *[63.0] * 5)]
+    assert worlds["standardised"](standard).endswith(
+        "In the other 2 it is below the best other method by at most 2.0 points"
+    )
+    assert worlds["standardised"]([*others, row("b", "counterpoise", *range(80, 85))]) == (
+        "best in 1 of 1 worlds (in 0 of them within noise)"
     )
 
 

@@ -1,4 +1,8 @@
-"""Clients that do not send the update they trained. Those that collude know the honest clients' updates."""
+"""Clients that do not send the update they trained. Those that collude know the honest clients' updates.
+
+Each changes by the same rule whatever it sends that is as long as the model: its update, and a report such as SCAFFOLD's
+change of a variate. A rule that looks at reports sees no more of the truth than one that looks at updates.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ def sign_flip(
     """Sends its update reversed."""
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
-        return _sending(cohort, acting, -scale * cohort.updates)
+        return _sending(cohort, acting, lambda true: -scale * true)
 
     return Adversary(clients, fraction, often, reply, first=first, last=last)
 
@@ -41,7 +45,9 @@ def scaled(
     often: Often = 1.0,
 ) -> Adversary:
     """Sends its update many times as long, without claiming more data."""
-    return Adversary(clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, factor * cohort.updates))
+    return Adversary(
+        clients, fraction, often, lambda cohort, acting: _sending(cohort, acting, lambda true: factor * true)
+    )
 
 
 @ADVERSARIES.register("noisy")
@@ -54,9 +60,11 @@ def noisy(
     """Adds normal noise to its update."""
 
     def noise(cohort: Cohort, acting: Tensor, drawn: Tensor) -> Cohort:
-        updates = cohort.updates
-        length = torch.linalg.vector_norm(updates, dim=1, keepdim=True) / updates.shape[1] ** 0.5
-        return _sending(cohort, acting, updates + level * length * drawn)
+        def noised(true: Tensor) -> Tensor:
+            length: Tensor = torch.linalg.vector_norm(true, dim=1, keepdim=True) / true.shape[1] ** 0.5
+            return true + level * length * drawn
+
+        return _sending(cohort, acting, noised)
 
     return Adversary(clients, fraction, often, noise=noise)
 
@@ -71,9 +79,12 @@ def free_rider(
     """Does not train: sends nothing, or noise of a plausible length."""
 
     def noise(cohort: Cohort, acting: Tensor, drawn: Tensor) -> Cohort:
-        honest = cohort.updates[~acting]
-        length = torch.linalg.vector_norm(honest, dim=1).mean() if len(honest) else cohort.updates.new_zeros(())
-        return _sending(cohort, acting, level * length * drawn / cohort.updates.shape[1] ** 0.5)
+        def drawn_as_long(true: Tensor) -> Tensor:
+            honest = true[~acting]
+            length: Tensor = torch.linalg.vector_norm(honest, dim=1).mean() if len(honest) else true.new_zeros(())
+            return level * length * drawn / true.shape[1] ** 0.5
+
+        return _sending(cohort, acting, drawn_as_long)
 
     return Adversary(clients, fraction, often, noise=noise)
 
@@ -118,11 +129,20 @@ def mimic(clients: Clients = None, fraction: Fraction = None, often: Often = 1.0
     return Adversary(clients, fraction, often, reply)
 
 
-def _sending(cohort: Cohort, acting: Tensor, updates: Tensor) -> Cohort:
-    return replace(cohort, updates=torch.where(acting[:, None], updates, cohort.updates))
+def _sending(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor]) -> Cohort:
+    """The acting clients' updates ``[C, D]``, and their reports of that shape, made anew from all that were trained."""
+
+    def sent(true: Tensor) -> Tensor:
+        return torch.where(acting[:, None], made(true).to(true.dtype), true)
+
+    long = cohort.updates.shape
+    told = {
+        part: {name: sent(true) if true.shape == long else true for name, true in named.items()}
+        for part, named in cohort.reports.items()
+    }
+    return replace(cohort, updates=sent(cohort.updates), reports=told)
 
 
 def _colluding(cohort: Cohort, acting: Tensor, made: Callable[[Tensor], Tensor]) -> Cohort:
-    """All acting clients send one update, made from the honest ones ``[H, D]``; if there are none, they stay honest."""
-    honest = cohort.updates[~acting]
-    return _sending(cohort, acting, made(honest)) if len(honest) else cohort
+    """All acting clients send the same, made from what honest ones send ``[H, D]``; if there are none, they stay honest."""
+    return cohort if bool(acting.all()) else _sending(cohort, acting, lambda true: made(true[~acting]))

@@ -79,7 +79,7 @@ def _sections(found: Finding, command: str) -> Iterator[Section]:
     tables = [Table(key, head, *one) for (key, head), one in several]
     claims = [Table("claims", "Claims", *claim_table(found.claims))] if found.claims else []
     yield Section("tables", "In numbers", [*tables, *claims])
-    missing = [Missing(f"{name}, still to run", "; ".join(some)) for name, some in waiting(found.rows).items()]
+    missing = [Missing(f"{names}, still to run", labels) for names, labels in waiting(found.rows).items()]
     missing += [Missing(name, why) for name, why in cannot(found.rows).items()]
     missing += [Missing("Collapsed", line) for line in reasons(found.rows)]
     missing += [Missing(name, note) for name, note in notes(found.rows, found.claims)]

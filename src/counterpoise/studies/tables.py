@@ -152,13 +152,20 @@ def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: None if isinstance(value, float) and math.isnan(value) else value for key, value in values.items()}
 
 
-def waiting(every: Sequence[Row]) -> dict[str, list[str]]:
-    """The methods of each cell of which nothing has been run yet, if anything of the study has. Views are left out."""
+def waiting(every: Sequence[Row]) -> dict[str, str]:
+    """The methods of which nothing has been run yet, by the cells that lack just these. Views are left out.
+
+    Empty if nothing of the study has been run.
+    """
+    own = [row for row in every if not (row.parts or row.cell.runs_of or row.cannot)]
+    whole, lacking = Counter(row.cell.name for row in own), dict[str, list[str]]()
+    for row in own if any(row.outcomes for row in own) else ():
+        if not row.outcomes:
+            lacking.setdefault(row.cell.name, []).append(row.entry.label)
     found: dict[str, list[str]] = {}
-    for row in every if any(row.outcomes for row in every) else ():
-        if not (row.outcomes or row.parts or row.cell.runs_of or row.cannot):
-            found.setdefault(row.cell.name, []).append(row.entry.label)
-    return found
+    for name, labels in lacking.items():
+        found.setdefault("every method" if len(labels) == whole[name] else "; ".join(labels), []).append(name)
+    return {"; ".join(names): labels for labels, names in found.items()}
 
 
 def cannot(every: Sequence[Row]) -> dict[str, str]:
@@ -223,10 +230,9 @@ def markdown(
     parts += [pipes(*one) for one in results(every, claims)]
     if claims:
         parts.append(pipes(*claim_table(claims)))
-    left = [f"{name}: {'; '.join(labels)}" for name, labels in waiting(every).items()]
-    parts.append(_items("Still to run:", left))
+    parts.append(_items("Still to run:", [f"{names}: {labels}" for names, labels in waiting(every).items()]))
     why = {reason: [name for name, own in cannot(every).items() if own == reason] for reason in cannot(every).values()}
-    parts.append(_items("Cannot be run:", [f"{', '.join(names)}: {reason}" for reason, names in why.items()]))
+    parts.append(_items("Cannot be run:", [f"{'; '.join(names)}: {reason}" for reason, names in why.items()]))
     parts.append(_items("Collapsed:", reasons(every)))
     parts.append(_items("Notes:", [f"{name}: {note}" for name, note in notes(every, claims)]))
     if figure:
