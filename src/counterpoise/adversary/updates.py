@@ -82,7 +82,8 @@ def free_rider(
         def drawn_as_long(true: Tensor) -> Tensor:
             honest = true[~acting]
             length: Tensor = torch.linalg.vector_norm(honest, dim=1).mean() if len(honest) else true.new_zeros(())
-            return level * length * drawn / true.shape[1] ** 0.5
+            made: Tensor = level * length * drawn / true.shape[1] ** 0.5
+            return made
 
         return _sending(cohort, acting, drawn_as_long)
 
