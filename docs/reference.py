@@ -159,12 +159,19 @@ def _entry(entry: Entry[Any]) -> str:
         scheme, _, place = entry.paper.link.partition(":")
         paper += f" [{entry.paper.link}]({PUBLISHERS.get(scheme, f'{scheme}:')}{place})"
     around = f" Write {_code(entry.name + ':NAME')} to put it around another one." if entry.wraps else ""
+    parts = [f"### {_code(entry.name)}", f"{entry.summary}{around}{paper}", _options(entry, inner=False)]
+    if numbers := _options(entry, inner=True):
+        parts += ["Numbers inside its parts, which nobody needs to set:", numbers]
+    return "\n\n".join(filter(None, parts))
+
+
+def _options(entry: Entry[Any], inner: bool) -> str:
     rows = [
         (_code(p.name), "required" if p.required else _code(_written(p.default)), p.option.meaning, p.kind())
         for p in entry.parameters.values()
+        if p.option.inner is inner
     ]
-    table = "\n\n" + _table(("option", "default", "meaning", "takes"), rows) if rows else ""
-    return f"### {_code(entry.name)}\n\n{entry.summary}{around}{paper}{table}"
+    return _table(("option", "default", "meaning", "takes"), rows) if rows else ""
 
 
 def datasets() -> str:

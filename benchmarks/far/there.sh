@@ -10,6 +10,7 @@ carried=$1 seconds=$2
 home=${FAR_HOME:-/tmp/far}
 jobs=$(dirname "$carried")
 : "${OUT:?must name the folder for results}" "${COUNTERPOISE_COMMIT:?must name the commit that runs}"
+command -v flock >/dev/null || { echo "The program flock (of util-linux) is needed." >&2; exit 2; }
 [ -d "$carried" ] || { echo "There is no folder $carried. Was it carried?" >&2; exit 2; }
 
 mkdir -p "$home"/{packages,data,parts,out/results,back}

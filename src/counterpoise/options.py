@@ -31,6 +31,8 @@ class Option:
     high: float | None = None
     above: float | None = None
     below: float | None = None
+    inner: bool = False
+    """Whether it is a number inside a part that nobody needs to set. Lists of options show these apart, or count them."""
 
     def range(self) -> str:
         """The range in words; empty if every number is allowed.

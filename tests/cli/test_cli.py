@@ -74,7 +74,13 @@ def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
     assert max(map(len, out.splitlines())) <= 80
     for entry in METHODS:
         assert len(re.findall(rf"^ +{entry.name}  ", out, re.M)) == 2  # in the short table, and in full
-        assert all(f"{p.name} = {p.default}" in out for p in entry.parameters.values())
+        assert all(f"{p.name} = {p.default}" in out for p in entry.parameters.values() if not p.option.inner)
+    assert "gate_turn" not in out
+    assert "and 20 numbers inside its parts: counterpoise methods counterpoise" in out
+    whole, numbers = cli("methods", "counterpoise")[1].split("numbers inside its parts, which nobody needs to set")
+    assert "gate = True" in whole
+    assert "gate_turn" not in whole
+    assert all(f"{p.name} = {p.default}" in whole + numbers for p in METHODS["counterpoise"].parameters.values())
     code, out, _ = cli("methods", "--json")
     listed = json.loads(out)
     assert [m["name"] for m in listed] == [entry.name for entry in METHODS]
@@ -85,6 +91,7 @@ def test_methods_lists_every_method_with_its_paper_and_options(cli) -> None:
         "default": 0.01,
         "required": False,
         "meaning": "strength of the pull",
+        "inner": False,
     }
     assert prox["paper"]["year"] == 2020
 

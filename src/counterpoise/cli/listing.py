@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -15,6 +15,7 @@ from rich.text import Text
 from counterpoise.cli.overview import GROUPS
 from counterpoise.method import Method
 from counterpoise.methods import METHODS
+from counterpoise.options import Parameter
 from counterpoise.registry import Entry
 from counterpoise.runs.costs import Costs, costs
 
@@ -45,6 +46,7 @@ def _plain(entry: Entry[Method]) -> dict[str, Any]:
                 "default": None if p.required else p.default,
                 "required": p.required,
                 "meaning": p.option.meaning,
+                "inner": p.option.inner,
             }
             for p in entry.parameters.values()
         ],
@@ -101,14 +103,24 @@ def _place(group: str) -> int:
 
 
 def _block(entry: Entry[Method], whole: bool = False) -> RenderableType:
-    options = Table.grid(padding=(0, 2))
-    for p in entry.parameters.values():
-        options.add_row(
-            Text(p.name if p.required else f"{p.name} = {p.default}", style="cyan"),
-            Text(p.about()),
-        )
+    inner = [p for p in entry.parameters.values() if p.option.inner]
     head = Text.assemble((entry.name, "bold"), "  ", entry.summary)
     paper = [] if entry.paper is None else [Text(f"{entry.paper} {entry.paper.link}".strip(), style="dim")]
     rest = inspect.cleandoc(inspect.unwrap(entry.factory).__doc__ or "").partition("\n")[2].strip() if whole else ""
     rest = re.sub(r"(?<!\n)\n(?!\n)", " ", rest).replace("`", "")  # the terminal wraps lines, and has no type for code
-    return Group(head, *paper, *([Text(f"\n{rest}\n")] if rest else []), Padding(options, (0, 0, 0, 2)))
+    parts: list[RenderableType] = [head, *paper, *([Text(f"\n{rest}\n")] if rest else [])]
+    parts.append(_options([p for p in entry.parameters.values() if not p.option.inner]))
+    if inner and whole:
+        parts += [Text("\nnumbers inside its parts, which nobody needs to set", style="bold"), _options(inner)]
+    elif inner:
+        parts.append(
+            Text(f"  and {len(inner)} numbers inside its parts: counterpoise methods {entry.name}", style="dim")
+        )
+    return Group(*parts)
+
+
+def _options(some: Sequence[Parameter]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for p in some:
+        table.add_row(Text(p.name if p.required else f"{p.name} = {p.default}", style="cyan"), Text(p.about()))
+    return Padding(table, (0, 0, 0, 2))
