@@ -81,8 +81,8 @@ highest, and the interval holds 0 and lies above -1. `make evidence` writes this
 
 All worlds but one were fixed before any method was measured in them. In `fmnist-hundredfold` the server's usual limit
 on lengths at first refused most of the long updates (`counterpoise` 87.4, FedAvgM 84.1); it was then changed to let
-them in. The values of SCAFFOLD in worlds with attackers that change their update are to be measured again: in these
-runs they still told it the truth in its variates, which attackers no longer do."""
+them in. SCAFFOLD's values in worlds whose attackers change their update are to be measured again: in those runs the
+attackers still sent it true variates."""
 
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:

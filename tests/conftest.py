@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import gc
+import os
 import signal
 from collections.abc import Iterator
 
@@ -13,11 +14,13 @@ settings.register_profile(
 )
 settings.load_profile("counterpoise")
 
-# A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that, but not a
-# handler: they start with the usual one. With nohup, the suite itself still outlives its terminal.
-for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
-    if signal.getsignal(number) is signal.SIG_IGN:
-        signal.signal(number, handler)
+# A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What they do not inherit is a handler. The suite's workers are such programs, and are told.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "COUNTERPOISE_TESTS_NOHUP" in os.environ:
+    os.environ["COUNTERPOISE_TESTS_NOHUP"] = "1"
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_collection_finish() -> None:

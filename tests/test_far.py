@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -56,13 +58,15 @@ def test_a_line_that_is_not_a_whole_job_waits_and_is_named_once(tmp_path: Path, 
     path = tmp_path / "jobs.jsonl"
     path.write_text(
         '{"id": "a", "file": "f", "cells": "c", "seeds": 5}\n\n{"id": "b"}\n{"id": "c", "fi\n'
-        '{"id": "d", "file": "f", "cells": "c", "gib": "much"}'
+        '{"id": "d", "file": "f", "cells": "c", "gib": "much"}\n{"id": "e", "file": "f", "cells": "c", "gib": NaN}\n'
+        '{"id": "f/g", "file": "f", "cells": "c"}\n{"id": "h", "file": "f", "cells": "c", "needs": null}\n'
+        '{"id": "i", "file": "f", "cells": "c", "needs": "mnist"}'
     )
     for _ in range(2):
         ((job),) = listed(path, told)
         assert (job["id"], job["gib"], job["needs"]) == ("a", 12.0, [])
     lines = capsys.readouterr().err.splitlines()
-    assert [line.count("this line is no job yet") for line in lines] == [1, 1, 1]
+    assert [line.count("this line is no job yet") for line in lines] == [1] * 7
 
 
 def test_a_job_says_how_many_workers_it_has() -> None:
@@ -101,6 +105,29 @@ def test_jobs_run_and_are_tried_again_and_what_they_found_comes_back(tmp_path: P
     assert [*(tmp_path / "back").iterdir()] == [tmp_path / "back/results.tar.xz"]
 
 
+def test_nobody_works_beside_a_program_or_the_jobs_that_it_left(tmp_path: Path) -> None:
+    code = f"""
+import fcntl, pathlib, runpy, sys
+far = runpy.run_path({str(FAR / "side_by_side.py")!r})
+far["begin"].__globals__["command"] = lambda job, out: ["sleep", "600"]
+out = pathlib.Path(sys.argv[1])
+(out / "logs").mkdir(parents=True)
+with (out / "lock").open("a") as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    print(far["begin"]({{"id": "a"}}, out, lock.fileno()).process.pid)
+"""
+    words = [sys.executable, "-c", code, tmp_path / "out"]
+    left = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    words = [sys.executable, FAR / "side_by_side.py", tmp_path / "jobs.jsonl", tmp_path / "out"]
+    try:
+        ran = subprocess.run(words, capture_output=True, text=True)
+        assert (ran.returncode, ran.stderr) == (1, f"Jobs run in {tmp_path / 'out'} already.\n")
+    finally:
+        os.kill(left, signal.SIGKILL)
+    ran = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert ran.stdout == "no job is left\n"
+
+
 def with_outcomes(*seeds: int, status: str = "finished") -> KeptArm:
     made = Made("", "", "")
     return KeptArm({"method": {"name": "fedavg"}}, {seed: Outcome(seed, status, [(1, 0.5)], made) for seed in seeds})
@@ -117,9 +144,12 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
     def results(**arms: KeptArm) -> dict[str, KeptCell]:
         return {"a": KeptCell(plan.values, "accuracy", arms)}
 
+    def write(more: dict[str, float] | None = None, **options: bool) -> None:
+        jobs["write_left"](far, [*jobs["left"](path, [], [], **options)], more or {})
+
     prox = replace(with_outcomes(first, second), settings=plan.arms[1].settings)
     write_results(path.with_suffix(".json"), study, results(fedavg=with_outcomes(first), fedprox=prox))
-    jobs["write_left"](path, far, [], [], {"gib": 3.0})
+    write({"gib": 3.0})
     job = {
         "id": "study-a-fedavg",
         "file": str(path),
@@ -151,8 +181,18 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
     ):
         jobs["merge"](far, tmp_path / "back")
     (far / "jobs.jsonl").unlink()
-    jobs["write_left"](path, far, [], [], {})
+    write()
     assert not (far / "jobs.jsonl").read_text()
+    (again,) = (one for one in jobs["left"](path, [], ["fedprox"], again=True))
+    assert (again[0]["again"], again[2]) == (True, {})
+    write(again=True)
+    once_more = with_outcomes(first)
+    once_more.outcomes[first] = replace(once_more.outcomes[first], curve=[(1, 0.7)])
+    write_results(tmp_path / "back/study-a-fedavg.json", study, results(fedavg=once_more))
+    jobs["merge"](far, tmp_path / "back")
+    found = read_results(path.with_suffix(".json"))[1]["a"].arms["fedavg"].outcomes
+    assert {seed: one.curve for seed, one in found.items()} == {first: [(1, 0.7)], second: [(1, 0.5)]}
+    (far / "jobs.jsonl").unlink()
 
     path.write_text(
         STUDY.replace("seeds = 1", "seeds = 3").replace('"fedprox"', '{ method = "fedprox", label = "b, c" }')
@@ -170,10 +210,11 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
         "fedavg,b, c",
         {"fedavg": [first, second]},
     )
-    jobs["write_left"](path, far, [], [], {}, whole=True)
-    with pytest.raises(CounterpoiseError, match="has a job study-a-fedavg-and-1-more already"):
-        jobs["write_left"](path, far, [], [], {}, whole=True)
-    assert len((far / "jobs.jsonl").read_text().splitlines()) == 1
+    write(whole=True)
+    path.write_text(path.read_text() + '[[cell]]\nname = "0"\nlike = "quickstart"\nmethods = ["fedavg"]\n')
+    with pytest.raises(CounterpoiseError, match="would have the job study-a-fedavg-and-1-more twice"):
+        write(whole=True)
+    assert len((far / "jobs.jsonl").read_text().splitlines()) == 1  # not even the new cell's
     path.with_suffix(".json").unlink()
 
     path.write_text(STUDY.replace('like = "quickstart"', 'like = "worlds/fmnist-iid"'))
@@ -216,7 +257,7 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
     path = f"{tool.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     places = {"FAR_HOME": str(home), "OUT": str(out), "PATH": path, "TMPDIR": str(tmp_path)}
 
-    def there(folder: Path, seconds: int = 60, **more: str) -> subprocess.CompletedProcess[str]:
+    def there(folder: Path, seconds: int = 600, **more: str) -> subprocess.CompletedProcess[str]:
         words = ["bash", FAR / "there.sh", folder, str(seconds)]
         return subprocess.run(words, cwd=FAR.parents[1], env=os.environ | places | more, capture_output=True, text=True)
 
@@ -246,7 +287,7 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
     other = there(carried, COUNTERPOISE_COMMIT="1" * 7)
     assert (other.returncode, other.stderr) == (
         2,
-        "Jobs of the commit 0000000 still run, so those of 1111111 cannot begin.\n",
+        "Jobs of the commit 0000000 still run. Wait for them, or give the machine back.\n",
     )
     ended = there(tmp_path / "far/2", COUNTERPOISE_COMMIT="0" * 7)
     assert "CIFAR-10 could not be joined. Carry its parts again." in ended.stderr
@@ -254,77 +295,119 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
     with tarfile.open(out / "results.tar.xz") as back:
         found = json.load(back.extractfile("results/job.json"))
     assert found["made"][0]["commit"] == "0000000"
-    assert there(carried, COUNTERPOISE_COMMIT="1" * 7).returncode == 0
+    (home / "runner.txt").write_text("killed")
+    after = there(carried, COUNTERPOISE_COMMIT="1" * 7)
+    assert after.returncode == 0
+    assert after.stderr.endswith("The jobs of an earlier call were stopped. The last that was said: killed\n")
+    assert len((home / "out/done.txt").read_text().splitlines()) == 1  # what is done is not begun again
     assert (home / "commit").read_text() == "1111111\n"
 
 
-def test_a_job_waits_for_its_data_and_for_room_on_the_gpu(tmp_path: Path, monkeypatch, capsys) -> None:
-    """The GPU has 2.5 GiB free at first, and 3 once the first job has begun. Only one job runs at a time."""
-    far = runpy.run_path(str(FAR / "side_by_side.py"))
-    seen: list[tuple[str, bool, str]] = []
-    tool, free, data = tmp_path / "nvidia-smi", tmp_path / "free", tmp_path / "cifar10.npz"
-    tool.write_text(f"#!/bin/sh\nread -r answer < {free}; echo $answer\n")
+class Ended:
+    """A process that ends, well or not, when it is asked for the third time."""
+
+    def __init__(self, returncode: int = 0) -> None:
+        self.asked, self.returncode = 0, returncode
+
+    def poll(self) -> int | None:
+        self.asked += 1
+        return self.returncode if self.asked > 2 else None
+
+
+@pytest.fixture
+def runner(tmp_path: Path, monkeypatch) -> SimpleNamespace:
+    """The program's functions, with jobs that only seem to run, a GPU that says what `free` holds, and no sleep."""
+    far = SimpleNamespace(**runpy.run_path(str(FAR / "side_by_side.py")))
+    far.free, far.names, far.out = tmp_path / "free", far.conduct.__globals__, tmp_path / "out"
+    (far.out / "runs").mkdir(parents=True)
+    (tool := tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\nread -r answer < {far.free}; echo $answer\n")
     tool.chmod(0o755)
-    free.write_text("2560\n")
+    far.free.write_text("2560\n")
     monkeypatch.setenv("COUNTERPOISE_DATA", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(far.names, "_APART", 0.0)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
 
-    class Ended:
-        """A process that ends when it is asked for the third time."""
+    def conduct(*jobs: dict[str, object], slots: int = 1, back: Path | None = None) -> bool:
+        lines = (json.dumps({"file": "f", "cells": "c", **job}) for job in jobs)
+        (tmp_path / "jobs.jsonl").write_text("\n".join(lines))
+        return far.conduct(tmp_path / "jobs.jsonl", far.out, slots, back, 0)
 
-        returncode = 0
+    def done() -> list[list[str]]:
+        return [line.split()[:2] for line in (far.out / "done.txt").read_text().splitlines()]
 
-        def __init__(self) -> None:
-            self.asked = 0
+    return SimpleNamespace(**{**vars(far), "conduct": conduct, "done": done})
 
-        def poll(self) -> int | None:
-            self.asked += 1
-            return 0 if self.asked > 2 else None
 
-    def begin(job, out):
-        seen.append((job["id"], data.exists(), free.read_text().strip()))
-        free.write_text("3072\n")
-        return far["Work"](job, Ended(), 0.0)
+def test_a_job_waits_for_its_data_for_room_on_the_gpu_and_for_a_slot(
+    runner, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    """The GPU has 2.5 GiB free at first, and 3 once the first job has begun. Data come after that."""
+    seen: list[tuple[object, ...]] = []
+    data = tmp_path / "cifar10.npz"
+    processes: list[Ended] = []
 
-    def sleep(seconds):
-        if seen and not data.exists():
-            data.touch()
+    def begin(job, out, lock):
+        running = sum(one.asked < 3 for one in processes)
+        seen.append((job["id"], data.exists(), runner.free.read_text().strip(), running))
+        runner.free.write_text("3072\n")
+        processes.append(Ended())
+        return runner.Work(job, processes[-1], 0.0)
 
-    name = far["conduct"].__globals__
-    monkeypatch.setitem(name, "begin", begin)
-    monkeypatch.setitem(name, "_APART", 0.0)
-    monkeypatch.setattr("time.sleep", sleep)
-    jobs = [
-        {"id": "data", "needs": ["cifar10"], "gib": 1},
-        {"id": "large", "gib": 3},
-        {"id": "small", "gib": 2.5},
-    ]
-    path, out = tmp_path / "jobs.jsonl", tmp_path / "out"
-    out.mkdir()
-    path.write_text("\n".join(json.dumps({**job, "file": "f", "cells": "c"}) for job in jobs[::2]))
-    far["conduct"](path, out, 1, None)
-    assert seen == [("small", False, "2560"), ("data", True, "3072")]
+    monkeypatch.setitem(runner.names, "begin", begin)
+    monkeypatch.setattr("time.sleep", lambda seconds: data.touch() if seen else None)
+    jobs = [{"id": "data", "needs": ["cifar10"], "gib": 1}, {"id": "large", "gib": 3}, {"id": "small", "gib": 2.5}]
+    assert runner.conduct(jobs[0], jobs[2])
+    assert seen == [("small", False, "2560", 0), ("data", True, "3072", 0)]
     assert capsys.readouterr().err == "data waits for cifar10\n"
-    assert [line.split()[0] for line in (out / "done.txt").read_text().splitlines()] == ["small", "data"]
+    assert runner.done() == [["small", "0"], ["data", "0"]]
 
-    free.write_text("nothing\n")
     seen.clear()
+    runner.free.write_text("99999\n")
+    assert runner.conduct(*({"id": name, "gib": 1} for name in ("one", "two", "three")), slots=2)
+    assert max(running for *_, running in seen) == 1
+
+    seen.clear()
+    runner.free.write_text("nothing\n")
     asked: list[float] = []
 
     def later(seconds):
         asked.append(seconds)
-        free.write_text("3071\n" if len(asked) < 3 else "3072\n")
+        runner.free.write_text("3071\n" if len(asked) < 3 else "3072\n")
 
     monkeypatch.setattr("time.sleep", later)
-    path.write_text(json.dumps({**jobs[1], "file": "f", "cells": "c"}))
-    far["conduct"](path, out, 1, None)
-    assert seen == [("large", True, "3072")]
+    assert runner.conduct(jobs[1], back=tmp_path / "back")
+    assert [one[:3] for one in seen] == [("large", True, "3072")]
     assert "does not say how much memory is free, but 'nothing'" in capsys.readouterr().err
-    tool.unlink()
-    assert far["free_gib"]() == float("inf")
+    assert (tmp_path / "back/results.tar.xz").exists()
+    (tmp_path / "nvidia-smi").unlink()
+    assert runner.free_gib() == float("inf")
 
 
-def test_an_archive_is_written_while_jobs_write(tmp_path: Path, monkeypatch) -> None:
+def test_what_the_disk_refuses_is_told_and_the_rest_goes_on(runner, tmp_path: Path, monkeypatch, capsys) -> None:
+    def begin(job, out, lock):
+        if job["id"] == "never":
+            raise OSError("no room for a log")
+        (out / "runs" / job["id"]).mkdir()
+        return runner.Work(job, Ended(), 0.0)
+
+    archives: list[int] = []
+
+    def bring_back(out, folder):
+        archives.append(len(archives))
+        raise OSError("no room for an archive")
+
+    monkeypatch.setitem(runner.names, "begin", begin)
+    monkeypatch.setitem(runner.names, "bring_back", bring_back)
+    (runner.out / "done.txt").mkdir()  # so that it cannot be written
+    assert not runner.conduct({"id": "never", "gib": 1}, {"id": "fine", "gib": 1}, back=tmp_path / "back")
+    told = capsys.readouterr().err
+    assert [told.count(text) for text in ("for a log", "for an archive", "done.txt")] == [1, 1, 1]
+    assert not [*(runner.out / "runs").iterdir()]
+    assert len(archives) >= 4
+
+
+def test_an_archive_holds_whole_files_only(tmp_path: Path) -> None:
     far = runpy.run_path(str(FAR / "side_by_side.py"))
     out = tmp_path / "out"
     for name in ("results/a.json", "results/.a.json.1f.partial", "logs/a.txt", "done.txt"):

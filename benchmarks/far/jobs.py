@@ -3,13 +3,14 @@
     python benchmarks/far/jobs.py left studies/worlds.toml FOLDER --cells "cifar10-*" --gib 12
     python benchmarks/far/jobs.py merge FOLDER RESULTS
 
-`left` adds a line to FOLDER/jobs.jsonl for each method of each cell that lacks runs or, with --whole, for each such cell
-with all the methods that lack some: they train as one batch, and a process less has to start for each. What is known of
-a job's methods is copied to FOLDER/known/ID.json, so that the job does only the rest. The data that a job needs are its
-cell's.
+`left` adds a line to FOLDER/jobs.jsonl for each method of each cell that lacks runs. With --whole, it adds one for each
+such cell, with all the methods that lack some: then one process starts instead of one for each method, and runs whose
+clients do the same work train as one batch. What is known of a job's methods is copied to FOLDER/known/ID.json, so that
+the job does only the rest. With --again nothing counts as known: all runs are made once more. The data that a job needs
+are its cell's.
 
 `merge` adds the runs in RESULTS/ID.json to the results beside each job's study. A run that is there already stays, unless
-it failed.
+it failed or the job was to make it once more.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -53,10 +55,10 @@ def of_arms(study: Study, results: Results, cell: Cell, labels: Sequence[str]) -
 
 
 def left(
-    path: Path, cells: Sequence[str], methods: Sequence[str], whole: bool = False
+    path: Path, cells: Sequence[str], methods: Sequence[str], whole: bool = False, again: bool = False
 ) -> Iterator[tuple[dict[str, Any], Study, Results]]:
     """The jobs of a study, each with what is known of it."""
-    study, results = read_study(path), found_before(path)
+    study, results = read_study(path), {} if again else found_before(path)
     ledger = Ledger(study, path.parent, results_of(path), results, made_here())
     for cell in chosen(study, cells, None, methods).cells:
         if cell.cannot or cell.runs_of:
@@ -70,30 +72,23 @@ def left(
             data = parse(next(plan.pieces(some[0])).values, cell.name).data.name
             needs = [data] if data in DATASETS and DATASETS[data].files else []
             job = {"id": name, "file": str(path), "cells": cell.name, "methods": ",".join(labels), "needs": needs}
-            yield job, study, of_arms(study, results, cell, labels)
+            yield job | ({"again": True} if again else {}), study, of_arms(study, results, cell, labels)
 
 
-def write_left(
-    path: Path,
-    folder: Path,
-    cells: Sequence[str],
-    methods: Sequence[str],
-    more: Mapping[str, Any],
-    whole: bool = False,
-) -> None:
-    """`more` is what all the jobs ask for: memory, worker processes, runs that train as one batch."""
+def write_left(folder: Path, jobs: Sequence[tuple[dict[str, Any], Study, Results]], more: Mapping[str, Any]) -> None:
+    """Write jobs, all or none. `more` is what all of them ask for: memory, worker processes, runs in one batch."""
     (folder / "known").mkdir(parents=True, exist_ok=True)
     (listed := folder / "jobs.jsonl").touch()
-    there = {job["id"] for job in read_jobs(listed)}
+    names = Counter([job["id"] for job in read_jobs(listed)] + [job["id"] for job, *_ in jobs])
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise CounterpoiseError(
+            f"{listed} would have the job {twice[0]} twice. Use another folder, or leave out what is listed there."
+        )
+    for job, study, known in jobs:
+        if known:
+            write_results(folder / "known" / f"{job['id']}.json", study, known)
     with listed.open("a", encoding="utf-8") as lines:
-        for job, study, known in left(path, cells, methods, whole):
-            if job["id"] in there:
-                raise CounterpoiseError(
-                    f"{listed} has a job {job['id']} already. Use another folder, or remove its line."
-                )
-            lines.write(json.dumps({**job, **more}) + "\n")
-            if known:
-                write_results(folder / "known" / f"{job['id']}.json", study, known)
+        lines.writelines(json.dumps({**job, **more}) + "\n" for job, *_ in jobs)
 
 
 def read_jobs(path: Path) -> list[dict[str, Any]]:
@@ -107,25 +102,25 @@ def merge(folder: Path, found: Path) -> None:
     for path in sorted({Path(job["file"]) for job in jobs}):
         study, results, count = read_study(path), found_before(path), 0
         plans = {cell.name: (cell, plan_of(cell)) for cell in study.cells if not cell.runs_of}
-        for there in [found / f"{job['id']}.json" for job in jobs if Path(job["file"]) == path]:
-            if there.exists():
+        for job in jobs:
+            if Path(job["file"]) == path and (there := found / f"{job['id']}.json").exists():
                 more = read_results(there)[1]
                 check_settings(more, (plans[name] for name in more if name in plans), there)
-                count += sum(name in plans for name in fold(results, more))
+                count += sum(name in plans for name in fold(results, more, job.get("again", False)))
         check_settings(results, (plans[name] for name in results if name in plans), results_of(path))
         write_results(results_of(path), study, results)
         print(f"{path}: {count} runs more")
 
 
-def fold(results: Results, more: Results) -> list[str]:
-    """Add runs to results. Returns the cell of every run that is new."""
+def fold(results: Results, more: Results, again: bool = False) -> list[str]:
+    """Add runs to results, `again` also in place of those that are there. Returns the cell of every run that is new."""
     new = []
     for name, cell in more.items():
         kept = results.setdefault(name, replace(cell, arms={}))
         for label, arm in cell.arms.items():
             into = kept.arms.setdefault(label, replace(arm, outcomes={})).outcomes
             for seed, outcome in arm.outcomes.items():
-                if not lasting(into.get(seed)):
+                if again or not lasting(into.get(seed)):
                     into[seed] = outcome
                     new.append(name)
     return new
@@ -146,6 +141,7 @@ def main() -> None:
     some.add_argument("--cells", action="append", default=[], help="as in `study run`")
     some.add_argument("--methods", action="append", default=[], help="as in `study run`")
     some.add_argument("--whole", action="store_true", help="a job for each cell, not for each method of it")
+    some.add_argument("--again", action="store_true", help="make all runs once more")
     some.add_argument("--gib", type=gibibytes, help="GPU memory that a job waits for")
     some.add_argument("--jobs", type=int, help="as in `study run`: worker processes of a job")
     some.add_argument("--together", type=int, help="as in `study run`: runs that train as one batch")
@@ -156,7 +152,8 @@ def main() -> None:
     try:
         if given.does == "left":
             more = {name: value for name in ("gib", "jobs", "together") if (value := getattr(given, name)) is not None}
-            write_left(given.study, given.folder, given.cells, given.methods, more, given.whole)
+            jobs = [*left(given.study, given.cells, given.methods, given.whole, given.again)]
+            write_left(given.folder, jobs, more)
         else:
             merge(given.folder, given.found)
     except KeyboardInterrupt:

@@ -15,25 +15,31 @@ but what one takes grows for a minute: ask for the room of those that are starti
 
 Its results are OUT/results/ID.json; given those of an earlier attempt, it does only the rest. If it fails, as when
 memory ran out, it is tried again, four times in all. The folder of its runs is removed when it ends, since the
-checkpoints of a hundred runs fill a disk. OUT/done.txt names the jobs that ended, with their exit status. With --back,
-FOLDER/results.tar.xz holds all results, logs and done.txt, and is written anew every 15 seconds, so that whatever cuts
-the machine off, that much is there. It ends when no job is left, and says so. The error stream names, once each, a line
-that is no job (yet), a job that waits for data, and what went wrong when a job was to begin or the archive to be
-written, which is tried again.
+checkpoints of a hundred runs fill a disk. OUT/done.txt names the jobs that ended, with their exit status; those with 0
+are not begun again. With --back, FOLDER/results.tar.xz holds all results, logs and done.txt, and is written anew every
+15 seconds, so that whatever cuts the machine off, that much is there. It ends when no job is left, and says so. The
+error stream names, once each, a line that is no job (yet), a job that waits for data, and what went wrong when a job
+was to begin or the archive to be written, which is tried again. OUT/lock is held until it and all its jobs have ended,
+however they end: only one such program works in OUT.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import io
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +79,18 @@ def listed(path: Path, told: set[str]) -> list[Job]:
     jobs = []
     for line in filter(str.strip, path.read_text().splitlines() if path.exists() else []):
         try:
-            job = json.loads(line)
-            named = {key: str(job[key]) for key in ("id", "file", "cells")}
-            jobs.append({"needs": [], **job, **named, "gib": float(job.get("gib", _GIB))})
+            jobs.append(checked({"gib": _GIB, "needs": [], **json.loads(line)}))
         except (ValueError, KeyError, TypeError):
             tell(f"{path}: this line is no job yet: {line}", told)
     return jobs
+
+
+def checked(job: Job) -> Job:
+    texts = [job["id"], job["file"], job["cells"], *job["needs"]]
+    named = all(isinstance(text, str) for text in texts) and re.fullmatch(r"[\w=+-][\w.=+-]*", job["id"])
+    if not (named and isinstance(job["needs"], list) and 0 <= job["gib"] < math.inf):
+        raise ValueError(job)
+    return job
 
 
 def ready(job: Job) -> bool:
@@ -97,18 +109,24 @@ def free_gib() -> float:
     return int(answer) / 1024
 
 
-def begin(job: Job, out: Path) -> Work:
+def begin(job: Job, out: Path, lock: int) -> Work:
     with (out / "logs" / f"{job['id']}.txt").open("ab") as log:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(command(job, out), stdout=log, stderr=log, env=environment)
+        process = subprocess.Popen(command(job, out), stdout=log, stderr=log, env=environment, pass_fds=[lock])
     return Work(job, process, time.monotonic())
 
 
 def end(work: Work, out: Path) -> None:
-    """Note that a job has ended, and remove its runs."""
+    """Remove a job's runs, and note that it has ended."""
+    shutil.rmtree(out / "runs" / work.job["id"], ignore_errors=True)
     with (out / "done.txt").open("a") as done:
         done.write(f"{work.job['id']} {work.process.returncode} {time.monotonic() - work.since:.0f} s\n")
-    shutil.rmtree(out / "runs" / work.job["id"], ignore_errors=True)
+
+
+def ended_well(out: Path) -> Counter[str]:
+    """The jobs that an earlier program here has done."""
+    lines = (out / "done.txt").read_text().splitlines() if (out / "done.txt").is_file() else []
+    return Counter(words[0] for words in map(str.split, lines) if words[1] == "0")
 
 
 def bring_back(out: Path, folder: Path) -> None:
@@ -125,35 +143,51 @@ def bring_back(out: Path, folder: Path) -> None:
     unfinished.replace(folder / "results.tar.xz")
 
 
-def conduct(jobs: Path, out: Path, slots: int, back: Path | None) -> None:
-    begun, again, told = Counter[str](), set[str](), set[str]()
+def conduct(jobs: Path, out: Path, slots: int, back: Path | None, lock: int) -> bool:
+    """Run the jobs until none is left. Whether the last archive could be written."""
+    begun, again, told = ended_well(out), set[str](), set[str]()
     running: list[Work] = []
     last_start = last_back = float("-inf")
+    unwritten = 0
     while True:
         for work in [work for work in running if work.process.poll() is not None]:
             running.remove(work)
-            end(work, out)
             if work.process.returncode and begun[work.job["id"]] < _TRIES:
                 again.add(work.job["id"])
+            with telling(told):
+                end(work, out)
         left = [job for job in listed(jobs, told) if not begun[job["id"]] or job["id"] in again]
         for job in left:
             if not ready(job):
                 tell(f"{job['id']} waits for {', '.join(job['needs'])}", told)
         now, job = time.monotonic(), next(filter(ready, left), None)
-        try:
+        with telling(told):
             if job and len(running) < slots and now - last_start >= _APART and free_gib() >= job["gib"]:
-                running.append(begin(job, out))
+                last_start = now
                 begun[job["id"]] += 1
                 again.discard(job["id"])
-                last_start = now
-            if back and (now - last_back > _BETWEEN or not (left or running)):
-                last_back = now
+                if begun[job["id"]] < _TRIES:
+                    again.add(job["id"])  # unless it begins
+                running.append(begin(job, out, lock))
+                again.discard(job["id"])
+        if back and (now - last_back > _BETWEEN or not (left or running)):
+            last_back = now
+            unwritten += 1
+            with telling(told):
                 bring_back(out, back)
-        except OSError as error:
-            tell(str(error), told)
-        if not (left or running):
-            return
+                unwritten = 0
+        if not (left or running) and not 0 < unwritten < _TRIES:
+            return not unwritten
         time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def telling(told: set[str]) -> Iterator[None]:
+    """Go on if the disk or the GPU refuses something, and say so once."""
+    try:
+        yield
+    except OSError as error:
+        tell(str(error), told)
 
 
 def main() -> None:
@@ -167,7 +201,13 @@ def main() -> None:
     given = words.parse_args()
     for name in ("results", "runs", "logs"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
-    conduct(given.jobs, given.out, given.slots, given.back)
+    with (given.out / "lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"Jobs run in {given.out} already.") from None
+        if not conduct(given.jobs, given.out, given.slots, given.back, lock.fileno()):
+            raise SystemExit(f"The last archive could not be written. The results are in {given.out}.")
     print("no job is left")
 
 

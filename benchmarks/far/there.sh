@@ -10,23 +10,26 @@ carried=$1 seconds=$2
 home=${FAR_HOME:-/tmp/far}
 jobs=$(dirname "$carried")
 : "${OUT:?must name the folder for results}" "${COUNTERPOISE_COMMIT:?must name the commit that runs}"
+place() { cp "$1" "$2.unfinished" && mv "$2.unfinished" "$2"; }  # whoever reads it meanwhile sees the old one or the new
+found=$home/back/results.tar.xz
+bring() { [ ! "$found" -nt "$OUT/results.tar.xz" ] || place "$found" "$OUT/results.tar.xz"; }
+trap bring EXIT
+running() { ! flock --nonblock "$home/out/lock" true; }
 command -v flock >/dev/null || { echo "The program flock (of util-linux) is needed." >&2; exit 2; }
 [ -d "$carried" ] || { echo "There is no folder $carried. Was it carried?" >&2; exit 2; }
 
 mkdir -p "$home"/{packages,data,parts,out/results,back}
-running() { ! flock --nonblock "$home/lock" true; }
-bring() { [ ! -e "$home/back/results.tar.xz" ] || cp "$home/back/results.tar.xz" "$OUT/"; }
-trap bring EXIT
-place() { cp "$1" "$2.unfinished" && mv "$2.unfinished" "$2"; }  # whoever reads it meanwhile sees the old one or the new
-
 before=$(cat "$home/commit" 2>/dev/null || true)
 if [ "$before" != "$COUNTERPOISE_COMMIT" ]; then
-    ! running || { echo "Jobs of the commit $before still run, so those of $COUNTERPOISE_COMMIT cannot begin." >&2; exit 2; }
-    rm -rf "$home"/{src,studies,benchmarks}
+    ! running || {
+        echo "Jobs of the commit $before still run. Wait for them, or give the machine back." >&2
+        exit 2
+    }
+    rm -rf "$home"/{commit,src,studies,benchmarks}
     cp -r src studies benchmarks "$home/"
     echo "$COUNTERPOISE_COMMIT" >"$home/commit"
 fi
-[ ! -e "$carried/packages.tar.xz" ] || tar -xJf "$carried/packages.tar.xz" -C "$home/packages"
+[ ! -e "$carried/packages.tar.xz" ] || running || tar -xJf "$carried/packages.tar.xz" -C "$home/packages"
 for one in "$carried"/*.npz; do
     [ ! -e "$one" ] || [ -e "$home/data/${one##*/}" ] || place "$one" "$home/data/${one##*/}"
 done
@@ -44,17 +47,23 @@ if [ "$(find "$home/parts" -name '*.xz' | wc -l)" = 12 ] && [ ! -e "$home/data/c
         echo "CIFAR-10 could not be joined. Carry its parts again." >&2
 fi
 if ! running; then
+    if [ -e "$home/runner.txt" ] && [ "$(tail -n 1 "$home/runner.txt")" != "no job is left" ]; then
+        echo "The jobs of an earlier call were stopped. The last that was said: $(tail -n 20 "$home/runner.txt")" >&2
+    fi
     ! command -v nvidia-cuda-mps-control >/dev/null || nvidia-cuda-mps-control -d >/dev/null 2>&1 || true
     (
         cd "$home"
-        setsid nohup flock "$home/lock" python3 benchmarks/far/side_by_side.py jobs.jsonl out --slots "${SLOTS:-14}" \
-            --back back </dev/null >runner.txt 2>&1 &
+        setsid nohup python3 benchmarks/far/side_by_side.py jobs.jsonl out --slots "${SLOTS:-14}" --back back \
+            </dev/null >runner.txt 2>&1 &
+        echo $! >runner
     )
-    sleep 1  # until it holds the lock
+    for _ in 1 2 3 4 5 6 7 8 9 10; do  # until it holds the lock
+        running || ! kill -0 "$(cat "$home/runner")" 2>/dev/null || sleep 1
+    done
 fi
 while [ "$SECONDS" -lt "$seconds" ] && running; do
     sleep 2
-    bring
+    bring || true
 done
 [ ! -e "$home/out/done.txt" ] || tail -n 60 "$home/out/done.txt"
 cat "$home/runner.txt"  # its last line is "no job is left", unless it was stopped or still runs

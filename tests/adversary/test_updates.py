@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import BACKENDS, blobs, data_of, double, small
+from helpers import BACKENDS, Spy, blobs, data_of, double, small
 
 from counterpoise.adversary import ADVERSARIES, Adversary
 from counterpoise.engine import Simulation
@@ -32,6 +32,7 @@ def cohort(clients: int = 5, size: int = 40, seed: int = 0) -> Cohort:
     reports = {
         "part": {"told": updates[:, 0].clone()},
         "other": {"variate": variates, "short": variates[:, 1:].clone()},
+        "coarse": {"variate": variates.float()},
     }
     return Cohort(tuple(range(10, 10 + clients)), updates, counts, counts, reports)
 
@@ -52,6 +53,7 @@ def arrived(name: str, replies: Cohort, acts: torch.Tensor, **options) -> tuple[
     assert torch.equal(after.examples, replies.examples)
     assert torch.equal(after.reports["part"]["told"], replies.reports["part"]["told"])
     assert torch.equal(after.reports["other"]["short"], replies.reports["other"]["short"])
+    assert after.reports["coarse"]["variate"].dtype == torch.float32
     return after.updates.numpy(), after.reports["other"]["variate"].numpy()
 
 
@@ -231,6 +233,27 @@ def test_those_who_act_are_on_record():
         acts = liars.acting(0, record.round, record.cohort, torch.tensor([1, 4]))
         assert record.liars == tuple(c for c, a in zip(record.cohort, acts.tolist(), strict=True) if a)
         assert set(record.liars) <= {1, 4}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "times"),
+    [
+        ("sign-flip", {}, -1.0),
+        ("scaled", {"factor": 3.0}, 3.0),
+        ("free-rider", {}, 0.0),
+        ("scaled-update", {"factor": 3.0}, 3.0),
+        ("silent-claim", {}, 0.0),
+    ],
+)
+def test_scaffold_is_told_a_change_that_is_forged_as_the_update_is(name, options, times):
+    spy = Spy()
+    simulated("scaffold", spy).advance()
+    factors = torch.ones(len(SIZES), dtype=torch.float64)
+    factors[[1, 4]] = times
+    forged = simulated("scaffold", ADVERSARIES.make(name, clients=[1, 4], **options))
+    forged.advance()
+    expected = factors @ spy.cohorts[0].reports["control-variates"]["change"] / len(SIZES)
+    torch.testing.assert_close(forged.server.state["control-variates"]["c"], expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -137,14 +137,20 @@ class Repeated:
 
 
 def _liar(factor: float, update: float = 1.0, **reports: float) -> Callable[[Cohort, Tensor], Cohort]:
-    """Multiplies a liar's count by `factor`, its update by `update`, and the named reports of any part by theirs."""
+    """Multiplies a liar's count by `factor`, its update by `update`, and the named reports of any part by theirs.
+
+    A report as long as the model, such as SCAFFOLD's change of a variate, is multiplied as the update is.
+    """
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
         def forged(true: Tensor, by: float) -> Tensor:
             return true if by == 1 else torch.where(acting.view(-1, *(1,) * (true.ndim - 1)), by * true, true)
 
+        def factor_of(name: str, true: Tensor) -> float:
+            return update if true.shape == cohort.updates.shape else reports.get(name, 1.0)
+
         told = {
-            part: {name: forged(true, reports.get(name, 1.0)) for name, true in named.items()}
+            part: {name: forged(true, factor_of(name, true)) for name, true in named.items()}
             for part, named in cohort.reports.items()
         }
         claimed = torch.where(acting, (factor * cohort.examples).round().clamp(min=1), cohort.examples)

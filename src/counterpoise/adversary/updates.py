@@ -1,7 +1,7 @@
 """Clients that do not send the update they trained. Those that collude know the honest clients' updates.
 
-Each changes by the same rule whatever it sends that is as long as the model: its update, and a report such as SCAFFOLD's
-change of a variate. A rule that looks at reports sees no more of the truth than one that looks at updates.
+Each forges all that it sends that is as long as the model by the same rule: its update, and a report such as SCAFFOLD's
+change of a variate. Otherwise SCAFFOLD would learn the truth from a client whose update is forged.
 """
 
 from __future__ import annotations
