@@ -224,11 +224,15 @@ def test_what_is_left_of_a_study_becomes_jobs_and_what_they_found_comes_in(tmp_p
     assert failed["a"].arms["fedavg"].outcomes[first].status == "finished"
 
 
-def test_what_is_wrong_with_jobs_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_what_is_wrong_with_jobs_is_said_in_a_sentence(tmp_path: Path, monkeypatch, capsys) -> None:
+    main = runpy.run_path(str(FAR / "jobs.py"))["main"]
+
     def told(*words: str | Path) -> str:
-        ran = subprocess.run([sys.executable, FAR / "jobs.py", *words], capture_output=True, text=True)
-        assert ran.returncode
-        return ran.stderr.splitlines()[-1]
+        monkeypatch.setattr(sys, "argv", ["jobs.py", *map(str, words)])
+        with pytest.raises(SystemExit) as end:
+            main()
+        said = capsys.readouterr().err or str(end.value.code)
+        return said.splitlines()[-1]
 
     assert told("merge", tmp_path, tmp_path) == f"There is no file {tmp_path / 'jobs.jsonl'}."
     (tmp_path / "jobs.jsonl").write_text('\n{"id"')
