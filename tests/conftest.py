@@ -17,7 +17,8 @@ settings.load_profile("counterpoise")
 # A script's background ignores Ctrl-C, and nohup a closed terminal. Programs under test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# What they do not inherit is a handler. The suite's workers are such programs, and are told.
+# They do not inherit a handler, so with nohup only the suite outlives its terminal. Its workers, which are programs too,
+# learn of nohup from the environment.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN or "COUNTERPOISE_TESTS_NOHUP" in os.environ:
     os.environ["COUNTERPOISE_TESTS_NOHUP"] = "1"
     signal.signal(signal.SIGHUP, lambda *_: None)

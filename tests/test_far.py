@@ -116,6 +116,7 @@ with (out / "lock").open("a") as lock:
     fcntl.flock(lock, fcntl.LOCK_EX)
     print(far["begin"]({{"id": "a"}}, out, lock.fileno()).process.pid)
 """
+    (tmp_path / "jobs.jsonl").touch()
     words = [sys.executable, "-c", code, tmp_path / "out"]
     left = int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     words = [sys.executable, FAR / "side_by_side.py", tmp_path / "jobs.jsonl", tmp_path / "out"]
@@ -235,11 +236,17 @@ def test_what_is_wrong_with_jobs_is_said_in_a_sentence(tmp_path: Path, monkeypat
         return said.splitlines()[-1]
 
     assert told("merge", tmp_path, tmp_path) == f"There is no file {tmp_path / 'jobs.jsonl'}."
+    (tmp_path / "jobs.jsonl").write_text('{"id": "a"}')
+    assert told("merge", tmp_path, tmp_path).endswith("line 1 is no job: it needs an id and a file.")
     (tmp_path / "jobs.jsonl").write_text('\n{"id"')
     assert told("merge", tmp_path, tmp_path).startswith(f"{tmp_path / 'jobs.jsonl'}, line 2 is not valid JSON")
     (tmp_path / "study.toml").write_text(STUDY)
     for size in ("nan", "-1", "inf", "x"):
         assert "invalid gibibytes value" in told("left", tmp_path / "study.toml", tmp_path, "--gib", size)
+    assert "invalid positive value: '0'" in told("left", tmp_path / "study.toml", tmp_path, "--jobs", "0")
+    assert "There is no method 'fedavgg'" in told("left", tmp_path / "study.toml", tmp_path, "--methods", "fedavgg")
+    (tmp_path / "study.toml").write_text("")
+    assert "study.toml" in told("left", tmp_path / "study.toml", tmp_path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs setsid, and the far machine has Linux")
@@ -261,11 +268,12 @@ def test_what_is_carried_is_unpacked_there_and_what_is_known_comes_back(tmp_path
     path = f"{tool.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     places = {"FAR_HOME": str(home), "OUT": str(out), "PATH": path, "TMPDIR": str(tmp_path)}
 
-    def there(folder: Path, seconds: int = 600, **more: str) -> subprocess.CompletedProcess[str]:
+    def there(folder: Path, seconds: int | str = 600, **more: str) -> subprocess.CompletedProcess[str]:
         words = ["bash", FAR / "there.sh", folder, str(seconds)]
         return subprocess.run(words, cwd=FAR.parents[1], env=os.environ | places | more, capture_output=True, text=True)
 
     assert "must name the commit" in there(carried).stderr
+    assert there(carried, "soon").stderr == "Say which folder was carried, and how many seconds to wait.\n"
     assert there(tmp_path / "far/9", COUNTERPOISE_COMMIT="0" * 7).stderr == (
         f"There is no folder {tmp_path / 'far/9'}. Was it carried?\n"
     )
@@ -382,7 +390,10 @@ def test_a_job_waits_for_its_data_for_room_on_the_gpu_and_for_a_slot(
     monkeypatch.setattr("time.sleep", later)
     assert runner.conduct(jobs[1], back=tmp_path / "back")
     assert [one[:3] for one in seen] == [("large", True, "3072")]
-    assert "does not say how much memory is free, but 'nothing'" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines() == [
+        "nvidia-smi does not say how much memory is free, but 'nothing'.",
+        "large waits for 3 GiB of the GPU, and 2.9 are free",
+    ]
     assert (tmp_path / "back/results.tar.xz").exists()
     (tmp_path / "nvidia-smi").unlink()
     assert runner.free_gib() == float("inf")

@@ -92,8 +92,13 @@ def write_left(folder: Path, jobs: Sequence[tuple[dict[str, Any], Study, Results
 
 
 def read_jobs(path: Path) -> list[dict[str, Any]]:
-    lines = read_text(path).splitlines()
-    return [parse_json(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    jobs = []
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        if line.strip():
+            jobs.append(parse_json(line, f"{path}, line {number}"))
+            if not (isinstance(jobs[-1], dict) and {"id", "file"} <= jobs[-1].keys()):
+                raise CounterpoiseError(f"{path}, line {number} is no job: it needs an id and a file.")
+    return jobs
 
 
 def merge(folder: Path, found: Path) -> None:
@@ -132,6 +137,12 @@ def gibibytes(text: str) -> float:
     return value
 
 
+def positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     does = words.add_subparsers(dest="does", required=True)
@@ -143,8 +154,8 @@ def main() -> None:
     some.add_argument("--whole", action="store_true", help="a job for each cell, not for each method of it")
     some.add_argument("--again", action="store_true", help="make all runs once more")
     some.add_argument("--gib", type=gibibytes, help="GPU memory that a job waits for")
-    some.add_argument("--jobs", type=int, help="as in `study run`: worker processes of a job")
-    some.add_argument("--together", type=int, help="as in `study run`: runs that train as one batch")
+    some.add_argument("--jobs", type=positive, help="as in `study run`: worker processes of a job")
+    some.add_argument("--together", type=positive, help="as in `study run`: runs that train as one batch")
     back = does.add_parser("merge", help="add what jobs found to the studies' results")
     back.add_argument("folder", type=Path)
     back.add_argument("found", type=Path)

@@ -77,7 +77,8 @@ def tell(text: str, told: set[str]) -> None:
 def listed(path: Path, told: set[str]) -> list[Job]:
     """The jobs in the file; a line that is none is named once."""
     jobs = []
-    for line in filter(str.strip, path.read_text().splitlines() if path.exists() else []):
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    for line in filter(str.strip, text.splitlines()):
         try:
             jobs.append(checked({"gib": _GIB, "needs": [], **json.loads(line)}))
         except (ValueError, KeyError, TypeError):
@@ -126,7 +127,7 @@ def end(work: Work, out: Path) -> None:
 def ended_well(out: Path) -> Counter[str]:
     """The jobs that an earlier program here has done."""
     lines = (out / "done.txt").read_text().splitlines() if (out / "done.txt").is_file() else []
-    return Counter(words[0] for words in map(str.split, lines) if words[1] == "0")
+    return Counter(words[0] for words in map(str.split, lines) if words[1:2] == ["0"])
 
 
 def bring_back(out: Path, folder: Path) -> None:
@@ -162,7 +163,14 @@ def conduct(jobs: Path, out: Path, slots: int, back: Path | None, lock: int) -> 
                 tell(f"{job['id']} waits for {', '.join(job['needs'])}", told)
         now, job = time.monotonic(), next(filter(ready, left), None)
         with telling(told):
-            if job and len(running) < slots and now - last_start >= _APART and free_gib() >= job["gib"]:
+            turn = job is not None and len(running) < slots and now - last_start >= _APART
+            room = free_gib() if turn else 0.0
+            if job and turn and room < job["gib"] and not running:
+                tell(
+                    f"{job['id']} waits for {job['gib']:g} GiB of the GPU, and {math.floor(10 * room) / 10:g} are free",
+                    told,
+                )
+            elif job and turn and room >= job["gib"]:
                 last_start = now
                 begun[job["id"]] += 1
                 again.discard(job["id"])
@@ -190,15 +198,23 @@ def telling(told: set[str]) -> Iterator[None]:
         tell(str(error), told)
 
 
+def positive(text: str) -> int:
+    if (value := int(text)) < 1:
+        raise ValueError(text)
+    return value
+
+
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("jobs", type=Path)
     words.add_argument("out", type=Path)
-    words.add_argument("--slots", type=int, default=14, help="most jobs at a time")
+    words.add_argument("--slots", type=positive, default=14, help="most jobs at a time")
     words.add_argument(
         "--back", type=Path, metavar="FOLDER", help="write an archive of the results here, again and again"
     )
     given = words.parse_args()
+    if not given.jobs.exists():
+        raise SystemExit(f"There is no file {given.jobs}.")
     for name in ("results", "runs", "logs"):
         (given.out / name).mkdir(parents=True, exist_ok=True)
     with (given.out / "lock").open("a") as lock:
@@ -206,7 +222,11 @@ def main() -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SystemExit(f"Jobs run in {given.out} already.") from None
-        if not conduct(given.jobs, given.out, given.slots, given.back, lock.fileno()):
+        try:
+            whole = conduct(given.jobs, given.out, given.slots, given.back, lock.fileno())
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+        if not whole:
             raise SystemExit(f"The last archive could not be written. The results are in {given.out}.")
     print("no job is left")
 

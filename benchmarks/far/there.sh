@@ -6,7 +6,8 @@
 # The jobs are FOLDER/jobs.jsonl, and FOLDER/known holds what is known of them. However the call ends, the results so far
 # are in $OUT/results.tar.xz.
 set -euo pipefail
-carried=$1 seconds=$2
+carried=${1-} seconds=${2-}
+[[ $carried && $seconds =~ ^[0-9]+$ ]] || { echo "Say which folder was carried, and how many seconds to wait." >&2; exit 2; }
 home=${FAR_HOME:-/tmp/far}
 jobs=$(dirname "$carried")
 : "${OUT:?must name the folder for results}" "${COUNTERPOISE_COMMIT:?must name the commit that runs}"
