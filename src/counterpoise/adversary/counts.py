@@ -139,7 +139,7 @@ class Repeated:
 def _liar(factor: float, update: float = 1.0, **reports: float) -> Callable[[Cohort, Tensor], Cohort]:
     """Multiplies a liar's count by `factor`, its update by `update`, and the named reports of any part by theirs.
 
-    A report as long as the model, such as SCAFFOLD's change of a variate, is multiplied as the update is.
+    Another report as long as the model, such as SCAFFOLD's change of a variate, is multiplied as the update is.
     """
 
     def reply(cohort: Cohort, acting: Tensor) -> Cohort:
@@ -147,7 +147,7 @@ def _liar(factor: float, update: float = 1.0, **reports: float) -> Callable[[Coh
             return true if by == 1 else torch.where(acting.view(-1, *(1,) * (true.ndim - 1)), by * true, true)
 
         def factor_of(name: str, true: Tensor) -> float:
-            return update if true.shape == cohort.updates.shape else reports.get(name, 1.0)
+            return reports.get(name, update if true.shape == cohort.updates.shape else 1.0)
 
         told = {
             part: {name: forged(true, factor_of(name, true)) for name, true in named.items()}

@@ -1,7 +1,7 @@
 """Clients that do not send the update they trained. Those that collude know the honest clients' updates.
 
-Each forges all that it sends that is as long as the model by the same rule: its update, and a report such as SCAFFOLD's
-change of a variate. Otherwise SCAFFOLD would learn the truth from a client whose update is forged.
+By the same rule each also forges every report that is as long as the model, such as SCAFFOLD's change of a variate.
+Otherwise SCAFFOLD would learn the truth from a client whose update is forged.
 """
 
 from __future__ import annotations
