@@ -81,8 +81,7 @@ highest, and the interval holds 0 and lies above -1. `make evidence` writes this
 
 All worlds but one were fixed before any method was measured in them. In `fmnist-hundredfold` the server's usual limit
 on lengths at first refused most of the long updates (`counterpoise` 87.4, FedAvgM 84.1); it was then changed to let
-them in. SCAFFOLD's values in worlds whose attackers change their update are to be measured again: in those runs the
-attackers still sent it true variates."""
+them in."""
 
 _REPEATING = """\
 To repeat a row, run its cell in a clone, with all methods or some, and keep the results in a file of your own:
@@ -250,7 +249,7 @@ def _leads(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
     if left := waiting(rows, by_cell(rows)):
         yield filled(f"Not run yet: {left}.")
     if few := waiting([row for row in rows if row.values], [world.name for world in worlds]):
-        yield filled(f"Run with too few seeds so far: {few}.")
+        yield filled(f"Not counted, because some methods lack runs: {few}.")
 
 
 def _of(seeds: int, planned: int) -> str:
@@ -285,12 +284,11 @@ def _not_best(worlds: Sequence[World], rows: Sequence[Row]) -> Iterator[str]:
 
 def with_standardised_pixels(rows: Sequence[Row], standard: Sequence[Row]) -> Iterator[str]:
     """The worlds with standardised pixels, beside the same methods with pixels from 0 to 1. Nothing without results."""
-    cells, lines = by_cell(rows), []
-    for name, found in by_cell(standard).items():
-        same = {label: row for label, row in cells.get(name, {}).items() if label in found}
-        now, then = stands(name, found), stands(name, same)
-        if now and then:
-            line = [name, f"{now.usual:.1f}", f"{now.best_mean:.1f} `{now.best}`", f"{now.ours:.1f}"]
+    cells, found, lines = by_cell(rows), by_cell(standard), []
+    for now in standings(standard):
+        same = {label: row for label, row in cells.get(now.name, {}).items() if label in found[now.name]}
+        if then := stands(now.name, same):
+            line = [now.name, f"{now.usual:.1f}", f"{now.best_mean:.1f} `{now.best}`", f"{now.ours:.1f}"]
             lines.append([*line, with_interval(now.lead), now.standing, with_interval(then.lead)])
     if lines:
         yield "## With standardised pixels"

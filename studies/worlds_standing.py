@@ -48,8 +48,9 @@ def waiting(rows: Sequence[Row], ran: Collection[str]) -> str:
 
 
 def standings(rows: Sequence[Row]) -> list[World]:
-    """Every world that has enough runs."""
-    return [world for name, some in by_cell(rows).items() if (world := stands(name, some))]
+    """Every world in which all of its methods have enough runs."""
+    few = {row.cell.name for row in rows if not row.cell.runs_of and ended(row) < _FEWEST}
+    return [world for name, some in by_cell(rows).items() if name not in few and (world := stands(name, some))]
 
 
 def stands(name: str, rows: Mapping[str, Row]) -> World | None:

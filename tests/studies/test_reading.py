@@ -279,14 +279,17 @@ def test_standardised_pixels_are_all_that_differs_from_the_worlds_without_a_resn
         assert (cell.seeds, cell.metric) == (5, cells[cell.name].metric)
 
 
-@pytest.mark.parametrize(("name", "methods", "seeds"), [("worlds", 16, {5, 10}), ("worlds-ablation", 11, {5})])
-def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: int, seeds: set[int]) -> None:
+@pytest.mark.parametrize(
+    ("name", "methods", "seeds"), [("worlds", (16, 6), {5, 10}), ("worlds-ablation", (11, 4), {5})]
+)
+def test_the_worlds_are_all_of_them_in_their_full_form(name: str, methods: tuple[int, int], seeds: set[int]) -> None:
     study = read_study(STUDIES / f"{name}.toml")
     full = {name for name in preset_names() if name.startswith("worlds/") and not name.endswith("-small")}
     assert {cell.like for cell in study.cells} == full
     assert len(full) == 26
     own = [cell for cell in study.cells if not cell.runs_of]
-    assert {len(plan_of(cell).arms) for cell in own} == {methods}
+    for cell in own:  # a ResNet-18 takes too long for all of them
+        assert len(plan_of(cell).arms) == methods["resnet" in cell.name]
     assert {len(plan_of(cell).seeds) for cell in own} == seeds
     assert {cell.metric.words for cell in own} == {"accuracy, mean of the last 4 evaluations"}
     views = [cell for cell in study.cells if cell.runs_of]
