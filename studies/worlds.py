@@ -27,6 +27,7 @@ from worlds_standing import (
     counted,
     diverged,
     ended,
+    lost_runs,
     matrix,
     set_up,
     standings,
@@ -297,11 +298,8 @@ def with_standardised_pixels(rows: Sequence[Row], standard: Sequence[Row]) -> It
             f"over the same methods with pixels from 0 to 1. `{OURS}` is {standardised(standard)}."
         )
         yield pipes(["world", "FedAvg", _BEST, OURS, "lead", "", "lead with pixels 0 to 1"], lines)
-        lost = Counter[str]()
-        for row in standard:
-            lost[row.entry.label] += diverged(row)
-        if told := ", ".join(f"`{label}` {count}" for label, count in lost.items() if count):
-            yield filled(f"Runs that diverged, and count in no mean: {told}.")
+        if lost := lost_runs(standard):
+            yield filled(lost)
         if left := waiting(standard, [line[0] for line in lines]):
             yield filled(f"Not run yet, or not with every method: {left}.")
         yield "What was aimed at, in these worlds:"
@@ -331,8 +329,8 @@ def every_method(rows: Sequence[Row]) -> Iterator[str]:
     uneven = [f"`{name}`" for name, found in cells.items() if len({ended(row) for row in found.values()}) > 1]
     if uneven:
         yield filled(
-            f"In {', '.join(uneven)} some methods have more seeds than others. All count here; in the first table only "
-            "the seeds that the compared methods share."
+            f"In {', '.join(uneven)} some methods have more seeds than others. All count here. The first table counts the "
+            "seeds that the compared methods share, and leaves a world out until all of its methods have five."
         )
     yield matrix(cells, labels, lambda cell, label: _marked(cells[cell][label]))
     rest = [[name, label, *_rest(row)] for name, cell in cells.items() for label, row in cell.items() if _some(row)]

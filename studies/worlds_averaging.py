@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from worlds_standing import OURS, ahead, by_cell, counted, shared, stands, waiting, with_interval
+from worlds_standing import OURS, ahead, by_cell, counted, lost_runs, shared, stands, waiting, with_interval
 
 from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled, pipes
@@ -39,6 +39,8 @@ def with_averaging(rows: Sequence[Row], standard: Sequence[Row], averaged: Seque
         for world in worlds
     ]
     yield pipes(["world, all averaged", *labels, "lead", ""], lines)
+    if lost := lost_runs(averaged):
+        yield filled(lost)
     if left := waiting(averaged, [world.name for world in worlds]):
         yield filled(f"Not run yet, or not with every method: {left}.")
 

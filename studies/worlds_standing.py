@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.resources import files
 from typing import NamedTuple
@@ -102,6 +103,15 @@ def at_chance(row: Row) -> int:
 def diverged(row: Row) -> int:
     """How many runs of a method diverged. They have no value."""
     return sum(one.status == "diverged" for one in row.outcomes.values())
+
+
+def lost_runs(rows: Sequence[Row]) -> str:
+    """A sentence on the runs that diverged, by method; empty if there are none."""
+    lost = Counter[str]()
+    for row in rows:
+        lost[row.entry.label] += diverged(row)
+    told = ", ".join(f"`{label}` {count}" for label, count in lost.items() if count)
+    return f"Runs that diverged, and count in no mean: {told}." if told else ""
 
 
 def ended(row: Row) -> int:

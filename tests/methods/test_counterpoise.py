@@ -544,9 +544,14 @@ def test_it_learns_more_than_fedavg_from_skewed_labels():
 
 def test_updates_a_hundred_times_as_long_do_not_enter_the_memory():
     attack = {"adversary": cp.adversary.scaled(100.0, fraction=0.1)}
-    clipped, unclipped = (digits_run(counterpoise(clip=clip), skewed(), **attack)[0] for clip in (2.0, 0.0))
+    (clipped, _, served), (unclipped, _, flooded) = (
+        digits_server(counterpoise(clip=clip), skewed(), **attack) for clip in (2.0, 0.0)
+    )
     assert clipped > 92
     assert unclipped < clipped - 5
+    for made, least, most in ((served, 1, 10), (flooded, 50, inf)):
+        lengths = [float(made.records["memory"][i]["y"].norm()) for i in range(20)]
+        assert least < max(lengths) / np.median(lengths) < most
 
 
 def test_zeros_count_in_no_median():
