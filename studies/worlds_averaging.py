@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from worlds_standing import OURS, ahead, by_cell, counted, lost_runs, shared, stands, waiting, with_interval
+from worlds_standing import OURS, ahead, by_cell, counted, lacking, lost_runs, shared, stands, waiting, with_interval
 
 from counterpoise.studies.standing import Row
 from counterpoise.studies.tables import filled, pipes
@@ -16,7 +16,8 @@ def with_averaging(rows: Sequence[Row], standard: Sequence[Row], averaged: Seque
     """The worlds with averaged models, beside the same methods with their last models. Nothing without results."""
     plain = by_cell(rows) | {_STANDARDISED + name: found for name, found in by_cell(standard).items()}
     cells = {name: {_plain(label): row for label, row in found.items()} for name, found in by_cell(averaged).items()}
-    worlds = [world for name, found in cells.items() if (world := stands(name, found))]
+    few = lacking(averaged)
+    worlds = [world for name, found in cells.items() if name not in few and (world := stands(name, found))]
     if not worlds:
         return
     labels = list(dict.fromkeys(_plain(row.entry.label) for row in averaged))

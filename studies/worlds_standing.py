@@ -50,8 +50,13 @@ def waiting(rows: Sequence[Row], ran: Collection[str]) -> str:
 
 def standings(rows: Sequence[Row]) -> list[World]:
     """Every world in which all of its methods have enough runs."""
-    few = {row.cell.name for row in rows if not row.cell.runs_of and ended(row) < _FEWEST}
+    few = lacking(rows)
     return [world for name, some in by_cell(rows).items() if name not in few and (world := stands(name, some))]
+
+
+def lacking(rows: Sequence[Row]) -> set[str]:
+    """The worlds in which some method has too few runs."""
+    return {row.cell.name for row in rows if not row.cell.runs_of and ended(row) < _FEWEST}
 
 
 def stands(name: str, rows: Mapping[str, Row]) -> World | None:

@@ -40,14 +40,18 @@ def _families(found: Mapping[str, Row]) -> dict[str, list[Row]]:
 
 
 def ends(rows: Sequence[Row]) -> Counter[tuple[str, str]]:
-    """In how many worlds the best value of a method was the largest or the smallest that was measured there."""
+    """In how many worlds the best value of a method was the largest or the smallest that was measured there.
+
+    Worlds in which all values of a method are as good do not count.
+    """
     found: Counter[tuple[str, str]] = Counter()
     for some in by_cell(rows).values():
         for name, family in _families(some).items():
             values = sorted(_value(row) for row in family)
             best = _value(max(family, key=lambda row: row.mean))
-            found[name, "largest"] += best == values[-1]
-            found[name, "smallest"] += best == values[0]
+            differ = len({round(row.mean, 1) for row in family}) > 1
+            found[name, "largest"] += differ and best == values[-1]
+            found[name, "smallest"] += differ and best == values[0]
     return +found
 
 
@@ -58,7 +62,7 @@ def _value(row: Row) -> float:
 
 def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]) -> Iterator[str]:
     """The part of the page. All means of a line are over the same seeds."""
-    cells, lines, below = by_cell(rows), [], 0
+    cells, lines, below, untuned = by_cell(rows), [], 0, dict[str, None]()
     for name, found in by_cell(best).items():
         plain = cells.get(name, {})
         world = stands(name, {**found, **{label: plain[label] for label in (OURS, USUAL) if label in plain}})
@@ -70,7 +74,9 @@ def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]
         default, value = max(
             ((label, mean) for label, mean in means.items() if label != OURS), key=lambda pair: pair[1]
         )
-        below += world.best_mean < value
+        if world.best_mean < value:
+            below += 1
+            untuned |= {f"`{default}` in `{name}`": None} if default.partition("(")[0] not in NAMES else {}
         line = [name, f"{world.best_mean:.1f} `{world.best}`", f"{value:.1f} `{default}`", f"{world.ours:.1f}"]
         lines.append([*line, with_interval(world.lead), world.standing])
     if not lines:
@@ -84,9 +90,10 @@ def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]
     )
     yield pipes(["world", "best tuned", "best at its defaults", OURS, "lead over best tuned", ""], lines)
     yield filled(
-        f"In {below} of {len(lines)} worlds the best tuned method is below the best method at its defaults, although the "
-        "defaults of these four are among the values tried: what is best on three other seeds need not be best on these, "
-        "and a value that ran again in other batches was rounded otherwise by the GPU. "
+        f"In {below} of {len(lines)} worlds the best tuned method is below the best method at its defaults"
+        + f", which was not tuned in {len(untuned)} of them ({', '.join(untuned)})" * bool(untuned)
+        + ". In the others the defaults are among the values tried, but what is best on three other seeds need not be best "
+        "on these, and a value that ran again in other batches was rounded otherwise by the GPU. "
         + _narrow([row for row in sweep if row.cell.name in by_cell(best)])
     )
     if left := waiting(rows, [name for name, *_ in lines]):

@@ -191,6 +191,8 @@ def test_averaged_models_are_compared_with_averaged_models_and_with_the_same_see
     _, words, table, left = with_averaging(rows, standard, averaged)
     assert "best in 1 of 2 worlds" in words
     assert left == "Not run yet, or not with every method: `b`."
+    fewer = with_averaging(rows, standard, [*averaged, row("a", "averaged:mifa", 90, 90)])
+    assert "best in 0 of 1 worlds" in [*fewer][1]
     assert table.startswith("| world, all averaged | fedavg | rfa | counterpoise | lead |")
     assert [[*line[:4], line[4][:4], line[5]] for line in cells_of(table)] == [
         ["a", "66.0 (+6.0)", "73.0 (+3.0)", "82.0 (+2.0)", "+9.0", "best"],
@@ -227,6 +229,7 @@ def test_values_chosen_at_an_end_of_those_measured_are_counted() -> None:
     rows += [row("a", "fedadam(lr=0.1)"), row("a", "feddyn(alpha=0.3)", 1), row("a", "feddyn(alpha=0.03)", 2)]
     rows += [row("b", f"fedadam(lr={lr})", value) for lr, value in [(0.003, 1), (0.01, 9), (0.03, 3)]]
     rows += [row("b", "feddyn(alpha=0.3)", 1), row("b", "feddyn(alpha=0.03)", 2)]
+    rows += [row("c", "feddyn(alpha=0.3)", 10), row("c", "feddyn(alpha=0.03)", 10.04)]  # all as good: none is chosen
     assert ends(rows) == {("fedadam", "largest"): 1, ("feddyn", "smallest"): 2}
 
 
@@ -244,6 +247,7 @@ def test_tuned_baselines_are_beside_those_at_their_defaults_over_the_same_seeds(
     ((_, chosen, default, found, lead, word),) = cells_of(table)
     assert (chosen, default, found, lead[:5], word) == ("79.1 `fedadam(lr=0.1)`", "80.0 `rfa`", "92.0", "+12.9", "best")
     words = " ".join(words.split())
+    assert "is below the best method at its defaults, which was not tuned in 1 of them (`rfa` in `a`). In the" in words
     assert words.startswith("In 1 of 1 worlds the best tuned method is below")
     assert "in these 1 worlds, the one chosen was the largest for FedAdam in 1." in words
     assert words.endswith("Not measured yet: `fedadam(lr=1)`.")
