@@ -62,7 +62,7 @@ def _value(row: Row) -> float:
 
 def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]) -> Iterator[str]:
     """The part of the page. All means of a line are over the same seeds."""
-    cells, lines, below, untuned = by_cell(rows), [], 0, dict[str, None]()
+    cells, lines, below, untuned = by_cell(rows), [], 0, list[str]()
     for name, found in by_cell(best).items():
         plain = cells.get(name, {})
         world = stands(name, {**found, **{label: plain[label] for label in (OURS, USUAL) if label in plain}})
@@ -76,7 +76,8 @@ def against_tuned(rows: Sequence[Row], best: Sequence[Row], sweep: Sequence[Row]
         )
         if world.best_mean < value:
             below += 1
-            untuned |= {f"`{default}` in `{name}`": None} if default.partition("(")[0] not in NAMES else {}
+            if default.partition("(")[0] not in NAMES:
+                untuned.append(f"`{default}` in `{name}`")
         line = [name, f"{world.best_mean:.1f} `{world.best}`", f"{value:.1f} `{default}`", f"{world.ours:.1f}"]
         lines.append([*line, with_interval(world.lead), world.standing])
     if not lines:

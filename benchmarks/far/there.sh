@@ -40,7 +40,11 @@ done
 for one in "$jobs"/known/*.json; do  # what a job has found since must stay
     [ ! -e "$one" ] || [ -e "$home/out/results/${one##*/}" ] || place "$one" "$home/out/results/${one##*/}"
 done
-[ ! -e "$jobs/jobs.jsonl" ] || place "$jobs/jobs.jsonl" "$home/jobs.jsonl"
+if [ -e "$jobs/jobs.jsonl" ]; then
+    place "$jobs/jobs.jsonl" "$home/jobs.jsonl"
+else
+    echo "There is no $jobs/jobs.jsonl, so the jobs stay as they were." >&2
+fi
 
 export PYTHONPATH=$home/src:$home/packages COUNTERPOISE_DATA=$home/data TMPDIR=${TMPDIR:-/dev/shm}
 if [ "$(find "$home/parts" -name '*.xz' | wc -l)" = 12 ] && [ ! -e "$home/data/cifar10.npz" ]; then
